@@ -1,10 +1,10 @@
-"""The invariants (docs/internals/invariants.md), checked after each step of a simulated history.
+"""The checks of the invariants (docs/internals/invariants.md) after each step.
 
-Two kinds. `LogChecks` reads the coordinator stream as it grows, holds each record against those before it by the rules
-of `samzapy stream verify` (`inspection.invariants`), folds it by itself, and asks the world how things really are:
-whether an execution that a grant passes over could still commit, whether a start is where the work ends. `Probe`
-stands at the coordinator's own decisions: each one is taken again on the same facts in another order, and once more
-on what it led to.
+There are two kinds. `LogChecks` reads the coordinator stream as it grows and holds each record against those before it
+by the rules of `samzapy stream verify` (`inspection.invariants`). It folds the stream by itself, and compares it with
+the true state of the world: whether an execution that a grant passes over could still commit, whether a start is where
+the work ends. `Probe` watches the coordinator's own decisions: each one is taken again on the same facts in another
+order, and once more on its result.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ from simulation.state import BROADCAST, entry_of, one_more
 
 T = TypeVar("T", CoordinatorState, Sightings)
 
-COMPARED: Final = frozenset(found.name for found in fields(CoordinatorState) if found.compare)
+COMPARED: Final = frozenset(item.name for item in fields(CoordinatorState) if item.compare)
 """The parts of a state that make it equal to another, or not."""
 
 _TABLES: Mapping[type, Sequence[str]] = {
     CoordinatorState: TABLES,
-    Sightings: tuple(found.name for found in fields(Sightings) if found.name != "listening_since_ms"),
+    Sightings: tuple(item.name for item in fields(Sightings) if item.name != "listening_since_ms"),
 }
 
 Decide = Callable[[Command, CoordinatorState, Sightings], Decision]
@@ -103,7 +103,7 @@ another one for a bucket or the task of a new grant."""
 
 
 class BrokenLawError(AssertionError):
-    """A history in which a law does not hold. Never caught by what is simulated."""
+    """A history in which a law does not hold. The simulated code never catches it."""
 
 
 Place = tuple[SystemStreamPartition, str]
@@ -111,11 +111,13 @@ Place = tuple[SystemStreamPartition, str]
 
 
 class Ledger:
-    """What was really done: how far each key bucket of the finest factor was worked on, and what came of it.
+    """The work that was really done: the progress of each key bucket, and its output.
+
+    Buckets are of the finest factor.
 
     Every message is done once, in order, none left out. A position of record may be behind the messages of others that
-    were read past, and never in front of what is done. What a task keeps is what the messages made that were done: a
-    rewind sets a bucket back, or forward, and takes back nothing, so what is done again counts again.
+    were read past, and never in front of the work. The state of a task is the result of the messages that were done: a
+    rewind sets a bucket back, or forward, and undoes nothing, so repeated work counts again.
     """
 
     def __init__(self, inputs: Inputs) -> None:
@@ -124,10 +126,10 @@ class Ledger:
         self._done: dict[Place, list[int]] = {}
         # How far each was ever: behind that only after a rewind.
         self._reached: dict[Place, list[int]] = {}
-        # Running values, by changelog partition and message key; and each task's copy of what broadcast messages made.
+        # Running values, by changelog partition and message key; and each task's copy of the broadcast stores.
         self._values: dict[int, dict[bytes, bytes]] = {}
         self._copies: dict[TaskName, dict[bytes, bytes]] = {}
-        # Grants up to this epoch are of earlier runs of a bounded job; what they do counts for nothing.
+        # Grants up to this epoch are of earlier runs of a bounded job; their work is ignored.
         self._counts_after = 0
 
     def done(self, place: Place) -> Sequence[int]:
@@ -139,14 +141,17 @@ class Ledger:
         return self._of(place)[0]
 
     def _of(self, place: Place) -> list[int]:
-        found = self._done.get(place)
-        if found is None:
-            found = self._done[place] = [0] * FINEST
+        done = self._done.get(place)
+        if done is None:
+            done = self._done[place] = [0] * FINEST
             self._reached.setdefault(place, [0] * FINEST)
-        return found
+        return done
 
     def commit(self, grant: Grant, ssp_kb: SspKeyBucket, begins: Mapping[int, int], offset_to: int, who: str) -> None:
-        """Everything from `begins`, which is by key bucket, to `offset_to` was handled, and that was recorded."""
+        """Note that messages from `begins`, by key bucket, to `offset_to` were handled.
+
+        The transaction is recorded.
+        """
         if grant.epoch <= self._counts_after:
             return
         ssp, place = ssp_kb.ssp, (ssp_kb.ssp, ssp_kb.reader)
@@ -184,7 +189,7 @@ class Ledger:
         return any(self._inputs.has(ssp, bucket, reached[bucket], offset_to) for bucket in range(FINEST))
 
     def check_written(self, grant: Grant, store: str, written: Mapping[bytes, bytes | None], who: str) -> None:
-        """Hold the entries that a task wrote, by their changelog keys, against what they must be after its commit."""
+        """Check the entries that a task wrote, by their changelog keys, after its commit."""
         if grant.epoch <= self._counts_after:
             return
         wanted = self.kept(grant, store)
@@ -195,19 +200,22 @@ class Ledger:
                     f"{wanted.get(key)!r}"
                 )
 
-    def check_restored(self, grant: Grant, store: str, found: Mapping[bytes, bytes], who: str) -> None:
-        """Hold all that a task begins with against what was made for it by all who had its keys before."""
+    def check_restored(self, grant: Grant, store: str, restored: Mapping[bytes, bytes], who: str) -> None:
+        """Check the state that a task begins with.
+
+        It is the work of all earlier owners of its keys.
+        """
         wanted = self.kept(grant, store)
-        if grant.epoch > self._counts_after and found != wanted:
-            differing = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
+        if grant.epoch > self._counts_after and restored != wanted:
+            differing = sorted(key for key in {*restored, *wanted} if restored.get(key) != wanted.get(key))
             raise BrokenLawError(
                 f"{who} begins task {grant.task_name} under epoch {grant.epoch} with "
-                f"{ {key: found.get(key) for key in differing} } in store {store}, wanted "
+                f"{ {key: restored.get(key) for key in differing} } in store {store}, wanted "
                 f"{ {key: wanted.get(key) for key in differing} }"
             )
 
     def kept(self, grant: Grant, store: str) -> dict[bytes, bytes]:
-        """What a task must have of a store, by changelog keys."""
+        """The entries of a store that a task must have, by changelog keys."""
         if store == BROADCAST:
             copy = self._copies.get(grant.task_name, {})
             return {task_entry_key(grant.task_name, key): value for key, value in copy.items()}
@@ -216,10 +224,10 @@ class Ledger:
         return {changelog_key(key, b""): value for key, value in values.items() if BUCKET_OF[key] % factor == bucket}
 
     def copy_of(self, task_name: TaskName) -> Mapping[bytes, bytes]:
-        """What broadcast messages made in a task."""
+        """A task's state of broadcast messages."""
         return self._copies.get(task_name, {})
 
-    # --- what is decided, and not worked on ---
+    # --- decisions ---
 
     def go_on_from(self, place: Place, bucket: int, offset: int) -> None:
         """By an operator's word a bucket goes on elsewhere."""
@@ -228,7 +236,10 @@ class Ledger:
     def take_over(
         self, task_name: TaskName, positions: Mapping[SystemStreamPartition, int], source: TaskName
     ) -> None:
-        """A task goes on in the broadcast inputs with the positions and the copy of another one."""
+        """A task goes on in the broadcast inputs as another one did.
+
+        It has the positions and the copy of that task.
+        """
         for ssp, offset in positions.items():
             for bucket in range(FINEST):
                 self._move((ssp, task_name), bucket, offset)
@@ -237,8 +248,8 @@ class Ledger:
     def begin_anew(self, counts_after: int) -> None:
         """A run begins with nothing that earlier ones left."""
         self._counts_after = counts_after
-        for found in (self._done, self._reached, self._values, self._copies):
-            found.clear()
+        for table in (self._done, self._reached, self._values, self._copies):
+            table.clear()
 
 
 def _set(values: dict[bytes, bytes], key: bytes, value: bytes | None) -> None:
@@ -249,7 +260,7 @@ def _set(values: dict[bytes, bytes], key: bytes, value: bytes | None) -> None:
 
 
 class LaunchTruth(Protocol):
-    """What is really known of the executions that a coordinator starts."""
+    """The true state of the executions that a coordinator starts."""
 
     def was_level(self, execution_id: ExecutionId) -> bool:
         """Whether it ever said that it has the state of all tasks of its processor."""
@@ -277,7 +288,10 @@ class LaunchTruth(Protocol):
 
 
 class NobodyLaunched:
-    """`LaunchTruth` where people start the containers: tasks are placed on those that run, and restore then."""
+    """`LaunchTruth` of a job whose containers are self-managed.
+
+    Tasks are placed on the containers that run, and restore then.
+    """
 
     def was_level(self, execution_id: ExecutionId) -> bool:
         return True
@@ -296,8 +310,8 @@ class LogChecks:
     """The coordinator stream so far, folded apart from the coordinators.
 
     Args:
-        works_on: how the world really is, see `WorksOn`.
-        unread_before: what is not done and must be before a partition may be granted, in words; empty: nothing is.
+        works_on: the true state of the world, see `WorksOn`.
+        unread_before: messages that must be done before a partition may be granted, in words; empty: none.
         has_read: whether an execution really knows that it has the grant of an epoch.
         launch_truth: about executions that the coordinator starts.
         now_ms: true time.
@@ -330,7 +344,7 @@ class LogChecks:
         self.rewound_grants = self.inherited_copies = 0
         self.runs = 0
         self.factor_changes = self.expansions = 0
-        # Where records stand that no leader wrote, by the word of whoever put them there; those that nobody has undone.
+        # Where foreign records are, by the report of their writer; those that no leader has undone.
         self.foreign: set[int] = set()
         self.foreign_left: dict[bytes | None, int] = {}
         self.restored = 0
@@ -344,10 +358,10 @@ class LogChecks:
         self.ended: dict[str, StatusCode] = {}
         self._ordered: set[str] = set()
         # The newest startpoint of each bucket of the finest factor that no grant has taken up, by its place; and of
-        # each task, as what it has of broadcast inputs is taken over by others too.
+        # each task, as its broadcast state is taken over by others too.
         self._words: dict[tuple[SystemStreamPartition, int], Startpoint] = {}
         self._words_of_task: dict[Place, Startpoint] = {}
-        # Who was granted each bucket of a base task last, and under which epoch.
+        # The last owner of each bucket of a base task, and its epoch.
         self._holders: dict[tuple[int, int], TaskName] = {}
         self._epoch_of: dict[TaskName, int] = {}
         self.counts_after = 0
@@ -355,60 +369,60 @@ class LogChecks:
         self._offset_last = -2
         self._seq_last = -1
         self._transaction_of: dict[int, int] = {}
-        # By namespace and key: what the hardest compaction leaves, one record for each key and no tombstones.
+        # By namespace and key: the result of the hardest compaction, one record for each key and no tombstones.
         self._live: dict[str, dict[str, Committed]] = {}
         # The namespaces that were written to since the last look.
         self._written: set[str] = set()
-        # What all that folds to, by part of the state; and the parts that a namespace has.
+        # The fold of these, by part of the state; and the parts that a namespace has.
         self._folded: dict[str, object] = {}
         self._parts: dict[str, set[str]] = {}
 
     def look(self) -> None:
-        """Read what was committed since the last look, and judge it."""
+        """Read the records that were committed since the last look, and check them."""
         if self._offset_next >= self._topic.end_offset:
             return
         records, self._offset_next = self._topic.read_stable(self._offset_next)
-        records = [found for found in records if found.offset not in self.foreign]
+        records = [record for record in records if record.offset not in self.foreign]
         if not records:
             return
         self._written.clear()
-        read = [self._read(found) for found in records if not self._is_tombstone_of_none(found)]
+        read = [self._read(record) for record in records if not self._is_tombstone_of_none(record)]
         changed = parts_changed(self.state, read)
         self.state = with_parts(self.state, changed)
         self._l1(changed.keys())
 
-    def _read(self, found: LogRecord) -> Committed:
-        record = decoded(found, topic=self._topic.name)
+    def _read(self, raw: LogRecord) -> Committed:
+        record = decoded(raw, topic=self._topic.name)
         assert not isinstance(record, CheckpointPut | ProgressPut), "a position on the coordinator stream"
-        if self.foreign_left.get(found.key, found.offset) < found.offset:
-            del self.foreign_left[found.key]
-        if found.offset != self._offset_last + 1:
+        if self.foreign_left.get(raw.key, raw.offset) < raw.offset:
+            del self.foreign_left[raw.key]
+        if raw.offset != self._offset_last + 1:
             # A marker stands between two transactions.
             self.transactions += 1
-        self._offset_last = found.offset
-        self._numbers(found, record)
+        self._offset_last = raw.offset
+        self._numbers(raw, record)
         key = key_of(record)
         namespace = _namespace(key)
         self._written.add(namespace)
         live = self._live.setdefault(namespace, {})
         item = live.pop(key, None)
         before = None if item is None else item.record
-        if self._is_restored(found, record, before):
-            item = Committed(found.offset, record)
+        if self._is_restored(raw, record, before):
+            item = Committed(raw.offset, record)
             if not isinstance(record, Removed):
                 live[key] = item
             return item
-        if broken := self._invariants.check(found.offset, record, is_whole=True):
-            raise BrokenLawError(f"{_at(found)}: {broken}")
+        if broken := self._invariants.check(raw.offset, record, is_whole=True):
+            raise BrokenLawError(f"{_at(raw)}: {broken}")
         match record:
             case PlannedTaskPut() | GenerationPut():
                 first = self._transaction_of.setdefault(record.generation, self.transactions)
                 if first != self.transactions:
-                    raise BrokenLawError(f"{_at(found)}: generation {record.generation} was begun before")
+                    raise BrokenLawError(f"{_at(raw)}: generation {record.generation} was begun before")
             case GrantPut():
-                self._l6(found, record.grant)
+                self._l6(raw, record.grant)
             case RequestPut():
-                self._request(found, record, is_known=item is not None or self._is_remembered(record.uuid))
+                self._request(raw, record, is_known=item is not None or self._is_remembered(record.uuid))
             case StartpointPut():
                 self._startpoint(record.startpoint)
             case Removed():
@@ -420,54 +434,63 @@ class LogChecks:
                 if record.counts_after != self.counts_after:
                     self._begin_anew(record.counts_after)
             case RestartPut() | PlacedPut():
-                self._order(found, record)
+                self._order(raw, record)
             case LaunchPut():
-                self._launch(found, record.launch)
+                self._launch(raw, record.launch)
             case FactorPut():
                 self.factor_changes += isinstance(before, FactorPut) and before.factor != record.factor
             case InputPut():
                 self.expansions += isinstance(before, InputPut) and before.partition_count < record.partition_count
             case _:
                 pass
-        item = Committed(found.offset, record)
+        item = Committed(raw.offset, record)
         if not isinstance(record, Removed):
             live[key] = item
         return item
 
-    def _is_tombstone_of_none(self, found: LogRecord) -> bool:
+    def _is_tombstone_of_none(self, raw: LogRecord) -> bool:
         """Whether it only lets compaction take a foreign record, under a key that is none."""
-        headers = _parsed_headers(found.headers)
-        if found.value is not None or is_key(found.key) or headers is None:
+        headers = _parsed_headers(raw.headers)
+        if raw.value is not None or is_key(raw.key) or headers is None:
             return False
-        self.foreign_left.pop(found.key, None)
-        self._seq_last, self._offset_last = headers.seq, found.offset
+        self.foreign_left.pop(raw.key, None)
+        self._seq_last, self._offset_last = headers.seq, raw.offset
         return True
 
-    def _is_restored(self, found: LogRecord, record: CoordinatorRecord, before: CoordinatorRecord | None) -> bool:
-        """Whether a leader wrote again what stood under the key; it says what stood there, and nothing else."""
-        headers = _parsed_headers(found.headers)
+    def _is_restored(self, raw: LogRecord, record: CoordinatorRecord, before: CoordinatorRecord | None) -> bool:
+        """Whether a leader wrote the value of the key again.
+
+        It must be exactly the value before.
+        """
+        headers = _parsed_headers(raw.headers)
         if headers is None or headers.event != VALUE_RESTORED:
             return False
         if (None if isinstance(record, Removed) else record) != before:
-            raise BrokenLawError(f"{_at(found)}: said to be written again, and it was {before}")
+            raise BrokenLawError(f"{_at(raw)}: said to be written again, and it was {before}")
         self.restored += 1
         return True
 
-    def _order(self, found: LogRecord, record: RestartPut | PlacedPut) -> None:
-        """What a request asks for is done once; a standby that takes over after a loss was not asked to."""
+    def _order(self, raw: LogRecord, record: RestartPut | PlacedPut) -> None:
+        """A request is executed once.
+
+        A standby that takes over after a loss has no request.
+        """
         if record.uuid and record.uuid in self._ordered:
-            raise BrokenLawError(f"{_at(found)}: what {record.uuid} asked for is done again")
+            raise BrokenLawError(f"{_at(raw)}: what {record.uuid} asked for is done again")
         self._ordered.add(record.uuid)
         self.placements += isinstance(record, PlacedPut)
         if isinstance(record, PlacedPut) and not self.launch_truth.was_level(record.execution_id):
-            raise BrokenLawError(f"{_at(found)}: {record.execution_id} is to run tasks whose state it does not have")
+            raise BrokenLawError(f"{_at(raw)}: {record.execution_id} is to run tasks whose state it does not have")
 
-    def _launch(self, found: LogRecord, launch: Launch) -> None:
-        """What is recorded as gone was seen to be, and what is wanted is where it should be."""
+    def _launch(self, raw: LogRecord, launch: Launch) -> None:
+        """An execution recorded as gone was seen to be gone.
+
+        A new one is at a right place.
+        """
         self.launches_recorded.add(launch.execution_id)
         self.launch_truth.check_place(launch, self._invariants.state)
         if launch.phase is LaunchPhase.ENDED and not self.launch_truth.was_said_to_end(launch.execution_id):
-            raise BrokenLawError(f"{_at(found)}: nobody said that {launch.execution_id} has ended")
+            raise BrokenLawError(f"{_at(raw)}: nobody said that {launch.execution_id} has ended")
 
     def _latest(self, key: str) -> CoordinatorRecord | None:
         item = self._live.get(_namespace(key), {}).get(key)
@@ -476,68 +499,80 @@ class LogChecks:
     def _is_remembered(self, uuid: str) -> bool:
         return self._latest(f"request-memory/{uuid}") is not None
 
-    def _numbers(self, found: LogRecord, record: CoordinatorRecord) -> None:
-        """L4, L5: terms follow each other, each begins with its own record, and nobody else writes meanwhile."""
-        headers = _parsed_headers(found.headers)
+    def _numbers(self, raw: LogRecord, record: CoordinatorRecord) -> None:
+        """L4, L5: terms follow each other, each begins with its own record.
+
+        No other process writes meanwhile.
+        """
+        headers = _parsed_headers(raw.headers)
         if headers is None:
-            raise BrokenLawError(f"{_at(found)}: no headers")
+            raise BrokenLawError(f"{_at(raw)}: no headers")
         # The numbers go on from the last record that is there; the cleaner may have taken a tombstone at the end.
         may_repeat = self.is_compacted and isinstance(record, TermPut)
         if headers.seq > self._seq_last + 1 or (headers.seq <= self._seq_last and not may_repeat):
-            raise BrokenLawError(f"{_at(found)}: L5, seq {headers.seq} follows {self._seq_last}")
+            raise BrokenLawError(f"{_at(raw)}: L5, seq {headers.seq} follows {self._seq_last}")
         self._seq_last = headers.seq
         latest = self._latest("term")
         term = latest.term if isinstance(latest, TermPut) else 0
         if isinstance(record, TermPut) and headers.event != VALUE_RESTORED:
             if record.term != term + 1 or headers.term != record.term:
-                raise BrokenLawError(f"{_at(found)}: L4, term {record.term} follows term {term}")
+                raise BrokenLawError(f"{_at(raw)}: L4, term {record.term} follows term {term}")
             self.term_began_ms = self._now_ms()
         elif headers.term != term:
-            raise BrokenLawError(f"{_at(found)}: L4, a record of term {headers.term} in term {term}")
+            raise BrokenLawError(f"{_at(raw)}: L4, a record of term {headers.term} in term {term}")
 
-    def _request(self, found: LogRecord, request: RequestPut, *, is_known: bool) -> None:
-        """One terminal status for each uuid, and SUCCEEDED only for what really happened."""
+    def _request(self, raw: LogRecord, request: RequestPut, *, is_known: bool) -> None:
+        """One terminal status for each uuid.
+
+        SUCCEEDED is only for a request that was really executed.
+        """
         ended = self.ended.get(request.uuid)
         if ended is not None and request.status_code is not ended:
             # Where nothing was done and that is forgotten, it may be asked for anew.
             may_change = not is_known and StatusCode.BAD_REQUEST in (ended, request.status_code)
             if not may_change:
-                raise BrokenLawError(f"{_at(found)}: {request.status_code} after {ended}")
+                raise BrokenLawError(f"{_at(raw)}: {request.status_code} after {ended}")
             del self.ended[request.uuid]
         if request.status_code.is_terminal:
             self.ended[request.uuid] = request.status_code
         if request.status_code is StatusCode.SUCCEEDED and request.action == Action.RESTART_QUERY:
             really = self._restarted_to(request.processor_id)
             if not 0 < request.restart <= really:
-                raise BrokenLawError(f"{_at(found)}: restart {request.restart} succeeded, the query knows {really}")
+                raise BrokenLawError(f"{_at(raw)}: restart {request.restart} succeeded, the query knows {really}")
         if request.status_code is StatusCode.SUCCEEDED and request.action == Action.SCALE:
             wanted = scale_wanted(request)
             if wanted.factor is not None:
-                self._scaled(found, wanted.factor)
+                self._scaled(raw, wanted.factor)
             if wanted.containers is not None:
-                self._resized(found, wanted.containers)
+                self._resized(raw, wanted.containers)
         if request.status_code is StatusCode.SUCCEEDED and request.action == Action.REWIND:
-            self._rewound(found, request.uuid)
+            self._rewound(raw, request.uuid)
 
-    def _scaled(self, found: LogRecord, factor: int | None) -> None:
-        """Every task of the plan has the factor, if one was asked for, and an owner that knows of it."""
+    def _scaled(self, raw: LogRecord, factor: int | None) -> None:
+        """Every task of the plan has the factor, and an owner that knows of it.
+
+        The factor may be left out of a request.
+        """
         generation = self._latest("generation")
         assert isinstance(generation, GenerationPut), "a scale of no plan"
         if factor is not None and generation.factor != factor:
-            raise BrokenLawError(f"{_at(found)}: a scale to {factor} succeeded, the plan has {generation.factor}")
-        self._at_work(found, generation, lambda planned: True)
+            raise BrokenLawError(f"{_at(raw)}: a scale to {factor} succeeded, the plan has {generation.factor}")
+        self._at_work(raw, generation, lambda planned: True)
 
-    def _resized(self, found: LogRecord, count: int) -> None:
-        """The plan is for so many processors, and every task has an owner that knows of it."""
+    def _resized(self, raw: LogRecord, count: int) -> None:
+        """The plan is for so many processors.
+
+        Every task has an owner that knows of it.
+        """
         generation = self._latest("generation")
         assert isinstance(generation, GenerationPut), "a scale of no plan"
         if len(generation.processor_ids) != count:
             raise BrokenLawError(
-                f"{_at(found)}: a scale to {count} containers succeeded, the plan is for {generation.processor_ids}"
+                f"{_at(raw)}: a scale to {count} containers succeeded, the plan is for {generation.processor_ids}"
             )
-        self._at_work(found, generation, lambda planned: True)
+        self._at_work(raw, generation, lambda planned: True)
 
-    def _rewound(self, found: LogRecord, uuid: str) -> None:
+    def _rewound(self, raw: LogRecord, uuid: str) -> None:
         """Every task of the plan that is meant has taken it up, and its owner knows of it."""
         generation = self._latest("generation")
         assert isinstance(generation, GenerationPut), "a rewind of no plan"
@@ -551,17 +586,15 @@ class LogChecks:
             return any(word.ssp_kb.overlaps(ssp_kb) for word in words for ssp_kb in planned.positions)
 
         waiting = [word for word in (*self._words.values(), *self._words_of_task.values()) if word.uuid == uuid]
-        self._at_work(found, generation, is_meant)
+        self._at_work(raw, generation, is_meant)
         in_force = [item.record for item in self._live["plan"].values()]
         for word in waiting:
             for task in in_force:
                 assert isinstance(task, PlannedTaskPut)
                 if task.generation == generation.generation and word.ssp_kb in task.positions:
-                    raise BrokenLawError(f"{_at(found)}: a rewind succeeded, {task.task_name} has not taken it up")
+                    raise BrokenLawError(f"{_at(raw)}: a rewind succeeded, {task.task_name} has not taken it up")
 
-    def _at_work(
-        self, found: LogRecord, generation: GenerationPut, is_meant: Callable[[PlannedTaskPut], bool]
-    ) -> None:
+    def _at_work(self, raw: LogRecord, generation: GenerationPut, is_meant: Callable[[PlannedTaskPut], bool]) -> None:
         planned = [item.record for item in self._live["plan"].values()]
         newest: dict[str, Grant] = {}
         for item in self._live.get("grant", {}).values():
@@ -574,33 +607,33 @@ class LogChecks:
                 continue
             owner = newest.get(task.task_name)
             if owner is None or owner.released or not self._has_read(owner.execution_id, owner.epoch):
-                raise BrokenLawError(f"{_at(found)}: a request succeeded, nobody is at {task.task_name}")
+                raise BrokenLawError(f"{_at(raw)}: a request succeeded, nobody is at {task.task_name}")
 
-    def _l6(self, found: LogRecord, grant: Grant) -> None:
+    def _l6(self, raw: LogRecord, grant: Grant) -> None:
         if grant.released:
             if others := self._works_on(grant):
                 raise BrokenLawError(
-                    f"{_at(found)}: L6, recorded as released while {', '.join(others)} can still commit"
+                    f"{_at(raw)}: L6, recorded as released while {', '.join(others)} can still commit"
                 )
             return
         others = self._works_on(grant)
         if others:
-            raise BrokenLawError(f"{_at(found)}: L6, granted while {', '.join(others)} can still commit")
+            raise BrokenLawError(f"{_at(raw)}: L6, granted while {', '.join(others)} can still commit")
         self.elastic_grants += grant.key_bucket[1] > 1
         self.floored_grants += any(start.floors for start in grant.starts)
         own = [start for start in grant.starts if not start.ssp_kb.reader]
         for start in own:
             if unread := self._unread_before(start.ssp_kb.ssp):
-                raise BrokenLawError(f"{_at(found)}: out of order, {start.ssp_kb} is granted before {unread} is done")
-            self._goes_on(found, start)
+                raise BrokenLawError(f"{_at(raw)}: out of order, {start.ssp_kb} is granted before {unread} is done")
+            self._goes_on(raw, start)
         if len(own) < len(grant.starts):
-            self._broadcast(found, grant, [start for start in grant.starts if start.ssp_kb.reader])
+            self._broadcast(raw, grant, [start for start in grant.starts if start.ssp_kb.reader])
         bucket, factor = grant.key_bucket
         for piece in range(bucket, FINEST, factor):
             self._holders[grant.changelog_partition, piece] = grant.task_name
         self._epoch_of[grant.task_name] = grant.epoch
 
-    def _goes_on(self, found: LogRecord, start: BucketStart) -> None:
+    def _goes_on(self, raw: LogRecord, start: BucketStart) -> None:
         """A start is where the work ended, or where an operator's later word says."""
         ssp = start.ssp_kb.ssp
         done = self._ledger.done((ssp, ""))
@@ -609,15 +642,18 @@ class LogChecks:
             wanted, why = (done[bucket], "the work on that ended") if word is None else (word.offset_next, "rewound")
             if offset != wanted:
                 raise BrokenLawError(
-                    f"{_at(found)}: {start.ssp_kb} granted from {offset} in bucket {bucket} of {FINEST}, {why} "
+                    f"{_at(raw)}: {start.ssp_kb} granted from {offset} in bucket {bucket} of {FINEST}, {why} "
                     f"at {wanted}"
                 )
             if word is not None:
                 self.rewound_grants += 1
                 self._ledger.go_on_from((ssp, ""), bucket, offset)
 
-    def _broadcast(self, found: LogRecord, grant: Grant, starts: Sequence[BucketStart]) -> None:
-        """A task has the positions of one of those that had its keys before, all of them, and that one's copy."""
+    def _broadcast(self, raw: LogRecord, grant: Grant, starts: Sequence[BucketStart]) -> None:
+        """A task has the broadcast positions and the copy of one earlier owner.
+
+        That one had its keys.
+        """
         name = grant.task_name
         bucket, factor = grant.key_bucket
         holders = [self._holders.get((grant.changelog_partition, piece)) for piece in range(bucket, FINEST, factor)]
@@ -632,13 +668,13 @@ class LogChecks:
         if not fitting:
             stood = {parent: {str(ssp): self._read_by(ssp, parent, name) for ssp in positions} for parent in parents}
             raise BrokenLawError(
-                f"{_at(found)}: granted with { {str(ssp): offset for ssp, offset in positions.items()} } of broadcast "
+                f"{_at(raw)}: granted with { {str(ssp): offset for ssp, offset in positions.items()} } of broadcast "
                 f"inputs, those before it had {stood}"
             )
         fitting = [parent for parent in fitting if self._ledger.copy_of(parent) == copy]
         if not fitting:
             raise BrokenLawError(
-                f"{_at(found)}: granted with the copy of {grant.broadcast_parent or name}, which is none that belongs "
+                f"{_at(raw)}: granted with the copy of {grant.broadcast_parent or name}, which is none that belongs "
                 "to its positions"
             )
         self.inherited_copies += fitting[0] != name
@@ -682,10 +718,10 @@ class LogChecks:
             table.clear()
 
     def _l1(self, changed: Iterable[str]) -> None:
-        """The hardest compaction there is folds to what the stream says.
+        """The hardest compaction folds to the same state as the stream.
 
-        Of what was written since the last look: a namespace of keys has parts of the state of its own, so the others
-        were equal and are so still, unless they changed.
+        Only records since the last look matter: a namespace of keys has its own parts of the state, so the others were
+        equal and are so still, unless they changed.
         """
         compared = set(changed)
         for namespace in self._written:
@@ -715,18 +751,18 @@ class Probe:
     def __init__(self) -> None:
         self.decisions = 0
         self._asked: tuple[CoordinatorState | None, tuple[object, ...]] = (None, ())
-        # A state, what was decided on it, and what it will be then.
+        # A state, its decision, and its next state.
         self._after: tuple[CoordinatorState, Sequence[CoordinatorRecord], CoordinatorState] = (INITIAL, (), INITIAL)
         self._turned: dict[str, tuple[Mapping[Any, Any], Mapping[Any, Any]]] = {}
-        # The last stream that was read from its beginning, and what it says.
+        # The last stream that was read from its beginning, and its fold.
         self._replayed: tuple[list[LogRecord], Replayed] = ([], NOTHING)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Stand between the coordinators and their decisions.
 
-        Also keeps them from reading the same bytes, configuration or name twice: that is done by pure functions.
-        What they would log is not written: the trace tells it.
+        It also keeps them from reading the same bytes, configuration or name twice, which is safe for pure functions.
+        Their log is not written: the trace has it.
         """
         level = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
@@ -778,14 +814,14 @@ class Probe:
         return decide_and_check
 
     def _foreseen(self, state: CoordinatorState, batch: Sequence[Standing]) -> CoordinatorState:
-        """`evolve`, but for what a decision just made was asked for again on."""
+        """`evolve`; a decision that was just made has its result already."""
         known, records, after = self._after
         if state is known and batch == uncommitted(records):
             return after
         return evolve(state, batch)
 
     def _remembering(self, replay: Replay) -> Replay:
-        """`replay`, which is pure, with a memory: of a stream that has only grown what came is folded in.
+        """`replay`, which is pure, with a memory: only new records are folded in.
 
         Where it was compacted meanwhile it is read anew; and so it is from the bytes by `World._check_replay`.
         """
@@ -793,13 +829,13 @@ class Probe:
         def replay_on(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHING) -> Replayed:
             if before is not NOTHING:
                 return replay(records, topic=topic, before=before)
-            found = list(records)
+            read = list(records)
             known, replayed = self._replayed
-            if found[: len(known)] == known:
-                replayed = replay(found[len(known) :], topic=topic, before=replayed)
+            if read[: len(known)] == known:
+                replayed = replay(read[len(known) :], topic=topic, before=replayed)
             else:
-                replayed = replay(found, topic=topic)
-            self._replayed = found, replayed
+                replayed = replay(read, topic=topic)
+            self._replayed = read, replayed
             return replayed
 
         return replay_on
@@ -817,7 +853,7 @@ class Probe:
             raise BrokenLawError(f"L3, a round without trouble left undone: {wanted}")
 
     def _in_another_order(self, value: T) -> T:
-        """An equal value, as a coordinator has it that read its tables in the opposite order.
+        """An equal value of a coordinator that read its tables in the opposite order.
 
         Tables are never changed, only replaced; so what was turned once is turned.
         """
@@ -837,9 +873,12 @@ class Probe:
 
 
 def _check_requests(state: CoordinatorState) -> None:
-    """Nothing waits, for as long as it takes to expire, for a query that there will not be."""
+    """No request waits for a query that will never start.
+
+    The limit is the time after which it expires.
+    """
     is_over = state.run is not None and state.run.ended
-    planned = {found.processor_id for found in state.plan}
+    planned = {task.processor_id for task in state.plan}
     # Also of one without tasks of its own, to which another one's were moved.
     with_query = planned | processors_with_query(state)
     for request in state.requests.values():
@@ -851,9 +890,9 @@ def _check_requests(state: CoordinatorState) -> None:
             raise BrokenLawError(f"{request.uuid} waits for a query of {request.processor_id}, which has no tasks")
 
 
-def decoded(found: LogRecord, *, topic: str, partition: int = 0) -> Record:
+def decoded(raw: LogRecord, *, topic: str, partition: int = 0) -> Record:
     """`stream.codec.decode`, which is pure, with a memory."""
-    return _decoded(found.key, found.value)
+    return _decoded(raw.key, raw.value)
 
 
 @lru_cache(maxsize=20_000)
@@ -865,8 +904,8 @@ _encoded = lru_cache(maxsize=1_000)(encode)
 
 
 @lru_cache(maxsize=20_000)
-def _parsed_headers(found: tuple[tuple[str, bytes | None], ...]) -> RecordHeaders | None:
-    return parse_headers(found)
+def _parsed_headers(headers: tuple[tuple[str, bytes | None], ...]) -> RecordHeaders | None:
+    return parse_headers(headers)
 
 
 def _parsed(properties: Mapping[str, Text]) -> JobConfig:
@@ -887,5 +926,5 @@ def _namespace(key: str) -> str:
     return key.partition("/")[0]
 
 
-def _at(found: LogRecord) -> str:
-    return f"offset {found.offset}, {(found.key or b'').decode()}"
+def _at(raw: LogRecord) -> str:
+    return f"offset {raw.offset}, {(raw.key or b'').decode()}"

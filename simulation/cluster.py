@@ -1,9 +1,11 @@
-"""The cluster manager of a simulated job whose coordinator starts the containers: it does what it is asked, later.
+"""The cluster manager of a simulated job whose coordinator starts the containers.
+
+It is slow.
 
 Between a request for a start and the process there may be anything: nothing (the request is lost), a long time, or two
-processes, because two coordinators asked in the same moment. Answers are lost, and what it says may be old when it is
-heard. It is as good as `coordinator.ports.Launcher` asks and no better: actions are idempotent by execution id, and
-only what is gone is said to be.
+processes, because two coordinators asked in the same moment. Answers are lost, and an answer may be old when it
+arrives. It is as good as `coordinator.ports.Launcher` asks and no better: actions are idempotent by execution id, and
+it only reports executions as gone that are.
 """
 
 from __future__ import annotations
@@ -42,10 +44,10 @@ class SimulatedCluster:
     """Hosts with places for containers.
 
     Args:
-        slots: how many each host has.
-        remembers: it knows for ever what it started, and which hosts there are; otherwise only what runs.
+        slots: the number of each host's slots.
+        remembers: it knows all its executions and hosts for ever; otherwise only running ones.
         begin: makes the process of an execution on a host.
-        fault: called with each kind of trouble that happens, and whom it concerns.
+        fault: called with each kind of trouble that happens, and its execution.
 
     Attributes:
         is_quiet: no trouble any more.
@@ -75,7 +77,7 @@ class SimulatedCluster:
         self._impossible: set[ExecutionId] = set()
         self._launches: dict[ExecutionId, Launch] = {}
 
-    # --- what it is asked ---
+    # --- requests of coordinators ---
 
     def launch(self, launch: Launch) -> None:
         """See `Launcher.launch`."""
@@ -84,7 +86,7 @@ class SimulatedCluster:
             self._impossible.add(launch.execution_id)
         if launch.execution_id in self._impossible:
             return
-        is_on_its_way = any(found.launch.execution_id == launch.execution_id for found in self._starts)
+        is_on_its_way = any(start.launch.execution_id == launch.execution_id for start in self._starts)
         if is_on_its_way and self._happens(_DOUBLED):
             self._fault("started twice", launch.execution_id)
         elif is_on_its_way or self._knows(launch.execution_id):
@@ -107,7 +109,7 @@ class SimulatedCluster:
     def kill(self, launch: Launch) -> None:
         """See `Launcher.kill`. A process that is on its way may come all the same."""
         self._refuse_now("kill", launch)
-        mine = [found for found in self._starts if found.launch.execution_id == launch.execution_id]
+        mine = [start for start in self._starts if start.launch.execution_id == launch.execution_id]
         for start in mine:
             if self._happens(_SURVIVES_A_KILL):
                 self._fault("start comes after its kill", launch.execution_id)
@@ -123,25 +125,28 @@ class SimulatedCluster:
             self._fault("cluster manager does not answer", "")
             raise LaunchError("no answer")
         seen = {launch.execution_id: self._seen(launch) for launch in launches}
-        found = {execution_id: state for execution_id, state in seen.items() if state is not None}
-        ended = {execution_id for execution_id, state in found.items() if state.state is LaunchedState.ENDED}
+        known = {execution_id: state for execution_id, state in seen.items() if state is not None}
+        ended = {execution_id for execution_id, state in known.items() if state.state is LaunchedState.ENDED}
         self.said_to_end |= ended
-        return found
+        return known
 
     def hosts(self) -> Mapping[str, int | None]:
-        """See `Launcher.hosts`. One that forgets names none: they are found out as containers come."""
+        """See `Launcher.hosts`.
+
+        One that forgets names none: they are found out as containers come.
+        """
         if not self._remembers:
             return {}
         places = self._places()
         return {host: max(0, count - places.count(host)) for host, count in self._slots.items()}
 
-    # --- what happens there ---
+    # --- events ---
 
     def goes_on(self) -> None:
-        """Processes come up whose time it is; some end at once."""
+        """Start the processes that are due; some end at once."""
         now_ms = self._clock.monotonic_ms()
         due = [
-            found for found in self._starts if found.at_ms is not None and (self.is_quiet or found.at_ms <= now_ms)
+            start for start in self._starts if start.at_ms is not None and (self.is_quiet or start.at_ms <= now_ms)
         ]
         for start in due:
             self._starts.remove(start)
@@ -152,23 +157,23 @@ class SimulatedCluster:
                 process.die(self._random.random())
 
     def launch_of(self, process: SimulatedContainer) -> Launch | None:
-        """What a process was started for; None for one that somebody else started."""
+        """The launch of a process; None for one that was started elsewhere."""
         return self._launches.get(process.execution_id)
 
     def comes_again(self, launch: Launch, host: str) -> None:
-        """Start another process for an execution, which nobody asked for."""
+        """Start another process for an execution, without a request."""
         self.processes.append(self._begin(launch, host))
 
     def comes_to_rest(self) -> None:
-        """No trouble from now on; what was lost is not waited for."""
+        """End all trouble; lost starts are not waited for."""
         self.is_quiet = True
-        self._starts = [found for found in self._starts if found.at_ms is not None]
+        self._starts = [start for start in self._starts if start.at_ms is not None]
 
     def starts_under_way(self) -> Iterator[ExecutionId]:
         """The executions of which a process may still come."""
-        return (found.launch.execution_id for found in self._starts)
+        return (start.launch.execution_id for start in self._starts)
 
-    # --- what it knows ---
+    # --- answers ---
 
     def _seen(self, launch: Launch) -> Launched | None:
         if self._happens(_UNKNOWN):
@@ -176,7 +181,7 @@ class SimulatedCluster:
         running = self._running(launch.execution_id)
         if running:
             return Launched(state=LaunchedState.RUNNING, host=running[0].host, handle=str(running[0].pid))
-        if any(found.launch.execution_id == launch.execution_id for found in self._starts):
+        if any(start.launch.execution_id == launch.execution_id for start in self._starts):
             return Launched(state=LaunchedState.STARTING)
         if launch.phase is not LaunchPhase.WANTED or launch.execution_id in self._impossible:
             return Launched(state=LaunchedState.ENDED, reason="it is not there")
@@ -190,7 +195,7 @@ class SimulatedCluster:
         )
 
     def _running(self, execution_id: ExecutionId) -> list[SimulatedContainer]:
-        return [found for found in self.processes if found.execution_id == execution_id and found.alive]
+        return [process for process in self.processes if process.execution_id == execution_id and process.alive]
 
     def _host_for(self, launch: Launch) -> str:
         """Where to start it.
@@ -200,9 +205,9 @@ class SimulatedCluster:
         """
         places = self._places()
         avoided = {
-            found.host
-            for found in self.processes
-            if found.alive and found.processor_id == launch.processor_id and launch.role is LaunchRole.STANDBY
+            process.host
+            for process in self.processes
+            if process.alive and process.processor_id == launch.processor_id and launch.role is LaunchRole.STANDBY
         }
         free = [
             host
@@ -214,9 +219,12 @@ class SimulatedCluster:
         return free[self._random.randrange(len(free))]
 
     def _places(self) -> Sequence[str]:
-        """The hosts of all that runs or is about to, each as often as it has a place there."""
-        running = [found.host for found in self.processes if found.alive]
-        return [*running, *(found.host for found in self._starts if found.at_ms is not None)]
+        """The hosts of all processes that run or are about to.
+
+        A host comes as often as it has a place in use.
+        """
+        running = [process.host for process in self.processes if process.alive]
+        return [*running, *(start.host for start in self._starts if start.at_ms is not None)]
 
     # --- trouble ---
 
@@ -235,7 +243,9 @@ class SimulatedCluster:
 
 
 class ReachedCluster:
-    """The cluster manager as one coordinator reaches it (`coordinator.ports.Launcher`).
+    """The cluster manager as one coordinator reaches it.
+
+    It is a `coordinator.ports.Launcher`.
 
     Args:
         between: anything that can happen between two effects; may be the end of the coordinator.
@@ -268,9 +278,9 @@ class ReachedCluster:
     def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
         """See `Launcher.look`."""
         self._meet("before look")
-        found = self._cluster.look(launches)
+        known = self._cluster.look(launches)
         self._meet("after look")
-        return found
+        return known
 
     def hosts(self) -> Mapping[str, int | None]:
         """See `Launcher.hosts`."""

@@ -1,4 +1,7 @@
-"""`scripts/simulate`: a job's history made from a seed, with all its faults, checked against the invariants."""
+"""`scripts/simulate`: a job's history made from a seed, with all its faults.
+
+Each step is checked against the invariants.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from simulation.world import EVENT_COUNT, Kind
 )
 @click.pass_context
 def simulate(context: click.Context, seed: int, count: int, events: int, kind: str | None) -> None:
-    """Lives through a job's history made from a seed, with all its faults, and judges it.
+    """Live through a job's history made from a seed, and check each step.
 
     One history is told line by line; of several, each that breaks a law or ends in an error is named. Exit code 1 then.
     """
@@ -53,7 +56,7 @@ def simulate(context: click.Context, seed: int, count: int, events: int, kind: s
 
 
 def _error_text(error: Exception) -> str:
-    """What ended a history, where, and how to see it again."""
+    """The error that ended a history, its place, and the command to repeat it."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     said = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno}, in {place.name})"
     return "\n".join((said, *getattr(error, "__notes__", ())))

@@ -1,8 +1,8 @@
-"""An execution as a small state machine, with the container's own rules where they are pure.
+"""An execution as a small state machine, with the container's own pure rules.
 
-What it does to the world it does in single steps, so that anything may come between two of them: read the stream,
-send a heartbeat, take a transactional id, begin a transaction, commit it. It is as careful as the design asks
-(section 6) and no more: in particular it looks at its lease only before it begins.
+It acts on the world in single steps, so that any event may come between two of them: read the stream, send a heartbeat,
+take a transactional id, begin a transaction, commit it. It is as careful as a container must be and no more: in
+particular it looks at its lease only before it begins.
 """
 
 from __future__ import annotations
@@ -65,12 +65,18 @@ _SENT_ITS_COMMIT = 0.5
 
 
 class ContainerEnded(BaseException):
-    """The process was killed at this point of its start. Nothing catches it but `SimulatedContainer.step`."""
+    """The process was killed at this point of its start.
+
+    Nothing catches it but `SimulatedContainer.step`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class _Handled:
-    """What a task did in a transaction: the entries that it wrote, by store, and its open local transaction."""
+    """A task's part of a transaction.
+
+    It has the entries that it wrote, by store, and its open local transaction.
+    """
 
     grant: Grant
     local: LocalTransaction
@@ -79,10 +85,10 @@ class _Handled:
 
 @dataclass(slots=True)
 class _Work:
-    """What an open transaction will have done, once it is committed.
+    """The effect of an open transaction, once it is committed.
 
-    `positions`: the records that are still to be produced, behind everything else. `is_of_driver`: it records what was
-    only read past, and removes what nobody asks for. `is_committed`: by Kafka; the local transactions are still open.
+    `positions`: the records that are still to be produced, behind all others. `is_of_driver`: it records the positions
+    that were only read past, and removes stale ones. `is_committed`: by Kafka; the local transactions are still open.
     """
 
     log: MemoryLog
@@ -100,10 +106,10 @@ class SimulatedContainer:
         alive: the process is there; a paused one is, too.
         said_to_be_lost: a heartbeat was answered `alive: false`.
         lease_until_ms: in true time.
-        serving: what its query runs with; only under these it commits.
+        serving: the grants of its query; it commits only under these.
         is_commit_in_flight: it was killed after it had sent a commit, which may still arrive.
-        is_hung: it stands still for ever; only a kill ends it.
-        is_deaf: it does not stop, whatever it is told.
+        is_hung: it is stuck for ever; only a kill ends it.
+        is_deaf: it does not stop on any request.
         answers_until_ms: from then on, in true time, its heartbeats arrive and every answer to it is lost; None: never.
         unanswered_since_ms: when it sent the first heartbeat of those that had no answer; None while the last one had.
         was_level: it once said that it has the state of all tasks of its processor.
@@ -141,16 +147,17 @@ class SimulatedContainer:
         self.state = ContainerPhase.STARTED
         self.lease_until_ms = 0
         self.orders = Orders(execution_id=self.execution_id)
-        # What was read off which orders: it is asked for at each step.
+        # The grants of its orders, which each step asks for.
         self._wanted: tuple[Orders | None, tuple[Grant, ...]] = (None, ())
         self.serving: tuple[Grant, ...] = ()
         self.positions: dict[SspKeyBucket, int] = {}
         # By bucket of the finest factor: the first offset that is not done, where the query began.
         self._begins: dict[SspKeyBucket, Mapping[int, int]] = {}
-        # What was read past and is not recorded; what another factor left on the checkpoint topic.
+        # The positions that were read past and are not recorded; stale records of another factor on the checkpoint
+        # topic.
         self._idle: dict[SspKeyBucket, int] = {}
         self._superseded: Sequence[bytes] = ()
-        # The local state of what it serves, open.
+        # The open local state of the grants that it serves.
         self._environments: dict[TaskName, Environment] = {}
         self._stream = stream
         self._changelogs = changelogs
@@ -165,7 +172,7 @@ class SimulatedContainer:
         self._dies_in = 0
         self._slot = MemoryLog(changelogs.checkpoints, slot_transactional_id(config.job, self.execution_id, 0))
         self._driver = MemoryLog(changelogs.checkpoints, driver_transactional_id(config.job, self.execution_id))
-        # The newest order to restart that what it serves with was started after.
+        # The newest order to restart that its query was started after.
         self.restart = 0
         self._work: _Work | None = None
         self._is_level = False
@@ -188,7 +195,7 @@ class SimulatedContainer:
         return self.orders.is_given_up or self.said_to_be_lost
 
     def wanted(self) -> tuple[Grant, ...]:
-        """What it should serve."""
+        """The grants that it should serve."""
         known, wanted = self._wanted
         if known is not self.orders:
             wanted = self.orders.own_grants()
@@ -235,7 +242,10 @@ class SimulatedContainer:
         return self.serving
 
     def may_commit(self, other: Grant) -> list[int]:
-        """The epochs under which it could still commit: under `other` if that is released, else for any part of it."""
+        """The epochs under which it could still commit.
+
+        These are those under `other` if that is released, else those for any part of it.
+        """
         if not (self.alive or self.is_commit_in_flight) or not (self._slot.is_owner or self._driver.is_owner):
             return []
         return [
@@ -258,7 +268,7 @@ class SimulatedContainer:
         self._abort_locally()
 
     def commit_arrives(self) -> str:
-        """What a killed one had sent reaches the broker after all."""
+        """The commit that a killed execution had sent reaches the broker after all."""
         self.is_commit_in_flight = False
         return "" if self._work is None else self._commit(self._work, 0.5)
 
@@ -284,13 +294,13 @@ class SimulatedContainer:
             handled.local.abort()
 
     def step(self, now_ms: int, luck: float) -> str:
-        """Do the next thing there is to do; says what it was.
+        """Do the next step; returns its name.
 
         Args:
-            luck: in [0, 1), chooses between what may happen.
+            luck: in [0, 1), chooses between the possible steps.
         """
         if self.is_given_up:
-            # Like a killed one: what it had open stays open until the broker or the coordinator ends it.
+            # Like a killed one: its open transaction stays open until the broker or the coordinator ends it.
             self.alive = False
             self._abort_locally()
             return "ends: given up"
@@ -321,10 +331,13 @@ class SimulatedContainer:
         return "has no lease"
 
     def _start(self, now_ms: int) -> str:
-        """The start procedure, which is also recovery: own the ids, read both topics to the end."""
+        """The start procedure, which is also recovery.
+
+        It takes the ids, then reads both topics to the end.
+        """
         self._let_go()
         if self._is_launched and now_ms >= self.lease_until_ms:
-            # Another process of the same execution may have been answered: ids are taken by who holds a lease.
+            # Another process of the same execution may have been answered: an id belongs to the holder of a lease.
             return "waits for a lease"
         self._warming.close()
         if not (self._slot.is_owner and self._driver.is_owner and self._is_level):
@@ -371,7 +384,7 @@ class SimulatedContainer:
     def _restored(
         self, grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], positions: Positions
     ) -> dict[TaskName, Environment]:
-        """Bring local state level, as `container.service` does; what it begins with is what it must be.
+        """Restore local state, as `container.service` does, and check the result.
 
         Raises:
             ContainerEnded: it was killed in the middle.
@@ -404,8 +417,8 @@ class SimulatedContainer:
         clear_out(grants, host)
         for grant in grants:
             for store in stores:
-                found = environments[grant.task_name].state.of(store)
-                bare = {key: value for key, value in found.items() if key != copy_mark_key(grant.task_name)}
+                entries = environments[grant.task_name].state.of(store)
+                bare = {key: value for key, value in entries.items() if key != copy_mark_key(grant.task_name)}
                 self._ledger.check_restored(grant, store, bare, self.execution_id)
         return environments
 
@@ -452,7 +465,10 @@ class SimulatedContainer:
         return self.orders.offset_next >= end
 
     def _begin(self, luck: float) -> str:
-        """Take up what came, or record what was read past: the driver's part of the work, which waits for a while."""
+        """Take up new grants, or record positions that were read past.
+
+        This is the driver's part of the work, which waits for a while.
+        """
         behind = [ssp_kb for ssp_kb, position in self.positions.items() if position < self._end_of(ssp_kb)]
         is_due = not behind or 0.4 < luck < 0.5
         if (self._idle or self._superseded) and is_due:
@@ -480,19 +496,19 @@ class SimulatedContainer:
 
     def _handle(self, ranges: Sequence[tuple[SspKeyBucket, int, int]]) -> Sequence[_Handled]:
         """Let each task handle its messages: each counts in an entry."""
-        found: list[_Handled] = []
+        handled: list[_Handled] = []
         try:
             for grant in self.serving:
                 own = {start.ssp_kb for start in grant.starts}
                 taken = [item for item in ranges if item[0] in own]
                 if taken:
                     local = self._environments[grant.task_name].begin()
-                    found.append(_Handled(grant, local, self._handled_by(grant, taken, local)))
+                    handled.append(_Handled(grant, local, self._handled_by(grant, taken, local)))
         except (LostContainerError, DeadlineError):
-            for handled in found:
-                handled.local.abort()
+            for item in handled:
+                item.local.abort()
             raise
-        return found
+        return handled
 
     def _handled_by(
         self, grant: Grant, ranges: Sequence[tuple[SspKeyBucket, int, int]], local: LocalTransaction
@@ -567,7 +583,10 @@ class SimulatedContainer:
             work.positions = ()
 
     def _produce(self, handled: _Handled) -> bool:
-        """The entries to the changelogs, if there are any; where that stands, the local state has come to."""
+        """Write the entries to the changelogs, if there are any.
+
+        The local state has then come to their offsets.
+        """
         position = handled.local.position()
         assert position is not None, "it is brought level before anything is handled"
         changelog_next = dict(position.changelog_next)
@@ -599,7 +618,7 @@ class SimulatedContainer:
         if work.is_of_driver:
             self._idle, self._superseded = {}, ()
         else:
-            # The checkpoint is further now than what was read past before it.
+            # The checkpoint is further now than the positions read past before it.
             for ssp_kb, _, _ in work.ranges:
                 self._idle.pop(ssp_kb, None)
         if luck > 0.95:

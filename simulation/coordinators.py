@@ -1,4 +1,6 @@
-"""A process that stands for coordinator: the real `CoordinatorService`, with ports that fail as the world does.
+"""A process of an election candidate.
+
+It is the real `CoordinatorService`, with ports that fail as the world does.
 
 Between two effects of a coordinator anything may happen (`Surroundings.between`): it is killed there, or it stands
 still while the world goes on, its successor included. Both are why the ports below ask before and after each effect.
@@ -41,11 +43,14 @@ from simulation.state import Changelogs
 
 
 class ProcessEnded(BaseException):
-    """The process was killed at this point. Like SIGKILL, nothing catches it but the world."""
+    """The process was killed at this point.
+
+    Like SIGKILL, nothing catches it but the world.
+    """
 
 
 class Surroundings(Protocol):
-    """What a coordinator stands in."""
+    """The world as a coordinator meets it."""
 
     clock: VirtualClock
     stream: MemoryTopic
@@ -65,11 +70,11 @@ class Surroundings(Protocol):
         ...
 
     def trouble_append(self, process: CoordinatorProcess, log: MemoryLog, count: int) -> None:
-        """Arm `log` with what shall become of an append of `count` records."""
+        """Prepare the fate of an append of `count` records to `log`."""
         ...
 
     def look(self) -> None:
-        """Judge what came onto the stream, before anybody acts on it."""
+        """Check the new records of the stream, before any process acts on them."""
         ...
 
     def process_lives(self, host: str, boot_id: str, pid: int) -> bool | None: ...
@@ -84,9 +89,11 @@ class Surroundings(Protocol):
 
 
 class CoordinatorProcess:
-    """One candidate. `paused` and `busy` (in the middle of a round) keep the world from driving it.
+    """One candidate.
 
-    `watch`: what starts containers for it, in a thread of its own; None where people start them.
+    `paused` and `busy` (in the middle of a round) keep the world from driving it.
+
+    `watch`: the thread that starts its containers; None if they are self-managed.
     """
 
     def __init__(self, world: Surroundings, name: str, host: str, pid: int, skew_ms: int, config: JobConfig) -> None:
@@ -163,14 +170,14 @@ class CoordinatorProcess:
         led = self.service.is_leader
         with self._driven():
             self._candidate.run_once(0)
-            found = self.service.status()
+            status = self.service.status()
             if self.service.is_leader and not self.service._pending_submissions:
-                probe.after_round(found.state, found.trouble)
+                probe.after_round(status.state, status.trouble)
         if self.alive and self.service.is_leader and not led:
             self._world.note(f"{self.name} leads")
 
     def start_containers(self, cluster: SimulatedCluster, check_start: Callable[[Launch], None]) -> None:
-        """Have the job's containers started by `cluster` from now on, as its configuration says."""
+        """Let `cluster` start the job's containers from now on, as configured."""
         self.watch = LaunchWatch(
             ReachedCluster(cluster, self._between, check_start),
             state=lambda: self.service.status().state if self.service.is_leader else None,
@@ -181,8 +188,10 @@ class CoordinatorProcess:
         )
 
     def look_after_containers(self) -> None:
-        """A round of the thread that does so; anything may come between two of its effects, rounds of the coordinator
-        itself too."""
+        """A round of the thread that starts and stops containers.
+
+        Any event may come between two of its effects, also rounds of the coordinator itself.
+        """
         if self.watch is None or self._is_watching:
             return
         self._is_watching = True
@@ -216,7 +225,7 @@ class CoordinatorProcess:
             self._world.note(f"{self.name} leaves office: {type(error).__name__}: {error}")
             self.service.step_down()
         except RejectedError:
-            # As the process would: its configuration is not that of those who run.
+            # As the process would: its configuration is not that of the running processes.
             self._world.note(f"{self.name} is refused and ends")
             self.alive = False
         except SamzapyError as error:
@@ -309,10 +318,10 @@ class _Positions:
     def read(self, ssps: Sequence[SystemStreamPartition], changelogs: Sequence[ChangelogPlace] = ()) -> PositionsRead:
         self._world.between(self._process, "before positions")
         topic = self._world.checkpoints
-        found = positions_of(decoded(record, topic=topic.name) for record in MemoryLog(topic).read())
+        positions = positions_of(decoded(record, topic=topic.name) for record in MemoryLog(topic).read())
         read = PositionsRead(
-            checkpoints=found.checkpoints,
-            progress=found.progress,
+            checkpoints=positions.checkpoints,
+            progress=positions.progress,
             bounds={ssp: self._world.inputs.bounds[ssp] for ssp in ssps},
             changelog_ends={place: self._world.changelogs.topic(*place).end_offset for place in changelogs},
         )
@@ -326,7 +335,7 @@ class _Positions:
         bounds = {ssp: self._world.inputs.bounds[ssp] for ssp in ssps}
         self._world.between(self._process, "after offset bounds")
         return {
-            ssp: OffsetBounds(found.offset_first, found.offset_end, timestamp_ms) for ssp, found in bounds.items()
+            ssp: OffsetBounds(bound.offset_first, bound.offset_end, timestamp_ms) for ssp, bound in bounds.items()
         }
 
     def high_watermarks(self, ssps: Sequence[SystemStreamPartition]) -> Mapping[SystemStreamPartition, int]:

@@ -1,4 +1,6 @@
-"""The messages of a simulated job: which key stands where, and so in which key bucket of the finest factor.
+"""The messages of a simulated job: their keys, and so their key buckets.
+
+Buckets are of the finest factor.
 
 Nothing but its key is ever looked at of a message. Which bucket a key falls into says the product's own rule
 (`plan.elasticity`).
@@ -24,7 +26,7 @@ class Inputs:
     """Every partition there is, from its beginning to its end.
 
     Attributes:
-        bounds: what a broker says of them.
+        bounds: their bounds, as a broker gives them.
     """
 
     def __init__(self, random: Random) -> None:
@@ -68,7 +70,7 @@ class Inputs:
     def last_of(
         self, ssp: SystemStreamPartition, begins: Mapping[int, int], offset_from: int, offset_to: int
     ) -> int | None:
-        """The last message there that is of one of some key buckets, and at or behind where that begins.
+        """The last message of one of some key buckets, at or behind their begin.
 
         Args:
             begins: by bucket, the first offset that is not done.

@@ -1,14 +1,16 @@
-"""A job whose coordinator starts its containers: what `world` has, and a cluster manager, moves, standbys, numbers.
+"""A job whose coordinator starts its containers.
 
-It is the cluster manager that makes processes, for who asks it; the coordinators' own watch does
+It has all of `world`, and a cluster manager, moves, standbys, container counts.
+
+The cluster manager creates processes on request. The coordinators' own watch requests them
 (`adapters.host.launch_watch`), in a thread beside theirs. Laws beyond those of every history:
 
 - a start is recorded before it is asked for (ADR 0015);
-- at no moment can two processes commit for one key bucket, whatever is started how often;
+- at no moment can two processes commit for one key bucket, however often executions are started;
 - of the executions of a processor that are not declared lost, one at a time can commit under grants that are not
   revoked (a container that is to release its tasks may work beside the one that the processor was moved to);
-- what is recorded as gone was said to be, and tasks only go where their state is;
-- a run is finished because somebody asked for that, or because containers failed too often and the records say so;
+- an execution recorded as gone was reported so, and tasks only go where their state is;
+- a run is finished by a request, or because containers failed too often and the records say so;
 - standbys of several processors that are wanted in one round are spread over the hosts;
 - in the end every processor runs, its standbys stand by on hosts of their own, and there is no process that no record
   asks for.
@@ -78,7 +80,7 @@ class LaunchedWorld(World):
 
     def _judge(self) -> None:
         self._wall_ms_max = max(self._wall_ms_max, self.clock.wall_ms())
-        committers = [found for found in self.containers if found.can_commit()]
+        committers = [container for container in self.containers if container.can_commit()]
         if len(committers) > 1:
             self._check_buckets(committers)
             self._check_processors(committers)
@@ -120,34 +122,37 @@ class LaunchedWorld(World):
 
     def was_level(self, execution_id: ExecutionId) -> bool:
         """See `LaunchTruth`."""
-        return any(found.was_level for found in self.containers if found.execution_id == execution_id)
+        return any(container.was_level for container in self.containers if container.execution_id == execution_id)
 
     def was_said_to_end(self, execution_id: ExecutionId) -> bool:
         """See `LaunchTruth`."""
         return execution_id in self.cluster.said_to_end
 
     def check_place(self, launch: Launch, state: CoordinatorState) -> None:
-        """See `LaunchTruth`: decisions of one round see each other. Two first standbys that are wanted in one round
-        are on one host only if no other is known that may have them, has fewer containers, and never failed a start."""
+        """See `LaunchTruth`: decisions of one round see each other.
+
+        Two first standbys that are wanted in one round are on one host only if no other is known that may have them,
+        has fewer containers, and never failed a start.
+        """
         if launch.phase not in UP and launch.failures and launch.execution_id not in state.containers:
             self._failed_hosts |= {launch.host, launch.host_found}
         if launch.phase is not LaunchPhase.WANTED or launch.role is not LaunchRole.STANDBY or launch.uuid:
             return
-        up = [found for found in state.launches.values() if found.phase in UP]
+        up = [other for other in state.launches.values() if other.phase in UP]
         beside = [
-            found
-            for found in up
-            if found.wanted_at_ms == launch.wanted_at_ms
-            and (found.role, found.host) == (LaunchRole.STANDBY, launch.host)
-            and found.processor_id != launch.processor_id
+            other
+            for other in up
+            if other.wanted_at_ms == launch.wanted_at_ms
+            and (other.role, other.host) == (LaunchRole.STANDBY, launch.host)
+            and other.processor_id != launch.processor_id
         ]
         of_kind = [
-            found
-            for found in state.launches.values()
-            if (found.processor_id, found.role) == (launch.processor_id, LaunchRole.STANDBY)
+            other
+            for other in state.launches.values()
+            if (other.processor_id, other.role) == (launch.processor_id, LaunchRole.STANDBY)
         ]
         if launch.host and beside and of_kind == [launch]:
-            load = Counter(place_of(found, state) for found in up)
+            load = Counter(place_of(other, state) for other in up)
             taken = hosts_taken(launch.processor_id, state)
             better = [
                 host
@@ -166,7 +171,9 @@ class LaunchedWorld(World):
             raise BrokenLawError("the run is finished, and no record says why")
 
     def _containers_are_looked_after(self) -> None:
-        process = self._pick([found for found in self.candidates if is_drivable(found) and found.service.is_leader])
+        process = self._pick(
+            [candidate for candidate in self.candidates if is_drivable(candidate) and candidate.service.is_leader]
+        )
         if process is not None:
             process.look_after_containers()
 
@@ -174,7 +181,10 @@ class LaunchedWorld(World):
         self.cluster.goes_on()
 
     def _process_comes_again(self) -> None:
-        """A cluster manager that is to keep things running starts what has ended, or what it takes to have ended."""
+        """A cluster manager that keeps things running starts an ended process again.
+
+        It may also only believe that the process has ended.
+        """
         process = self._pick(self.cluster.processes)
         launch = None if process is None else self.cluster.launch_of(process)
         if process is not None and launch is not None:
@@ -186,14 +196,14 @@ class LaunchedWorld(World):
         self._start_container(PROCESSORS[self.random.randrange(len(PROCESSORS))])
 
     def _container_hangs(self) -> None:
-        """One that a record asks for: what nobody knows of, and hangs, nobody can find either."""
+        """A recorded execution hangs: an unknown one that hangs could not be found."""
         known = {
             launch.execution_id
             for launch in self.checks.state.launches.values()
             if launch.phase is not LaunchPhase.ENDED
         }
         container = self._pick(
-            [found for found in self.cluster.processes if found.alive and found.execution_id in known]
+            [process for process in self.cluster.processes if process.alive and process.execution_id in known]
         )
         if container is not None:
             self._fault("container hangs", container.execution_id)
@@ -207,7 +217,7 @@ class LaunchedWorld(World):
 
     def _everybody_goes_on(self) -> None:
         super()._everybody_goes_on()
-        for process in [found for found in self.candidates if is_drivable(found)]:
+        for process in [candidate for candidate in self.candidates if is_drivable(candidate)]:
             process.look_after_containers()
         self.cluster.goes_on()
 
@@ -246,7 +256,7 @@ class LaunchedWorld(World):
     # --- rest ---
 
     def _come_to_rest(self) -> None:
-        # Deadlines are of the wall clock: one that was set back, and stays so, makes everybody wait for as long.
+        # Deadlines are of the wall clock: after one was set back, and stays so, all waits are as much longer.
         self.clock.jump_wall(self._wall_ms_max - self.clock.wall_ms())
         self.cluster.comes_to_rest()
         super()._come_to_rest()
@@ -280,7 +290,7 @@ class LaunchedWorld(World):
 
     def _unrest_of_processes(self) -> list[str]:
         """Processes that no record asks for."""
-        state, found = self.checks.state, []
+        state, unrest = self.checks.state, []
         for container in self.containers:
             if not container.alive:
                 continue
@@ -289,20 +299,20 @@ class LaunchedWorld(World):
             # A second process of an execution that hangs is ended together with that, and cannot be before.
             is_copy_of_wanted = is_wanted and container.is_hung
             if not is_copy_of_wanted and (not is_wanted or known is None or known.pid != container.pid):
-                found.append(f"{_named(container)} runs, and no record asks for it")
-        return found + [f"{execution_id} is still on its way" for execution_id in self.cluster.starts_under_way()]
+                unrest.append(f"{_named(container)} runs, and no record asks for it")
+        return unrest + [f"{execution_id} is still on its way" for execution_id in self.cluster.starts_under_way()]
 
     def _unrest_of_launches(self) -> list[str]:
-        """Records that nobody has done, and hosts of which the loss would cost two executions of one processor."""
-        state, found = self.checks.state, []
+        """Records without effect, and hosts that have two executions of one processor."""
+        state, unrest = self.checks.state, []
         alive = {container.execution_id for container in self.containers if container.alive}
         for launch in state.launches.values():
             if self._has_no_host(launch):
                 continue
             if launch.phase in (LaunchPhase.WANTED, LaunchPhase.STOPPING):
-                found.append(f"{launch.execution_id} is {launch.phase}")
+                unrest.append(f"{launch.execution_id} is {launch.phase}")
             elif launch.phase is LaunchPhase.LAUNCHED and launch.execution_id not in alive:
-                found.append(f"{launch.execution_id} is recorded as launched, and there is none")
+                unrest.append(f"{launch.execution_id} is recorded as launched, and there is none")
         runners = executions_to_grant(state)
         for processor_id in wanted_processors(state) or ():
             standing = [launch for launch in standbys_of(processor_id, state) if not self._has_no_host(launch)]
@@ -316,19 +326,19 @@ class LaunchedWorld(World):
             ]
             wanted = min(standby_count(processor_id, state), len(HOSTS) - 1)
             if len(standing) != wanted:
-                found.append(f"processor {processor_id} has {len(standing)} standbys, wanted {wanted}")
+                unrest.append(f"processor {processor_id} has {len(standing)} standbys, wanted {wanted}")
             if not all(self.was_level(launch.execution_id) for launch in standing):
-                found.append(f"standbys of processor {processor_id} are not level")
+                unrest.append(f"standbys of processor {processor_id} are not level")
             if len(up) != wanted + 1 or runners.get(processor_id) not in alive:
-                found.append(
+                unrest.append(
                     f"processor {processor_id} has {len(up)} executions, wanted {wanted + 1}, one of which runs"
                 )
             if len({*hosts}) != len(hosts):
-                found.append(f"two executions of processor {processor_id} are on one host: {hosts}")
-        return found
+                unrest.append(f"two executions of processor {processor_id} are on one host: {hosts}")
+        return unrest
 
     def _has_no_host(self, launch: Launch) -> bool:
-        """Whether it is one standby more than there are hosts for; the cluster manager is asked for it ever again."""
+        """Whether it is a standby for which there is no host; it is requested for ever."""
         state = self.checks.state
         return (
             launch.role is LaunchRole.STANDBY
@@ -350,15 +360,15 @@ class LaunchedWorld(World):
         return process
 
     def _a_submission(self, config: JobConfig) -> SubmitJob:
-        found = super()._a_submission(config)
-        return replace(found, container_count=len(self._members), run_over=self._run_over)
+        submission = super()._a_submission(config)
+        return replace(submission, container_count=len(self._members), run_over=self._run_over)
 
     def _weight(self, event: Event, weight: float) -> float:
         return super()._weight(event, _OFTEN.get(event, weight))
 
     def _weighted(self) -> Sequence[tuple[Event, float]]:
         left_out = {World._container_starts, World._everybody_stops, World._everybody_goes_on}
-        return (*(found for found in super()._weighted() if found[0] not in left_out), *_WEIGHTED)
+        return (*(event for event in super()._weighted() if event[0] not in left_out), *_WEIGHTED)
 
 
 def _named(container: SimulatedContainer) -> str:

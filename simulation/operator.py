@@ -1,4 +1,4 @@
-"""Somebody who writes requests to the placement topic: good ones, late ones, the same twice, and what is none."""
+"""An operator: writes good, late, repeated and broken requests to the topic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from simulation.state import HOSTS
 _ALL_GOOD = 0.5
 _FAR_MS = 10 * 365 * 86_400_000
 
-# What stops, or replaces, containers that people started would end a history, or be refused.
+# Actions that stop, or replace, self-managed containers would end a history, or be refused.
 _ACTIONS = (
     *(action for action in Action if action not in (Action.STOP, Action.RESTART_CONTAINER)),
     Action.RESTART_QUERY,
@@ -43,7 +43,7 @@ class Operator:
     """Writes to `topic` and looks for the answers.
 
     Args:
-        actions: what is asked for when nobody says what.
+        actions: the actions to choose from.
         destinations: the hosts, and words for hosts, that containers are to go to.
 
     Attributes:
@@ -62,7 +62,7 @@ class Operator:
         self._topic = topic
         self._random = random
         self._log = MemoryLog(topic, "operator")
-        # With their timestamps: delivered again, a request has the same one, whatever else it says.
+        # With their timestamps: a request that is delivered again has the same one.
         self._written: list[tuple[uuids.UUID, int]] = []
         self._asked: dict[bytes, str] = {}
         self.stops: set[str] = set()
@@ -79,14 +79,14 @@ class Operator:
         action: Action | None = None,
         containers: Sequence[int] = (),
     ) -> str:
-        """Write one request, or something else; says what.
+        """Write one request, or something else; returns its description.
 
         Args:
             factors: those that may be asked for.
             rewind: the arguments of one.
             generation: the plan in force.
-            action: what is asked for, in good form; None: any, in any form.
-            containers: the numbers of containers that may be asked for; none where people start them.
+            action: the action of a well-formed request; None: any request, in any form.
+            containers: the container counts that may be asked for; none if containers are self-managed.
         """
         random = self._random
         luck = random.random() if action is None else _ALL_GOOD
@@ -149,23 +149,23 @@ class Operator:
         return f"{what} {uuid}{' again' if is_again else ''}"
 
     def unanswered(self, state: CoordinatorState, ended: Container[str]) -> list[str]:
-        """What is not as it must be in the end: requests that are open, and answers that are not there.
+        """Open requests and missing answers at the end.
 
         Args:
             ended: the uuids that ever had a terminal status.
         """
         if state.requests:
-            return [f"open: {found.uuid} {found.status_code}" for found in state.requests.values()]
+            return [f"open: {unanswered.uuid} {unanswered.status_code}" for unanswered in state.requests.values()]
         unread = read_inbox(self._topic, state.inbox.offset_next, 0)
         if unread.requests or unread.unreadable:
             return ["the inbox was not read to its end"]
         if left_out := sorted(uuid for uuid in self._asked.values() if uuid not in ended):
             return [f"{uuid} was read and is not served" for uuid in left_out]
         latest = {record.key: record.value for record in MemoryLog(self._topic).read()}
-        found = []
+        unanswered = []
         for memory in state.request_memory.values():
             value = latest.get(message_key(memory.uuid, RESPONSE_TYPE, Place.parse(memory.place)))
             status = None if value is None else decode_message(value).status_code
             if memory.phase is not MemoryPhase.COLLECTED and status is not memory.status_code:
-                found.append(f"{memory.uuid} was {memory.status_code}, its answer says {status}")
-        return found
+                unanswered.append(f"{memory.uuid} was {memory.status_code}, its answer says {status}")
+        return unanswered

@@ -1,4 +1,4 @@
-"""One history from one seed, of whatever kind of job (`world`, `launched_world`)."""
+"""One history from one seed, of any kind of job (`world`, `launched_world`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from simulation.world import EVENT_COUNT, History, Kind, World
 
 @contextmanager
 def _nothing_collected() -> Iterator[None]:
-    """Most of what a history leaves is freed without the collector, once its world is gone. Looked for again and again
-    meanwhile, it is a tenth of the time."""
+    """Switch the garbage collector off.
+
+    Most objects of a history are freed without it, once its world is gone. Searching for garbage meanwhile takes a
+    tenth of the time.
+    """
     was_collecting = gc.isenabled()
     gc.disable()
     try:
@@ -30,13 +33,13 @@ def simulate(
     tell: Callable[[str], None] | None = None,
     kind: Kind | None = None,
 ) -> History:
-    """The history of `seed`, of a kind of job that the seed chooses if nobody else does.
+    """The history of `seed`; the seed chooses the kind of job if the caller does not.
 
     `tell` hears each line of the trace as it happens.
 
     Raises:
         BrokenLawError: a law did not hold; says how to see the history again.
-        Exception: whatever the product, or the simulation, ended with; a note says how to see it again.
+        Exception: any error of the product, or the simulation; a note says how to see it again.
     """
     again = f"See it happen with: scripts/simulate --seed {seed} --events {event_count}"
     if kind is not None:

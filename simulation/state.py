@@ -1,7 +1,7 @@
-"""Where the tasks of a simulated job keep their state: local environments on hosts, and the changelogs.
+"""The state of a simulated job: local environments on hosts, and changelogs.
 
-How state is restored, inherited and copied is the container's own code (`container.local_state.restore`,
-`container.local_state.split_and_merge`); here is only what it works on. A disk outlives the processes of its host, an
+The container's own code restores, splits, merges and copies state (`container.local_state.restore`,
+`container.local_state.split_and_merge`); here is only its data. A disk outlives the processes of its host, an
 uncommitted local transaction does not.
 """
 
@@ -30,13 +30,19 @@ _REMOVED_AT = 7
 
 
 def one_more(value: bytes | None) -> bytes | None:
-    """The running value of an entry after another message: 1, 2, ... and from time to time it is removed."""
+    """The running value of an entry after another message: 1, 2, ...
+
+    From time to time it is removed.
+    """
     count = 1 if value is None else int(value) + 1
     return None if count == _REMOVED_AT else b"%d" % count
 
 
 def entry_of(ssp_kb: SspKeyBucket, key: bytes | None) -> bytes | None:
-    """The entry that a message counts in, without whose it is; None for one that may write nothing."""
+    """The entry that counts a message, without its owner.
+
+    None for a message that may write nothing.
+    """
     if ssp_kb.reader:
         return b"%s/%s" % (str(ssp_kb.ssp).encode(), key or b"")
     return key
@@ -47,7 +53,10 @@ Effect = Callable[[], None]
 
 
 class LocalState:
-    """One environment of a task: what is on the disk, and who keeps its lock. One that was replaced is nobody's."""
+    """One environment of a task: the disk, and the owner of its lock.
+
+    A replaced environment has no owner.
+    """
 
     def __init__(self) -> None:
         self.position: LocalPosition | None = None
@@ -59,7 +68,10 @@ class LocalState:
 
 
 class LocalTransaction:
-    """A `container.ports.LocalTransaction`: what it writes is on the disk when it is committed, or never."""
+    """A `container.ports.LocalTransaction`.
+
+    Its writes are on the disk when it is committed, or never.
+    """
 
     def __init__(self, state: LocalState, effect: Effect) -> None:
         if state.holder is not None:
@@ -187,7 +199,9 @@ class Directory:
 
 
 class Changelogs:
-    """The changelogs of the job's stores (`container.ports.Topics`, as far as a restore asks).
+    """The changelogs of the job's stores.
+
+    It is `container.ports.Topics`, as far as a restore asks.
 
     Args:
         together_with: the topic whose transactions write to them, too.
@@ -207,7 +221,7 @@ class Changelogs:
         return self.topics[place]
 
     def compact(self) -> None:
-        """Tombstones stay: nobody here is away for as long as they would have to be kept."""
+        """Tombstones stay: no reader is away for as long as they would have to be kept."""
         for topic in self.topics.values():
             topic.compact()
 
@@ -246,13 +260,13 @@ class MemoryTail:
         self._offsets = dict(offsets)
 
     def poll(self, count_max: int) -> Mapping[tuple[str, int], TailRead]:
-        found = {}
+        read = {}
         for place, offset in self._offsets.items():
             topic = self._changelogs.topic(*place)
             records, offset_next = topic.read_stable(offset, count_max)
             self._offsets[place] = offset_next
             is_at_end = offset_next >= topic.stable_offset
-            found[place] = TailRead(
+            read[place] = TailRead(
                 records=records, offset_next=offset_next, offset_end=topic.end_offset, is_at_end=is_at_end
             )
-        return found
+        return read

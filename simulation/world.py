@@ -1,4 +1,6 @@
-"""One history of a whole job, made from one seed: the coordinators, the containers, their cluster and their operator.
+"""One history of a whole job, made from one seed.
+
+It has the coordinators, the containers, their cluster and their operator.
 
 Everything that can happen is an event, chosen by one `random.Random(seed)`; time moves only by events. The same seed
 gives the same history to the byte, in any process. While it lasts, faults of every kind come; then they stop, and the
@@ -91,7 +93,7 @@ _TIMES = {
 
 
 class Kind(StrEnum):
-    """What a job is: the kinds differ in what they keep, and in what they read."""
+    """A kind of job: the kinds differ in their state, and in their inputs."""
 
     STATELESS = "stateless"
     KEYED = "keyed"
@@ -119,14 +121,14 @@ Changing = tuple[JobConfig, ...]
 
 
 def _keeping(**more: str) -> tuple[Changing, ...]:
-    """A job with state under each of the schemes; its inputs stay, and so does the scheme."""
-    found = []
+    """A job with state under each of the schemes; its inputs and scheme stay."""
+    kinds = []
     for scheme in ("max", "cogroup", "group-by-partition"):
         of_inputs = {"task_inputs": "kafka.orders,kafka.refunds", "task_partition_scheme": scheme}
         of_inputs["local_store_dir"] = "/state"
         given = {f"stores_{KEYED}_scope": "key", **of_inputs, **_TIMES, **more}
-        found.append((a_config(**given), a_config(job_container_lost_ms="20000", **given)))
-    return tuple(found)
+        kinds.append((a_config(**given), a_config(job_container_lost_ms="20000", **given)))
+    return tuple(kinds)
 
 
 _LAUNCHED = {
@@ -161,7 +163,7 @@ _RULES = "kafka.rules"
 
 @dataclass(slots=True)
 class _Message:
-    """A heartbeat under way: what the container said, when, and to whom."""
+    """A heartbeat under way: its content, its time and its addressee."""
 
     sent_ms: int
     to: str
@@ -178,15 +180,15 @@ class _Message:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What one seed made.
+    """The result of one seed.
 
     Attributes:
         faults: how many of each kind happened.
         elastic_grants: those of a part of a partition. `floored_grants` are of parts that were not at one place.
-        rewound_grants: key buckets that went on from where an operator said.
+        rewound_grants: key buckets that went on from an operator's offset.
         inherited_copies: tasks that began with the broadcast copy of another one.
         launches: executions that the coordinator was to start. `placements`: of tasks on a reserve, or a standby.
-        runs: of the job; more than one if all left, or a bounded one had read everything, and somebody came.
+        runs: of the job; more than one if all left, or a bounded one had read everything, and a container came.
         factor_changes: as recorded. `expansions`: how often more partitions of an input were taken in.
         restored: values that a leader wrote again, behind records of another program.
         virtual_ms: how long it lasted for those inside.
@@ -280,7 +282,7 @@ class World:
         self.disks = {host: Disk() for host in self.hosts}
         for stream in self.counts:
             self.inputs.create(_ssps(stream, range(PARTITIONS_MAX)))
-        # What must be done before a partition that was added is read: by its SSP, up to where in older ones.
+        # By the SSP of an added partition: the offsets in older ones that must be done before it is read.
         self._before: dict[SystemStreamPartition, dict[SystemStreamPartition, int]] = {}
         self._noticed_ms: dict[SystemStreamPartition, int] = {}
         self.ledger = Ledger(self.inputs)
@@ -302,13 +304,13 @@ class World:
         self._set_up()
         self.candidates = [self._a_candidate(name) for name in CANDIDATES[: 2 + self.random.randrange(2)]]
         self.elected = {self.candidates[0].name}
-        # Each history has its own mix of faults: what rarely meets in a mixture of everything meets in some of them.
+        # Each history has its own mix of faults: rare combinations occur in some of the mixes.
         weighted = self._weighted()
         self._kinds = tuple(event for event, _ in weighted)
-        self._weights = tuple(accumulate(self._weight(*found) for found in weighted))
+        self._weights = tuple(accumulate(self._weight(*event) for event in weighted))
 
     def _set_up(self) -> None:
-        """Make what a kind of world has besides, before there are candidates."""
+        """Make the further parts of a kind of world, before there are candidates."""
 
     # --- a life ---
 
@@ -355,7 +357,7 @@ class World:
         self._judge()
 
     def _judge(self) -> None:
-        """Looked at after each event, besides what each event looks at itself."""
+        """Check the world after each event, beside the checks of the event itself."""
 
     def note(self, text: str) -> None:
         self.trace.append(text)
@@ -367,7 +369,7 @@ class World:
         self.faults[kind] += 1
         self.note(f"! {kind} {text}")
 
-    # --- what coordinators meet (coordinators.Surroundings) ---
+    # --- the world as coordinators meet it (coordinators.Surroundings) ---
 
     def between(self, process: CoordinatorProcess, what: str) -> None:
         if self._quiet:
@@ -412,21 +414,23 @@ class World:
         runs = self.checks.runs
         self.checks.look()
         if self.kind is Kind.BOUNDED and self.checks.runs != runs:
-            # What was read of older partitions counts for nothing any more, so no order is to be kept.
+            # Positions in older partitions are ignored now, so no order is to be kept.
             self._before.clear()
 
     def process_lives(self, host: str, boot_id: str, pid: int) -> bool | None:
         if boot_id != f"boot-{host}":
             return None
-        found = self._pids.get(pid)
-        return found is not None and found.alive
+        container = self._pids.get(pid)
+        return container is not None and container.alive
 
     # --- events ---
 
     def _coordinator_round(self) -> None:
-        drivable = [found for found in self.candidates if is_drivable(found)]
+        drivable = [candidate for candidate in self.candidates if is_drivable(candidate)]
         if self.random.random() < 0.7:
-            drivable = [found for found in drivable if found.service.is_leader or found.name in self.elected]
+            drivable = [
+                candidate for candidate in drivable if candidate.service.is_leader or candidate.name in self.elected
+            ]
         process = self._pick(drivable)
         if process is not None:
             process.round(self.probe)
@@ -437,8 +441,8 @@ class World:
 
     def stands_again(self, name: str) -> None:
         """The seat goes to the next, in the order of the candidates."""
-        names = [found.name for found in self.candidates]
-        others = [found.name for found in self.candidates if found.name != name and found.alive]
+        names = [candidate.name for candidate in self.candidates]
+        others = [candidate.name for candidate in self.candidates if candidate.name != name and candidate.alive]
         if name in self.elected and others and not self._quiet:
             self.elected = {min(others, key=lambda other: (names.index(other) - names.index(name)) % len(names))}
 
@@ -479,7 +483,8 @@ class World:
                 restart=container.restart,
                 figures=Figures(
                     positions={
-                        found: Position(at, self.inputs.end(found.ssp)) for found, at in container.positions.items()
+                        ssp_kb: Position(at, self.inputs.end(ssp_kb.ssp))
+                        for ssp_kb, at in container.positions.items()
                     }
                 ),
                 finished=container.has_finished(),
@@ -504,8 +509,8 @@ class World:
         self._deliver(message)
 
     def _deliver(self, message: _Message) -> None:
-        process = next(found for found in self.candidates if found.name == message.to)
-        # Somebody who stands still reads it when he goes on.
+        process = next(candidate for candidate in self.candidates if candidate.name == message.to)
+        # A paused process reads it when it goes on.
         if not process.alive or process.paused or process.busy:
             return
         container = message.container
@@ -584,11 +589,11 @@ class World:
                 older[ssp] = self.inputs.end(ssp)
 
     def _container_starts(self) -> None:
-        living = [found for found in self.containers if found.alive]
+        living = [container for container in self.containers if container.alive]
         if len(living) >= CONTAINERS_MAX:
             return
         processor_id = PROCESSORS[self.random.randrange(len(PROCESSORS))]
-        if any(found.processor_id == processor_id for found in living) and self.random.random() < 0.5:
+        if any(container.processor_id == processor_id for container in living) and self.random.random() < 0.5:
             return
         self._start_container(processor_id)
 
@@ -623,13 +628,13 @@ class World:
         return container
 
     def _container_dies(self) -> None:
-        container = self._pick([found for found in self.containers if found.alive])
+        container = self._pick([container for container in self.containers if container.alive])
         if container is not None:
             self._fault("container killed", container.execution_id)
             container.die(self.random.random())
 
     def _commit_of_the_dead_arrives(self) -> None:
-        container = self._pick([found for found in self.containers if found.is_commit_in_flight])
+        container = self._pick([container for container in self.containers if container.is_commit_in_flight])
         if container is not None:
             self._fault("commit arrives late", container.execution_id)
             self.note(f"{container.execution_id}, dead, {container.commit_arrives()}")
@@ -642,7 +647,11 @@ class World:
 
     def _container_goes_on(self) -> None:
         container = self._pick(
-            [found for found in self.containers if found.alive and found.paused and not found.is_hung]
+            [
+                container
+                for container in self.containers
+                if container.alive and container.paused and not container.is_hung
+            ]
         )
         if container is not None:
             container.paused = False
@@ -655,7 +664,7 @@ class World:
             self.note(f"{container.execution_id} is asked to stop")
 
     def _coordinator_dies(self) -> None:
-        process = self._pick([found for found in self.candidates if found.alive and not found.busy])
+        process = self._pick([candidate for candidate in self.candidates if candidate.alive and not candidate.busy])
         if process is not None:
             self._fault("coordinator killed", process.name)
             process.alive = False
@@ -668,19 +677,19 @@ class World:
                 return
 
     def _coordinator_pauses(self) -> None:
-        process = self._pick([found for found in self.candidates if is_drivable(found)])
+        process = self._pick([candidate for candidate in self.candidates if is_drivable(candidate)])
         if process is not None:
             self._fault("coordinator stands still", process.name)
             process.paused = True
 
     def _coordinator_goes_on(self) -> None:
-        process = self._pick([found for found in self.candidates if found.alive and found.paused])
+        process = self._pick([candidate for candidate in self.candidates if candidate.alive and candidate.paused])
         if process is not None:
             process.paused = False
             self.note(f"{process.name} goes on")
 
     def _election(self) -> None:
-        living = [found.name for found in self.candidates if found.alive]
+        living = [candidate.name for candidate in self.candidates if candidate.alive]
         if not living:
             return
         self.elected = {living[self.random.randrange(len(living))]}
@@ -694,11 +703,14 @@ class World:
         self._fault("broker away", f"for {self._broker_away} requests")
 
     def _another_program_writes(self) -> None:
-        """One record, on a key that is there or on none, with what headers it likes but the leader's next ones."""
+        """Another program writes a record, on a key that exists or not.
+
+        It may have any headers except the leader's next ones.
+        """
         stranger = MemoryLog(self.stream, "another program")
         stranger.take_over()
         records, _ = self.stream.read_stable(0)
-        own = [found for found in records if found.offset not in self.checks.foreign and found.key is not None]
+        own = [record for record in records if record.offset not in self.checks.foreign and record.key is not None]
         if not own:
             return
         copied = own[self.random.randrange(len(own))]
@@ -706,7 +718,7 @@ class World:
         value = self.random.choice((None, None, copied.value, b"junk", own[self.random.randrange(len(own))].value))
         headers: dict[str, bytes] = {}
         if self.random.random() < 0.3:
-            headers = {name: found for name, found in copied.headers if found is not None}
+            headers = {name: header for name, header in copied.headers if header is not None}
             if value is not None:
                 # Unreadable bytes under a leader's own headers stop readers by design, where a cleaner's pass ends
                 # between them and the record that undoes them (docs/internals/adr/0019).
@@ -720,18 +732,24 @@ class World:
         self._fault("another program writes", f"{key!r}: {value!r:.40} at {offset}")
 
     def _keep_until(self, keep_until: int | None) -> int | None:
-        """The cleaner leaves young records alone for longer than a leader needs to undo what is foreign."""
+        """The cleaner leaves young records alone until a leader has undone foreign ones.
+
+        That takes less time than the lag.
+        """
         young = min(self.checks.foreign_left.values(), default=None)
         if young is None:
             return keep_until
         return young if keep_until is None else min(keep_until, young)
 
     def _stream_is_compacted(self) -> None:
-        """As far as the cleaner may go, or less; tombstones live until every reader there is has seen them."""
+        """Compact the stream as far as the cleaner may go, or less.
+
+        Tombstones live until every reader has seen them.
+        """
         end = self.stream.end_offset
         keep_until = None if self.random.random() < 0.5 else self.random.randrange(end + 1)
         keep_until = self._keep_until(keep_until)
-        readers = [found.orders.offset_next for found in self.containers if found.alive]
+        readers = [container.orders.offset_next for container in self.containers if container.alive]
         self.stream.compact(keep_until=keep_until, tombstones_until=min([*readers, end]))
         self.checks.is_compacted = True
         self.note(f"compacted until {keep_until}")
@@ -743,7 +761,10 @@ class World:
         self.changelogs.compact()
 
     def _input_grows(self) -> None:
-        """More partitions; noticed at the next look, or when the job is handed in the next time."""
+        """Add partitions to an input.
+
+        They are noticed at the next look, or at the next submission.
+        """
         stream = "kafka.orders" if self.random.random() < 0.5 else "kafka.refunds"
         before = self.counts[stream]
         if (
@@ -768,7 +789,10 @@ class World:
         return any(str(start.ssp_kb.ssp.system_stream) == stream for grant in grants for start in grant.starts)
 
     def _unread_before(self, ssp: SystemStreamPartition) -> str:
-        """What is not done of older partitions and must be before `ssp` is granted; it never grows once that is so."""
+        """Messages of older partitions that must be done before `ssp` is granted.
+
+        Once there are none, there never are.
+        """
         unread = [
             f"{older} up to {end}"
             for older, end in self._before.get(ssp, {}).items()
@@ -779,13 +803,21 @@ class World:
         return ", ".join(unread)
 
     def _end_of_run(self, ssp: SystemStreamPartition) -> int:
-        """What lies behind the end of a bounded input is no part of the run, so nothing waits for it."""
-        found = input_end(self.checks.state, ssp)
-        return self.inputs.end(ssp) if found is None else found
+        """The end of a bounded input: messages behind it are not part of the run.
+
+        So nothing waits for them.
+        """
+        end = input_end(self.checks.state, ssp)
+        return self.inputs.end(ssp) if end is None else end
 
     def _topics_are_looked_at(self) -> None:
-        """By any that leads, or believes it; what was seen may be heard late, and by nobody if its term ends."""
-        process = self._pick([found for found in self.candidates if is_drivable(found) and found.service.is_leader])
+        """A leader, or a process that believes to lead, looks at the topics.
+
+        The result may arrive late, and is lost if its term ends.
+        """
+        process = self._pick(
+            [candidate for candidate in self.candidates if is_drivable(candidate) and candidate.service.is_leader]
+        )
         if process is not None:
             process.queue.append(self._look_at_topics())
 
@@ -812,7 +844,9 @@ class World:
             self._hand_in()
 
     def _hand_in(self) -> None:
-        leaders = [found for found in self.candidates if is_drivable(found) and found.service.is_leader]
+        leaders = [
+            candidate for candidate in self.candidates if is_drivable(candidate) and candidate.service.is_leader
+        ]
         if leaders:
             leaders[0].submit(self.submission)
             self._check_leader(leaders[0])
@@ -859,14 +893,22 @@ class World:
         self._operator_asks(Action.REWIND)
 
     def _operator_scales(self) -> None:
-        """Because so much comes that the parts of a partition are not at one place when the next change comes."""
+        """Ask for several changes of the factor in a row.
+
+        The parts of a partition are then not at one place when the next change comes.
+        """
         for _ in range(self._partition_count()):
             self._input_arrives(FLOOD_MAX)
         self._operator_asks(Action.SCALE)
 
     def _inbox_is_read(self) -> None:
-        """By any that leads, or believes it; what is handed over may be lost with its term."""
-        process = self._pick([found for found in self.candidates if is_drivable(found) and found.service.is_leader])
+        """A leader, or a process that believes to lead, reads the inbox.
+
+        Its messages may be lost with its term.
+        """
+        process = self._pick(
+            [candidate for candidate in self.candidates if is_drivable(candidate) and candidate.service.is_leader]
+        )
         if process is not None:
             self._read_inbox(process, 1 + self.random.randrange(8))
 
@@ -877,18 +919,23 @@ class World:
             process.queue.append(command)
 
     def _everybody_goes_on(self) -> None:
-        """A second in which all who can do what there is to do: a walk comes further so, and is killed no less."""
+        """A second in which every process does its steps.
+
+        A start comes further so, and is killed no less.
+        """
         self._advance(GOES_ON_MS)
-        process = self._pick([found for found in self.candidates if is_drivable(found) and found.service.is_leader])
+        process = self._pick(
+            [candidate for candidate in self.candidates if is_drivable(candidate) and candidate.service.is_leader]
+        )
         if process is not None:
             self._read_inbox(process)
         for message in self.network:
             self._deliver(message)
         self.network.clear()
-        for process in [found for found in self.candidates if is_drivable(found)]:
+        for process in [candidate for candidate in self.candidates if is_drivable(candidate)]:
             process.round(self.probe)
             self._check_leader(process)
-        for container in [found for found in self.containers if found.alive and not found.paused]:
+        for container in [container for container in self.containers if container.alive and not container.paused]:
             container.follow()
             for _ in range(STEPS_MAX):
                 if container.alive:
@@ -913,32 +960,37 @@ class World:
         ]
 
     def _restarted_to(self, processor_id: str) -> int:
-        """The newest order to restart that a query of the processor was really started after."""
-        return max((found.restart for found in self.containers if found.processor_id == processor_id), default=0)
+        """The newest restart order that a query of the processor was started after."""
+        return max(
+            (container.restart for container in self.containers if container.processor_id == processor_id), default=0
+        )
 
     def _has_read(self, execution_id: str, epoch: int) -> bool:
         """Whether an execution knows that it was granted a task."""
         return any(
             grant.epoch == epoch
-            for found in self.containers
-            if found.execution_id == execution_id
-            for grant in found.orders.grants.values()
+            for container in self.containers
+            if container.execution_id == execution_id
+            for grant in container.orders.grants.values()
         )
 
     def _check_leader(self, process: CoordinatorProcess) -> None:
-        """Who leads, as far as the log says, holds in memory what the log says."""
+        """The leader, by the log, holds in memory the state of the log."""
         if not process.alive or not process.service.is_leader:
             return
-        found = process.service.status().state
+        held = process.service.status().state
         truth = self.checks.state
-        if found.term == truth.term and not self._are_equal(process, found, truth):
+        if held.term == truth.term and not self._are_equal(process, held, truth):
             raise BrokenLawError(f"L5, {process.name} holds another state than the log")
 
-    def _are_equal(self, process: CoordinatorProcess, found: CoordinatorState, truth: CoordinatorState) -> bool:
-        """`found == truth`; but two tables that were equal once are so still, as no table is ever changed."""
+    def _are_equal(self, process: CoordinatorProcess, held: CoordinatorState, truth: CoordinatorState) -> bool:
+        """`held == truth`, faster.
+
+        Tables that were equal once are so still, as no table is ever changed.
+        """
         equals = self._equals.setdefault(process.name, {})
         for name in COMPARED:
-            mine, theirs = getattr(found, name), getattr(truth, name)
+            mine, theirs = getattr(held, name), getattr(truth, name)
             if mine is theirs:
                 continue
             known = equals.get(name)
@@ -950,7 +1002,7 @@ class World:
         return True
 
     def _check_answer(self, process: CoordinatorProcess) -> None:
-        """An answer may be given for one lease after somebody else took over, and not later."""
+        """An answer may be given for one lease after another leader took over, not later."""
         mine, newest = process.service.status().state.term, self.checks.state.term
         late_ms = self.clock.monotonic_ms() - self.checks.term_began_ms
         if mine is not None and newest is not None and mine.term != newest.term and late_ms > process.lease_ms:
@@ -974,7 +1026,10 @@ class World:
     # --- without faults: the beginning of most histories, and the end of all ---
 
     def _come_to_life(self) -> None:
-        """Most histories begin with a job that runs; the others with an empty stream and nobody there."""
+        """Most histories begin with a running job.
+
+        The others begin with an empty stream and without processes.
+        """
         if self.kind is Kind.BOUNDED:
             # One that runs without a fault is over at once.
             for _ in range(2 * sum(self.counts.values())):
@@ -1011,7 +1066,10 @@ class World:
         raise BrokenLawError(f"no rest after {self.quiet_rounds_max} quiet rounds: {'; '.join(self._unrest())}")
 
     def _everybody_comes_back(self) -> None:
-        """With files that say what the job runs with: another configuration may have been refused."""
+        """Start all processes again, with the job's current configuration in their files.
+
+        Another configuration may have been refused.
+        """
         recorded = self.checks.state.config
         for config in self.configs:
             if recorded and not differences(config, self.checks.state.config):
@@ -1039,7 +1097,7 @@ class World:
         if run is None or not run.finished or (run.ended and not self._is_over()):
             self._replace_the_gone()
         self._quiet_cluster()
-        for container in [found for found in self.containers if found.alive and not found.paused]:
+        for container in [container for container in self.containers if container.alive and not container.paused]:
             self._quiet_container(container)
 
     def _quiet_container(self, container: SimulatedContainer) -> None:
@@ -1053,35 +1111,40 @@ class World:
             self.note(f"{container.execution_id} {did}")
             if not container.alive or did in _IDLE:
                 break
-        # What came of it is said at once, also as the last word.
+        # The result is reported at once, also as the last heartbeat.
         if container.alive or container.state is ContainerPhase.STOPPED:
             self._send(container)
 
     def _replace_the_gone(self) -> None:
-        living = {found.processor_id for found in self.containers if found.alive and not found.stopping}
+        living = {
+            container.processor_id for container in self.containers if container.alive and not container.stopping
+        }
         for processor_id in self._members:
             if processor_id not in living:
                 self._start_container(processor_id)
 
     def _quiet_cluster(self) -> None:
-        """What whoever starts containers does in such a round."""
+        """The cluster manager's part of such a round."""
 
     def _is_over(self) -> bool:
-        """A bounded job has read everything and ended by itself, in a run that began without faults."""
+        """A bounded job has read everything and ended by itself.
+
+        Its run began without faults.
+        """
         run = self.checks.state.run
         return run is not None and run.finished and run.ended and self.checks.runs > self._runs_before
 
     def _unrest(self) -> list[str]:
-        """What is not yet as it must be in the end."""
+        """The differences from the state that the end of a history must have."""
         state = self.checks.state
         if trouble := self._unrest_of_coordinators():
             return trouble
         if self.checks.foreign_left:
             return [f"foreign records of {sorted(map(repr, self.checks.foreign_left))} are not undone"]
-        living = {found.processor_id for found in self.containers if found.alive}
+        living = {container.processor_id for container in self.containers if container.alive}
         if self.kind is Kind.BOUNDED:
             return self._unrest_of_bounded(living)
-        alive = {found.execution_id for found in self.containers if found.alive}
+        alive = {container.execution_id for container in self.containers if container.alive}
         living |= {placed.processor_id for placed in state.placed.values() if placed.execution_id in alive}
         if state.generation is None or {*state.generation.processor_ids} != living:
             return [f"the plan is not for {sorted(living)}"]
@@ -1090,9 +1153,9 @@ class World:
     def _unrest_of_coordinators(self) -> list[str]:
         """One leads, without trouble; there is a plan, and every request is answered."""
         state = self.checks.state
-        leaders = [found for found in self.candidates if found.service.is_leader]
-        if [found.name for found in leaders] != sorted(self.elected):
-            return [f"leading are {[found.name for found in leaders]}"]
+        leaders = [candidate for candidate in self.candidates if candidate.service.is_leader]
+        if [candidate.name for candidate in leaders] != sorted(self.elected):
+            return [f"leading are {[candidate.name for candidate in leaders]}"]
         if leaders[0].service.status().trouble:
             return [leaders[0].service.status().trouble]
         if not state.plan:
@@ -1106,25 +1169,27 @@ class World:
         if len(ssps) != sum(self.counts[stream] for stream in {ssp.rpartition(".")[0] for ssp in ssps}):
             return [f"of {self.counts} partitions only {sorted(ssps)} are planned"]
         # Of two processes of one execution, the one that lives.
-        container_of = {found.execution_id: found for found in sorted(self.containers, key=lambda found: found.alive)}
+        container_of = {
+            unrest.execution_id: unrest for unrest in sorted(self.containers, key=lambda unrest: unrest.alive)
+        }
         owned = owners(state)
-        found = []
+        unrest = []
         for planned in state.plan:
             grant = owned.get(planned.task_name)
             owner = None if grant is None else container_of[grant.execution_id]
             if grant is None or owner is None or not owner.alive:
-                found.append(f"{planned.task_name} has no owner")
+                unrest.append(f"{planned.task_name} has no owner")
             elif (
                 grant not in owner.serving or state.containers[owner.execution_id].phase is not ContainerPhase.RUNNING
             ):
-                found.append(f"{planned.task_name} is not run by {owner.execution_id}")
+                unrest.append(f"{planned.task_name} is not run by {owner.execution_id}")
             elif any(
                 self.ledger.done((kb.ssp, kb.reader))[bucket] != self.inputs.end(kb.ssp)
                 for kb in planned.positions
                 for bucket in range(kb.bucket, FINEST, kb.factor)
             ):
-                found.append(f"{planned.task_name} has input left")
-        return found
+                unrest.append(f"{planned.task_name} has input left")
+        return unrest
 
     def _unrest_of_bounded(self, living: Collection[str]) -> list[str]:
         if not self._is_over() or living:
@@ -1137,7 +1202,7 @@ class World:
             for done, end in [
                 (self.ledger.done((kb.ssp, ""))[bucket], self.checks.state.input_ends[kb.ssp].offset_end)
             ]
-            # What was only read past at the end need not be recorded.
+            # Positions that were only read past at the end need not be recorded.
             if done > end or self.inputs.has(kb.ssp, bucket, done, end)
         ]
 
@@ -1150,7 +1215,7 @@ class World:
         return NobodyLaunched()
 
     def _weighted(self) -> Sequence[tuple[Event, float]]:
-        """What happens, and how often."""
+        """The events, and their frequencies."""
         if self.kind is Kind.FOREIGN:
             return *_WEIGHTED, (World._another_program_writes, 6)
         return _WEIGHTED
@@ -1188,7 +1253,7 @@ class World:
         return 1 if self.checks.state.factor is None else self.checks.state.factor.factor
 
     def _factors(self) -> list[int]:
-        """What may be asked for; the factor in force is seldom worth it."""
+        """The factors that may be asked for, seldom the one in force."""
         partition_count, now = self._partition_count(), self._factor()
         affordable = [factor for factor in FACTORS if factor * partition_count <= self._positions_max] or [1]
         others = [factor for factor in affordable if factor != now]
@@ -1199,10 +1264,10 @@ class World:
         return sum(count for stream, count in self.counts.items() if stream != _RULES)
 
     def _a_running_container(self) -> SimulatedContainer | None:
-        return self._pick([found for found in self.containers if found.alive and not found.paused])
+        return self._pick([container for container in self.containers if container.alive and not container.paused])
 
-    def _pick(self, found: list[T]) -> T | None:
-        return found[self.random.randrange(len(found))] if found else None
+    def _pick(self, items: list[T]) -> T | None:
+        return items[self.random.randrange(len(items))] if items else None
 
 
 def _ssps(stream: str, partitions: Iterable[int]) -> list[SystemStreamPartition]:
