@@ -13,19 +13,27 @@ from samzapy.adapters.kafka.follow import KafkaFollower
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.reading import PartitionReader
 from samzapy.adapters.kafka.topics import KafkaTopics
+from samzapy.adapters.lmdb.store import LmdbStateDirectory
+from samzapy.config import JobConfig
+from samzapy.container.local_state import restore
+from samzapy.container.local_state.restore import RestoreJob, catch_up_or_rebuild
 from samzapy.errors import TruncatedTopicError
-from samzapy.model.topics import checkpoint_topic
+from samzapy.model.topics import changelog_topic, checkpoint_topic
+from samzapy.stream.changelog import changelog_key
 from samzapy.stream.log import Write
 from samzapy.testing.broker import DevBroker
+from samzapy.testing.builders import a_grant
 from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
+from unit_tests.fixtures.container_worlds import a_job
 
 STREAM, JOB = "a-stream", "orders-1"
 ROUNDS = 3
 
 
 def write(log: KafkaLog, number: int) -> None:
-    log.append_atomically([Write(key=b"k%d" % number, value=b"v")])
+    # Its key is one of a changelog, too.
+    log.append_atomically([Write(key=changelog_key(b"k%d" % number, b""), value=b"v")])
 
 
 def segment(broker: DevBroker, topic: str) -> Path:
@@ -87,6 +95,67 @@ def test_readers_stop_where_a_topic_lost_its_end_and_grew_beyond_it_before_they_
     with pytest.raises(TruncatedTopicError, match=f"wanted {checkpoints}-0 to hold offset"):
         topics.checkpoint_records()
     follower.close()
+
+
+@pytest.mark.parametrize(("rounds", "near"), [(0, 0), (2 * ROUNDS, 1_000), (2 * ROUNDS, 0)])
+def test_local_state_is_rebuilt_where_its_changelog_lost_its_end_and_grew_beyond_it_while_nothing_ran(
+    own_broker: DevBroker,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    rounds: int,
+    near: int,
+) -> None:
+    monkeypatch.setattr(restore, "_NEAR_OFFSETS", near)
+    config = a_job()
+    topic = changelog_topic(config.job, "sums")
+    make_topics(own_broker.bootstrap_servers, {topic: 1})
+    connection = KafkaConnection(bootstrap_servers=own_broker.bootstrap_servers)
+    size = written(connection, own_broker, topic)
+    before = restored(connection, config, tmp_path, epoch=1)
+    assert ["k0", "k1", "k2"] == before
+    end = end_of(connection, topic)
+
+    if rounds:
+        cut(own_broker, {topic: size})
+        assert end_of(connection, topic) < end, "the topic did not become shorter"
+        with closing(KafkaLog(connection, topic, "another-writer")) as log:
+            log.take_over()
+            for number in range(10, 10 + rounds):
+                write(log, number)
+        assert end_of(connection, topic) > end, "the topic did not grow again"
+    after = restored(connection, config, tmp_path, epoch=2)
+
+    if rounds:
+        assert "the changelog lost its end and grew again" in caplog.text
+        assert ["k0", "k10", "k11", "k12", "k13", "k14", "k15"] == after
+    else:
+        assert "rebuilt" not in caplog.text
+        assert before == after
+
+
+def restored(connection: KafkaConnection, config: JobConfig, store_dir: Path, *, epoch: int) -> list[str]:
+    """Start a task as another execution does; the keys that its local state has then."""
+    grant = a_grant(epoch=epoch, execution_id=f"e{epoch}")
+    topics = KafkaTopics(connection, config.job)
+    job = RestoreJob(
+        config=config,
+        topics=topics,
+        grant=grant,
+        bounds={"sums": topics.changelog_bounds([("sums", 0)])["sums", 0]},
+        topic_ids=topics.changelog_topic_ids(["sums"]),
+        starts={},
+        committed={},
+        now_ms=1_000,
+        write=lambda store, writes: None,
+    )
+    with closing(catch_up_or_rebuild(LmdbStateDirectory(store_dir / "task", config.stores), job)) as environment:
+        transaction = environment.begin()
+        try:
+            names = [f"k{number}" for number in range(20)]
+            return [name for name in names if transaction.get("sums", changelog_key(name.encode(), b"")) is not None]
+        finally:
+            transaction.abort()
 
 
 def test_a_follower_reads_on_under_a_leader_that_lost_nothing(own_broker: DevBroker) -> None:

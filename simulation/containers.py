@@ -26,6 +26,7 @@ from samzapy.container.start import (
     starts_of,
     superseded_keys,
 )
+from samzapy.container.task.changelog_mark import mark_of
 from samzapy.coordinator.commands import HeldGrant
 from samzapy.errors import DeadlineError, FencedError, LostContainerError, ProducerError, SamzapyError
 from samzapy.model.checkpoint import Checkpoint, Progress
@@ -589,13 +590,14 @@ class SimulatedContainer:
         """
         position = handled.local.position()
         assert position is not None, "it is brought level before anything is handled"
-        changelog_next = dict(position.changelog_next)
+        changelog_next, changelog_last = dict(position.changelog_next), dict(position.changelog_last)
         for store, entries in handled.written.items():
             if entries:
                 changelog = self._changelogs.topic(store, handled.grant.changelog_partition)
                 writes = [Write(key=key, value=value) for key, value in entries.items()]
                 changelog_next[store] = self._slot.append_and_stop(writes, changelog)
-        handled.local.set_position(replace(position, changelog_next=changelog_next))
+                changelog_last[store] = mark_of(changelog_next[store] - 1, writes[-1].key, writes[-1].value)
+        handled.local.set_position(replace(position, changelog_next=changelog_next, changelog_last=changelog_last))
         return any(handled.written.values())
 
     def _commit(self, work: _Work, luck: float) -> str:

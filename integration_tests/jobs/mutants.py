@@ -34,8 +34,8 @@ def without_catching_up() -> None:
     apply = restore._Restore._apply_store
     place = list(signature(apply).parameters).index("offsets")
 
-    def apply_to_fresh_ones_only(*given: Any) -> int:
-        return given[place].start or apply(*given)
+    def apply_to_fresh_ones_only(*given: Any) -> Any:
+        return (given[place].start, None) if given[place].start else apply(*given)
 
     restore._Restore._apply_store = apply_to_fresh_ones_only
 

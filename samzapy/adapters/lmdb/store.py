@@ -38,6 +38,7 @@ from samzapy.adapters.lmdb.checksums import SUM_BYTES, is_absent, sealed, unseal
 from samzapy.adapters.lmdb.file_size import check_whole, extend
 from samzapy.adapters.lmdb.use_mark import UseMark
 from samzapy.config import StoreConfig
+from samzapy.container.task.changelog_mark import ChangelogMark
 from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DamagedStateError, DeadlineError, EnvironmentMissingError, LocalStateError
 from samzapy.model.job import TaskName
@@ -441,8 +442,12 @@ class LmdbTransaction:
         if position is None:
             raise self._environment.damaged("another position")
         try:
-            return LocalPosition(**json.loads(position))
-        except (ValueError, TypeError) as error:
+            fields = json.loads(position)
+            marks = fields.pop("changelog_last", {})
+            return LocalPosition(
+                **fields, changelog_last={store: ChangelogMark(*mark) for store, mark in marks.items()}
+            )
+        except (AttributeError, ValueError, TypeError) as error:
             raise LocalStateError(_no_use(self._environment.path, error)) from error
 
     def set_position(self, position: LocalPosition) -> None:

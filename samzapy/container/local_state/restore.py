@@ -32,12 +32,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from dataclasses import dataclass, field, replace
+from itertools import islice, takewhile
 from typing import Self
 
 from samzapy.config import JobConfig
+from samzapy.container.local_state.continuity import ChangelogDivergedError, ContinuityCheck
 from samzapy.container.ports import StateDirectory, StateEnvironment, TopicBounds, Topics
+from samzapy.container.task.changelog_mark import ChangelogMark
 from samzapy.container.task.ports import LocalPosition, LocalTransaction
 from samzapy.errors import DamagedStateError, DeadlineError, LocalStateError, LostRangeError, TemporaryError
 from samzapy.model.grant import Grant
@@ -51,6 +53,8 @@ _LOG = logging.getLogger(__name__)
 _RECORDS_PER_COMMIT = 50_000
 _WRITES_PER_TRANSACTION = 10_000
 _CHUNK_BYTES = 16 * 1024 * 1024
+# A mark that is further behind is compared by a read of its own.
+_NEAR_OFFSETS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +64,12 @@ class RestorePlan:
     Attributes:
         rebuild_reason: why the local state is thrown away; None to keep it.
         changelog_from: per store, the first changelog offset to apply.
+        marks: per store, the record that the changelog must have for local state to be its (`continuity`).
     """
 
     rebuild_reason: str | None
     changelog_from: Mapping[str, int]
+    marks: Mapping[str, ChangelogMark] = field(default_factory=dict)
 
 
 def plan_restore(
@@ -110,8 +116,25 @@ def plan_restore(
     if _is_level(position, grant, committed):
         ends = {store: bounds.offset_end for store, bounds in sorted(changelogs.items())}
         return RestorePlan(rebuild_reason=None, changelog_from=ends)
-    kept = {store: position.changelog_next[store] for store in sorted(changelogs)}
-    return RestorePlan(rebuild_reason=None, changelog_from=kept)
+    marks = _comparable_marks(position, changelogs)
+    kept = {store: _read_from(position.changelog_next[store], marks.get(store)) for store in sorted(changelogs)}
+    return RestorePlan(rebuild_reason=None, changelog_from=kept, marks=marks)
+
+
+def _comparable_marks(position: LocalPosition, changelogs: Mapping[str, TopicBounds]) -> Mapping[str, ChangelogMark]:
+    """The marks whose offsets the changelogs still hold: records may have been deleted from the front."""
+    return {
+        store: mark
+        for store, mark in sorted(position.changelog_last.items())
+        if store in changelogs and mark.offset >= changelogs[store].offset_first
+    }
+
+
+def _read_from(changelog_next: int, mark: ChangelogMark | None) -> int:
+    """The first offset to read: that of a mark close by, so that the same fetch brings its record."""
+    if mark is None or changelog_next - mark.offset > _NEAR_OFFSETS:
+        return changelog_next
+    return min(changelog_next, mark.offset)
 
 
 def _is_level(position: LocalPosition, grant: Grant, committed: Mapping[SspKeyBucket, int]) -> bool:
@@ -181,6 +204,7 @@ def level_position(
     changelog_next: Mapping[str, int],
     topic_ids: Mapping[str, str],
     now_ms: int,
+    changelog_last: Mapping[str, ChangelogMark],
 ) -> LocalPosition:
     """The position of an environment that has just been brought level and belongs to `execution_id` from now on."""
     return LocalPosition(
@@ -190,6 +214,7 @@ def level_position(
         changelog_next=dict(changelog_next),
         caught_up_at_ms=now_ms,
         changelog_topic_ids=dict(topic_ids),
+        changelog_last=dict(changelog_last),
     )
 
 
@@ -262,7 +287,7 @@ def catch_up_or_rebuild(directory: StateDirectory, job: RestoreJob) -> StateEnvi
     restore = _Restore.opened(directory, job)
     try:
         restore.run()
-    except DamagedStateError as error:
+    except (ChangelogDivergedError, DamagedStateError) as error:
         restore.environment.close()
         if restore.mark is None:
             raise  # The environment was fresh.
@@ -308,10 +333,10 @@ class _Restore:
     def run(self) -> None:
         self._set_mark()
         bounds = self._copy_from_parent()
-        changelog_next = self._apply(bounds)
+        changelog_next, changelog_last = self._apply(bounds)
         if self.plan.rebuild_reason is not None:
             self._clean(bounds)
-        self._seal(changelog_next)
+        self._seal(changelog_next, changelog_last)
 
     def _set_mark(self) -> None:
         if self.mark is not None and self.mark != self.position:
@@ -330,38 +355,53 @@ class _Restore:
         now = job.topics.changelog_bounds(places) if places else {}
         return {**job.bounds, **{store: bounds for (store, _), bounds in now.items()}}
 
-    def _apply(self, bounds: Mapping[str, TopicBounds]) -> Mapping[str, int]:
-        """Apply what the environment lacks; returns by store the changelog offset up to which it has everything."""
+    def _apply(self, bounds: Mapping[str, TopicBounds]) -> tuple[Mapping[str, int], Mapping[str, ChangelogMark]]:
+        """Apply what the environment lacks.
+
+        Returns:
+            By store, the changelog offset up to which it has everything, and the last record that it contains.
+        """
         to_read = sum(map(len, unread(self.plan, bounds).values()))
         self.job.on_read(0, to_read)
-        changelog_next, read_before = {}, 0
+        changelog_next, changelog_last, read_before = {}, {}, 0
         for store, offset_from in self.plan.changelog_from.items():
             offsets = range(offset_from, bounds[store].offset_end)
 
             def on_read(read: int, before: int = read_before) -> None:
                 self.job.on_read(before + read, to_read)
 
-            changelog_next[store] = self._apply_store(store, offsets, on_read)
+            changelog_next[store], mark = self._apply_store(store, offsets, on_read)
+            if mark is not None:
+                changelog_last[store] = mark
             read_before += len(offsets)
-        return changelog_next
+        return changelog_next, changelog_last
 
-    def _apply_store(self, store: str, offsets: range, on_read: Callable[[int], None]) -> int:
-        """Apply the task's entries of a store; returns the changelog offset up to which all of them are in.
+    def _apply_store(
+        self, store: str, offsets: range, on_read: Callable[[int], None]
+    ) -> tuple[int, ChangelogMark | None]:
+        """Apply the task's entries of a store; returns the changelog offset up to which all are in, and the last one.
 
         That is the end, which lies at the end of `offsets` or behind it, foreign entries and markers included.
 
         Entries are committed piecemeal. A restore that dies in between has put newer entries over an older position.
         That does no harm: before any worker starts, the next restore reads to the end again.
         """
-        if not offsets:
-            return offsets.start
-        offset_next, is_own = offsets.stop, self.job.is_own(store)
-        for chunk in _chunks(self.job.records(store, offsets.start), _RECORDS_PER_COMMIT):
+        expected = self.plan.marks.get(store)
+        if not offsets and expected is None:
+            return offsets.start, None if self.position is None else self.position.changelog_last.get(store)
+        is_own = self.job.is_own(store)
+        check = ContinuityCheck(self.job.place(store), expected, is_own)
+        if expected is not None and expected.offset < offsets.start:
+            check.read(first_record(self.job.topics, store, self.job.grant, expected.offset))
+        offset_next = max(offsets.start, offsets.stop)
+        for chunk in _chunks(self.job.records(store, offsets.start), _RECORDS_PER_COMMIT) if offsets else ():
+            check.read(chunk)
             offset_next = max(offset_next, chunk[-1].offset + 1)
             if entries := entries_of(chunk, is_own, self.job.place(store)):
                 self._write(store, entries)
             on_read(min(chunk[-1].offset + 1, offsets.stop) - offsets.start)
-        return offset_next
+        check.at_end()
+        return offset_next, check.mark
 
     def _write(self, store: str, entries: Mapping[bytes, bytes | None]) -> None:
         transaction = _begun(self.environment, self.mark)
@@ -378,7 +418,7 @@ class _Restore:
         for store in sorted(begins.keys() & bounds.keys()):
             _clean(self.environment, store, range(bounds[store].offset_first, begins[store]), self.job)
 
-    def _seal(self, changelog_next: Mapping[str, int]) -> None:
+    def _seal(self, changelog_next: Mapping[str, int], changelog_last: Mapping[str, ChangelogMark]) -> None:
         """Make the environment the grant's."""
         job = self.job
         transaction = _begun(self.environment, self.mark)
@@ -390,6 +430,7 @@ class _Restore:
                 changelog_next=changelog_next,
                 topic_ids=job.topic_ids,
                 now_ms=job.now_ms,
+                changelog_last=changelog_last,
             )
         )
         transaction.commit()
@@ -435,6 +476,11 @@ def _chunks(records: Iterable[LogRecord], count_max: int) -> Iterator[list[LogRe
             chunk, size = [], 0
     if chunk:
         yield chunk
+
+
+def first_record(topics: Topics, store: str, grant: Grant, offset: int) -> Sequence[LogRecord]:
+    """The first record of a task's changelog partition at `offset` or behind it; none at its end."""
+    return list(islice(topics.changelog_records(store, grant.changelog_partition, offset), 1))
 
 
 def is_own_entry(grant: Grant, scope: str) -> Callable[[bytes], bool]:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from samzapy.config import JobConfig
 from samzapy.container.local_state.restore import doubt, known_position, local_position, plan_restore
 from samzapy.container.ports import StateDirectory, StateEnvironment, TopicBounds
+from samzapy.container.task.changelog_mark import ChangelogMark
 from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DeadlineError, LocalStateError
 from samzapy.model.grant import Grant
@@ -310,9 +311,16 @@ def _set_position(heir: _Heir, host: Host) -> None:
             },
             caught_up_at_ms=min(position.caught_up_at_ms for position in positions),
             changelog_topic_ids=dict(host.topic_ids),
+            changelog_last=_furthest_marks(positions, [s.name for s in host.config.stores if s.scope == "key"]),
         )
     )
     transaction.commit()
+
+
+def _furthest_marks(positions: Sequence[LocalPosition], stores: Sequence[str]) -> Mapping[str, ChangelogMark]:
+    """By store, the last record that one of these states contains: a changelog that has it has all before it."""
+    marks = {store: [p.changelog_last[store] for p in positions if store in p.changelog_last] for store in stores}
+    return {store: max(candidates) for store, candidates in marks.items() if candidates}
 
 
 def _give_up(heir: _Heir) -> None:

@@ -22,12 +22,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from samzapy.config import JobConfig
+from samzapy.container.local_state.continuity import ChangelogDivergedError, ContinuityCheck
 from samzapy.container.local_state.restore import (
     close_cleanly,
     entries_of,
+    first_record,
     is_own_entry,
     known_position,
     plan_restore,
@@ -43,6 +45,7 @@ from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.text import some
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
+from samzapy.stream.log import LogRecord
 
 _LOG = logging.getLogger(__name__)
 _RECORDS_PER_LOOK = 20_000
@@ -83,7 +86,8 @@ class _Kept:
     targets: Mapping[str, int]
     caught_up_at_ms: int
     written_at_ms: int
-    is_own: Mapping[str, Callable[[bytes], bool]] = field(default_factory=dict)
+    is_own: Mapping[str, Callable[[bytes], bool]]
+    checks: Mapping[str, ContinuityCheck]
 
     @property
     def is_level(self) -> bool:
@@ -318,6 +322,7 @@ class _StandbyState:
                 stale, environment, caught_up_at_ms = environment, directory.fresh(), host.now_ms
                 stale.close()
                 position = None
+            is_own = {store: is_own_entry(grant, self._scopes[store]) for store in self._stores}
             kept = _Kept(
                 grant=grant,
                 environment=environment,
@@ -327,22 +332,32 @@ class _StandbyState:
                 targets={store: found.offset_end for store, found in host.own_bounds(grant).items()},
                 caught_up_at_ms=caught_up_at_ms,
                 written_at_ms=self._ports.clock.monotonic_ms(),
-                is_own={store: is_own_entry(grant, self._scopes[store]) for store in self._stores},
+                is_own=is_own,
+                checks={
+                    store: ContinuityCheck(self._place(store, grant), plan.marks.get(store), is_own[store])
+                    for store in self._stores
+                },
             )
+            for store, mark in plan.marks.items():
+                if mark.offset < plan.changelog_from[store]:
+                    record = first_record(self._ports.topics, store, grant, mark.offset)
+                    self._compare(kept, store, record, is_at_end=not record)
             self._write(kept, {}, kept.written_at_ms)
         except BaseException:
             environment.close()
             raise
         return kept
 
-    def _position_of(self, grant: Grant, offsets_next: Mapping[str, int], caught_up_at_ms: int) -> LocalPosition:
+    def _position_of(self, kept: _Kept) -> LocalPosition:
+        marks = {store: check.mark for store, check in kept.checks.items()}
         return LocalPosition(
             execution_id="",
-            epoch=grant.epoch,
+            epoch=kept.grant.epoch,
             offsets_next={},
-            changelog_next=dict(offsets_next),
-            caught_up_at_ms=caught_up_at_ms,
+            changelog_next=dict(kept.offsets_next),
+            caught_up_at_ms=kept.caught_up_at_ms,
             changelog_topic_ids=dict(self._topic_ids),
+            changelog_last={store: mark for store, mark in marks.items() if mark is not None},
         )
 
     # --- reading on ---
@@ -366,10 +381,10 @@ class _StandbyState:
             found = read[store, partition]
             if found.offset_next < kept.offsets_next[store]:
                 continue  # Another task that shares the partition is behind.
-            place, is_own = f"{changelog_topic(self._config.job, store)}/{partition}", kept.is_own[store]
+            self._compare(kept, store, found.records, is_at_end=found.is_at_end)
             # Of several records with one key the last stands, as on the topic. Those that are in already do no harm:
             # what came of a key behind them is read here too.
-            own = entries_of(found.records, is_own, place)
+            own = entries_of(found.records, kept.is_own[store], self._place(store, kept.grant))
             if own:
                 entries[store] = own
             has_moved = has_moved or found.offset_next > kept.offsets_next[store]
@@ -380,8 +395,27 @@ class _StandbyState:
         if entries or (has_moved and now_ms - kept.written_at_ms >= _POSITION_EVERY_MS):
             self._write(kept, entries, now_ms)
 
+    def _compare(self, kept: _Kept, store: str, records: Sequence[LogRecord], *, is_at_end: bool) -> None:
+        """Compare records with what the state contains; state that its changelog does not have is discarded.
+
+        Raises:
+            _Disturbed: it was discarded.
+        """
+        check = kept.checks[store]
+        try:
+            check.read(records)
+            if is_at_end:
+                check.at_end()
+        except ChangelogDivergedError as error:
+            kept.environment.close()
+            self._ports.state_of(kept.grant.task_name).fresh().close()
+            raise _Disturbed(f"{kept.grant.task_name}: {error}") from error
+
+    def _place(self, store: str, grant: Grant) -> str:
+        return f"{changelog_topic(self._config.job, store)}/{grant.changelog_partition}"
+
     def _write(self, kept: _Kept, entries: Mapping[str, Mapping[bytes, bytes | None]], now_ms: int) -> None:
-        position = self._position_of(kept.grant, kept.offsets_next, kept.caught_up_at_ms)
+        position = self._position_of(kept)
         transaction = kept.environment.begin()
         try:
             if transaction.position() != kept.written:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from samzapy.container.task.changelog_mark import ChangelogMark
 from samzapy.container.task.topic_limits import TopicLimits
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -89,6 +90,7 @@ class LocalPosition:
     Attributes:
         offsets_next: per SSP, the next input offset.
         changelog_next: per store, the changelog offset from which on entries are not in it yet.
+        changelog_last: per store, the last record of the task that it contains; absent where that is not known.
     """
 
     execution_id: str
@@ -97,6 +99,7 @@ class LocalPosition:
     changelog_next: Mapping[str, int]
     caught_up_at_ms: int
     changelog_topic_ids: Mapping[str, str]
+    changelog_last: Mapping[str, ChangelogMark] = field(default_factory=dict)
 
 
 class LocalTransaction(Protocol):

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from samzapy.container.task.changelog_mark import ChangelogMark, mark_of
 from samzapy.container.task.message_scope import Place
 from samzapy.container.task.ports import CrashPoints, LocalPosition, LocalTransaction, Producer, SlotGuard
 from samzapy.container.task.ports import TaskEnvironment as Environment
@@ -143,8 +144,8 @@ class Transactions:
     def commit(self, transaction: Transaction, slot: SlotGuard) -> None:
         """Commit by Kafka, then the local store, and then mark the slot clean."""
         producer = transaction.producer
-        changelog_next = dict(transaction.position.changelog_next)
-        self._produce_changelog(producer, changelog_next)
+        written: dict[str, ChangelogMark] = {}
+        self._produce_changelog(producer, written)
         self._produce_checkpoints(transaction)
         self._crash_points.hit("after-produce")
         # A task may have caught the error of a damaged store.
@@ -154,7 +155,7 @@ class Transactions:
         self._crash_points.hit("before-commit")
         producer.commit()
         self._crash_points.hit("after-kafka-commit")
-        self._commit_locally(transaction, changelog_next)
+        self._commit_locally(transaction, written)
         self._crash_points.hit("after-local-commit")
         slot.mark_clean()
 
@@ -201,10 +202,10 @@ class Transactions:
         """The size of the local store; 0 when that is not known."""
         return self._environment.bytes_on_disk()
 
-    def _produce_changelog(self, producer: Producer, changelog_next: dict[str, int]) -> None:
+    def _produce_changelog(self, producer: Producer, written: dict[str, ChangelogMark]) -> None:
         """Produce one record per changed entry.
 
-        Only the last of several writes to one key matters.
+        Only the last of several writes to one key matters. After `flush`, `written` has the last record by store.
         """
         for store, entries in self._state.changes():
             topic = changelog_topic(self._plan.config.job, store)
@@ -212,7 +213,7 @@ class Transactions:
             for number, (key, value) in enumerate(entries.items(), start=1):
                 # All go to one partition, and an idempotent producer keeps their order. So the last offset is the
                 # highest, and one callback is enough: a callback for each costs as much as sending it.
-                on_offset = _setter(changelog_next, store) if number == last else None
+                on_offset = _setter(written, store, key, value) if number == last else None
                 producer.produce(topic, key, value, partition, None, None, on_offset)
 
     def _produce_checkpoints(self, transaction: Transaction) -> None:
@@ -227,17 +228,19 @@ class Transactions:
             )
             transaction.producer.produce(topic, *encode(CheckpointPut(checkpoint=checkpoint)), 0)
 
-    def _commit_locally(self, transaction: Transaction, changelog_next: Mapping[str, int]) -> None:
+    def _commit_locally(self, transaction: Transaction, written: Mapping[str, ChangelogMark]) -> None:
         local = transaction.local
         for store, entries in self._state.changes():
             local.write(store, entries)
         moved = {str(ssp_kb): offset_next for ssp_kb, offset_next in self._positions(transaction)}
-        offsets_next = {**transaction.position.offsets_next, **moved}
+        position = transaction.position
+        changelog_moved = {store: mark.offset + 1 for store, mark in written.items()}
         local.set_position(
             replace(
-                transaction.position,
-                offsets_next=offsets_next,
-                changelog_next=dict(changelog_next),
+                position,
+                offsets_next={**position.offsets_next, **moved},
+                changelog_next={**position.changelog_next, **changelog_moved},
+                changelog_last={**position.changelog_last, **written},
                 caught_up_at_ms=self._limits.wall_ms(),
             )
         )
@@ -249,9 +252,9 @@ class Transactions:
         return [(routes[route].ssp_kb, handled.offset_next) for route, handled in transaction.handled.items()]
 
 
-def _setter(changelog_next: dict[str, int], store: str) -> Callable[[int], None]:
+def _setter(written: dict[str, ChangelogMark], store: str, key: bytes, value: bytes | None) -> Callable[[int], None]:
     def remember(offset: int) -> None:
-        changelog_next[store] = offset + 1
+        written[store] = mark_of(offset, key, value)
 
     return remember
 

@@ -28,6 +28,7 @@ from samzapy.adapters.lmdb.store import (
 )
 from samzapy.config import StoreConfig
 from samzapy.container.local_state.restore import close_cleanly, local_position, position_in
+from samzapy.container.task.changelog_mark import mark_of
 from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DeadlineError, EnvironmentMissingError, LocalStateError, SamzapyError
 from samzapy.plan.elasticity import key_bucket
@@ -51,6 +52,7 @@ POSITION = LocalPosition(
     changelog_next={"sums": 5, "seen": 0},
     caught_up_at_ms=1_700_000_000_000,
     changelog_topic_ids={"sums": "AAA", "seen": "BBB"},
+    changelog_last={"sums": mark_of(4, b"a", b"1"), "seen": mark_of(2, b"b", None)},
 )
 
 

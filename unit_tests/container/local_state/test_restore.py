@@ -20,6 +20,7 @@ from samzapy.container.local_state.restore import (
     plan_restore,
 )
 from samzapy.container.ports import TopicBounds
+from samzapy.container.task.changelog_mark import mark_of
 from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DamagedStateError, LostRangeError, TemporaryError
 from samzapy.model.ssp import SspKeyBucket
@@ -223,7 +224,8 @@ def test_a_restore_tells_what_it_has_read_of_all_its_changelogs(monkeypatch: pyt
     world.restore(epoch=8).close()
 
     assert [(0, 9), (3, 9), (5, 9), (8, 9), (9, 9)] == world.told[:5]
-    assert [(0, 1), (1, 1)] == world.told[5:]
+    # With the last record of the store that local state contains.
+    assert [(0, 3), (1, 3), (3, 3)] == world.told[5:]
 
 
 def test_large_entries_are_taken_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,13 +253,14 @@ def test_an_empty_directory_is_built_from_the_whole_changelog_and_is_this_grant_
             offsets_next={str(SSP_KB): 10},
             changelog_next={"sums": 4},
             caught_up_at_ms=500,
+            changelog_last={"sums": mark_of(3, changelog_key(b"b", b""), None)},
         )
         == environment.position
     )
     assert environment.is_open
 
 
-def test_catching_up_reads_only_what_is_new() -> None:
+def test_catching_up_reads_what_is_new_and_the_record_before_it() -> None:
     world = Restoring()
     world.restore().close()
     world.write(("c", b"9"), ("a", None))
@@ -265,7 +268,7 @@ def test_catching_up_reads_only_what_is_new() -> None:
     environment = world.restore(epoch=8, start=20)
 
     assert {"c": b"9"} == world.entries
-    assert [("sums", 0, 0), ("sums", 0, 4)] == world.topics.changelog_reads
+    assert [("sums", 0, 0), ("sums", 0, 3)] == world.topics.changelog_reads
     assert environment.position is not None and 8 == environment.position.epoch
 
 
@@ -818,7 +821,7 @@ def test_state_that_was_closed_cleanly_is_on_the_disk_and_may_be_used_after_a_re
     world.directory.reboot()
     world.write(("c", b"9"))
     world.restore(epoch=8)
-    assert [0, 4] == [offset for _, _, offset in world.topics.changelog_reads]
+    assert [0, 3] == [offset for _, _, offset in world.topics.changelog_reads]
 
 
 def test_using_state_again_takes_the_clean_mark_away() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from samzapy.config import JobConfig
+from samzapy.container.task.changelog_mark import mark_of
 from samzapy.container.task.measures import KEYS_EVERY
 from samzapy.container.task.record_size import record_bytes
 from samzapy.container.task.stores import Store
@@ -82,7 +83,10 @@ def test_the_local_position_moves_with_the_transaction() -> None:
     # Two changelog records stand before the transaction's marker.
     assert (
         a_position(
-            offsets_next={str(SSP_KB): 2, "kafka.other.0:0/1": 9}, changelog_next={"sums": 2}, caught_up_at_ms=77
+            offsets_next={str(SSP_KB): 2, "kafka.other.0:0/1": 9},
+            changelog_next={"sums": 2},
+            changelog_last={"sums": mark_of(1, *worker.changelog()[-1])},
+            caught_up_at_ms=77,
         )
         == worker.environment.position
     )
