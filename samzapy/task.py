@@ -314,7 +314,7 @@ def _names_loaded(
 
 
 _LOOKS_ITSELF = frozenset({"globals", "NameError"})
-"""What code names that makes names itself, or that finds out whether there are some."""
+"""Names in code that defines names at run time, or that asks whether they exist."""
 
 
 def _codes(functions: Sequence[Callable[..., Any]]) -> Iterator[CodeType]:

@@ -107,7 +107,7 @@ class BrokenLawError(AssertionError):
 
 
 Place = tuple[SystemStreamPartition, str]
-"""What has positions of its own: a partition, or, of a broadcast input, a partition as one task reads it."""
+"""A partition with positions: for a broadcast input, a partition as one task reads it."""
 
 
 class Ledger:

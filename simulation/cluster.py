@@ -21,7 +21,7 @@ from samzapy.testing.virtual_clock import VirtualClock
 from simulation.containers import SimulatedContainer
 
 _NOT_NOW = 0.06
-"""How often a request is refused for the moment; and how often it is done, and nobody hears of that."""
+"""How often a request is refused for the moment; and how often it is done, and the answer is lost."""
 _LOST = 0.04
 _DOUBLED = 0.06
 _SURVIVES_A_KILL = 0.3

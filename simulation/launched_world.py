@@ -46,7 +46,7 @@ HOSTS = ("host-a", "host-b", "host-c", "host-d")
 _SLOTS = 4
 """On each host one for each processor of the largest job, and one for a reserve."""
 _LOAD_WITH_ROOM = 1
-"""So many containers of the job leave room on a host beyond doubt, whatever the coordinator heard of it last."""
+"""So many containers of the job surely leave room on a host, even if the coordinator's view of it is old."""
 _COUNTS = (1, 2, 3)
 _ACTIONS = (
     *(action for action in Action if action not in (Action.STOP, Action.REWIND)),
@@ -396,4 +396,4 @@ _OFTEN: Mapping[Event, float] = {
     World._coordinator_dies: 0.6,
     World._election: 0.6,
 }
-"""How often that comes here: what is asked for takes a while, and is seldom to be overtaken by something else."""
+"""How often that happens here: a request takes a while, and another one should seldom overtake it."""

@@ -61,9 +61,9 @@ EVENT_COUNT = 400
 TRANSACTION_TIMEOUT_MS = 10_000
 QUIET_ROUNDS_MAX = 40
 QUIET_ROUND_MS = 4_000
-"""A third of a lease: who waits for a time-out need not be driven many times for nothing."""
+"""A third of a lease: a process that waits for a time-out need not be driven many times for nothing."""
 QUIET_STEPS_MAX = 40
-"""What a container does in such a round."""
+"""The most steps of a container in such a round."""
 CANDIDATES = ("ann", "bob", "cid")
 CONTAINERS_MAX = 6
 NESTED_MAX = 12
@@ -73,7 +73,7 @@ SETTLE_MS = 3_000
 """A producer may write by the old partition count for so long after a topic has grown."""
 GOES_ON_MS = 1_000
 STEPS_MAX = 4
-"""What a container does before anything else happens."""
+"""The most steps of a container between two events."""
 FLOOD_MAX = 16
 PARTITIONS_MAX = 8
 POSITIONS_MAX = 16
@@ -157,7 +157,7 @@ CONFIGS: Mapping[Kind, tuple[Changing, ...]] = {
     ),
 }
 _KINDS = (Kind.STATELESS, Kind.KEYED, Kind.RULES, Kind.RULES, Kind.BOUNDED)
-"""Of histories that nobody asked to be of a kind."""
+"""The kinds of a history, if the caller names none."""
 _RULES = "kafka.rules"
 
 
@@ -1280,7 +1280,7 @@ def is_drivable(process: CoordinatorProcess) -> bool:
 
 _HISTORIES_THAT_LOSE_ANSWERS = 0.15
 _LOSES_ANSWERS = 0.3
-"""Of the containers of such a history, those whose link breaks in one direction for good."""
+"""Of the containers of such a history, those whose link breaks in one direction for ever."""
 _STANDSTILL = {
     "before take-over": 0.08,
     "after take-over": 0.08,
@@ -1295,7 +1295,7 @@ _STANDSTILL = {
 """How often a coordinator stands still there; more often where its successor must not be surprised."""
 _FRAGILE = ("fence", "before positions")
 _IDLE = ("has nothing to do", "has no lease", "waits for a lease", "waits for positions")
-"""What a container says that has come as far as it can."""
+"""The steps of a container that cannot come further."""
 
 _WEIGHTED: tuple[tuple[Event, float], ...] = (
     (World._coordinator_round, 22),

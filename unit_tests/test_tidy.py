@@ -196,8 +196,10 @@ def _is_summary(docstring: str) -> bool:
 
 
 def _prose(path: Path) -> Iterator[str]:
-    for _, text in _docstrings(path):
-        yield text
+    for node in ast.walk(ast.parse(path.read_text())):
+        # Of modules, classes and functions, and of constants and fields.
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
     for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
         if token.type == tokenize.COMMENT:
             yield token.string

@@ -14,7 +14,7 @@ from samzapy.errors import ConfigError
 _TOPIC_CHARS_MAX: Final = 249
 """Kafka takes no longer name."""
 _TOPIC: Final = re.compile(rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._-]{{1,{_TOPIC_CHARS_MAX}}}")
-"""What Kafka takes for a topic's name."""
+"""A topic name that Kafka accepts."""
 _OF_INPUTS: Final = ("offset.default", "offset.end", "reset.offset", "bootstrap", "priority")
 _STREAM_KEY = re.compile(r"systems\.(?P<system>[^.]+)\.streams\.(?P<stream>.+?)\.samza\.(?P<setting>[a-z.]+)")
 _PATHS: Final = ("local.store.dir", "cluster.process.dir")

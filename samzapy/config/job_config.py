@@ -18,9 +18,9 @@ from samzapy.errors import ConfigError
 MESSAGE_BYTES_MAX: Final = 1_048_588
 """The largest batch, and so the largest record, that a topic takes by default; librdkafka's own limit is lower."""
 BATCH_BYTES: Final = 1_000_000
-"""The largest batch of several records that a producer sends, before it is compressed; below what a topic takes."""
+"""The largest batch of several records that a producer sends, before compression; below a topic's limit."""
 FRAME_BYTES: Final = 1_024
-"""What a record's and a batch's own fields may take of that, generously."""
+"""A generous bound for the own fields of a record and its batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ KINDS: Final = {
     "id": "letters, digits, `_`",
     "name": "letters, digits, `.`, `_`, `-`",
 }
-"""What a `ConfigKey.kind` means, in words."""
+"""The meaning of each `ConfigKey.kind`, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Final
 from samzapy.config.lookup import spec_of
 
 SECRET: Final = "***"
-"""What stands in a record, a JobModel, a message or an answer in place of a secret."""
+"""The text in place of a secret in a record, a JobModel, a message or an answer."""
 
 _SOUNDS_SECRET = re.compile(
     r"passw|passphrase|pwd|secret|token|credential|jaas|oauthbearer|user\.info|ssl\.key"

@@ -34,7 +34,7 @@ class Source(StrEnum):
     ENVIRONMENT = "environment"
     SET = "--set"
     STREAM = "coordinator stream"
-    """What is recorded: neither stronger nor weaker, but what a job that runs was started with."""
+    """The recorded value, with which a running job was started: neither stronger nor weaker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

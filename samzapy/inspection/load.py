@@ -21,9 +21,9 @@ Json = Mapping[str, object]
 _RUN_NOTHING: Final = (LaunchRole.STANDBY, LaunchRole.RESERVE)
 
 KEEPS_UP_S: Final = 5.0
-"""A lag that is worked off in so many seconds is what a micro-batch leaves, and no lag that grows."""
+"""A lag that takes at most so many seconds is left by a micro-batch, and does not grow."""
 SHARE_HIGH: Final = 0.7
-"""A task that is busy for so much of its container's batches is what they last as long as."""
+"""A task that is busy for so much of its container's batches decides how long they last."""
 CORES_HIGH: Final = 0.85
 KEY_HIGH: Final = 0.5
 """From here on a bucket that is split in two keeps its busiest key, and so the larger half of its work."""

@@ -30,7 +30,7 @@ from samzapy.model.task_stats import TaskStats
 TASKS_TOLD_MAX: Final = 1000
 SSPS_TOLD_MAX: Final = 2000
 EVERY: Final = "*"
-"""The label of what is the sum of several."""
+"""The label of a sum over several series."""
 
 
 class Kind(StrEnum):

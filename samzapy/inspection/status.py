@@ -85,7 +85,7 @@ _UNHEARD: Json = {
 }
 Lags = Sequence[tuple[SspKeyBucket, int]]
 Told = Callable[[Grant, BucketStart], Position | None]
-"""How far a bucket is and where its topic ends, as far as anybody knows."""
+"""The position of a bucket and the end of its topic, as far as they are known."""
 
 
 def status_json(

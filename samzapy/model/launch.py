@@ -11,7 +11,7 @@ from samzapy.model.job import ExecutionId, ProcessorId
 EXECUTION_VARIABLE: Final = "EXECUTION_ENV_CONTAINER_ID"
 """In the environment of a container: which execution it is."""
 HOST_VARIABLE: Final = "SAMZAPY_HOST"
-"""In the environment of a container: what its host is called, where that is not the name of the machine."""
+"""In the environment of a container: the name of its host, if that is not the machine's name."""
 
 
 class LaunchRole(StrEnum):

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 _Key = TypeVar("_Key")
 KEYS_KEPT: Final = 8
 SAMPLED_MAX: Final = 2048
-"""Beyond so many sampled keys a sketch counts the older ones half, so that it tells of what comes now."""
+"""Beyond so many sampled keys a sketch counts the older ones half, so that it shows the present keys."""
 _KEY_LENGTH_MAX = 60
 _LONG_MAX = 2**63 - 1
 

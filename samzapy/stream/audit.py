@@ -28,7 +28,7 @@ Fields = Mapping[str, object]
 """A record's fields as JSON can hold them."""
 
 LATEST_VALUE_ONLY: Final = "latest value only"
-"""Of an entry before the horizon: what its key held before, and what else there was, may have been compacted away."""
+"""An entry before the horizon: earlier values of its key may have been compacted away."""
 
 
 class HistoryEntry(NamedTuple):

@@ -29,8 +29,8 @@ from samzapy.stream.single_object import HEADER_BYTES, MARKER, Form, fingerprint
 VALUE_BYTES_MAX = 1024 * 1024
 """Nothing longer is decoded."""
 RECORD_BYTES_MAX = VALUE_BYTES_MAX - 8 * 1024
-"""Nothing longer is written, key and value together: with its headers, and what Kafka puts around it, a record must be
-within what our producers send and our topics take (`config.MESSAGE_BYTES_MAX`), 12 bytes more than 1 MiB."""
+"""The longest key and value together. With its headers, and Kafka's own fields, a record must be within the limit of
+our producers and topics (`config.MESSAGE_BYTES_MAX`), 12 bytes more than 1 MiB."""
 
 
 def encode(record: Record) -> tuple[bytes, bytes | None]:

@@ -62,7 +62,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "it has a defect: keep the history with `samzapy stream export`, and report it; else stop who writes there",
     "stream-schema": f"An export may not be readable by itself; {_SEE_STREAM}, and {_ONLY_OURS}",
 }
-"""What to do about each kind of fault of a coordinator stream."""
+"""The remedy for each kind of fault of a coordinator stream."""
 
 
 @dataclass(slots=True)

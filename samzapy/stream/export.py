@@ -36,7 +36,7 @@ BLOCK_BYTES_MAX: Final = 2 * 1024 * 1024
 """Nothing longer is inflated. Rows of two bytes are the worst there can be: a hundred times as much in memory."""
 
 RECORD_BYTES_MAX: Final = BLOCK_BYTES_MAX - 64 * 1024
-"""A block is closed behind the row that fills it, so this is what one record may add."""
+"""A block is closed after the row that fills it, so this is the most that one record may add."""
 
 _HEAD_BYTES_MAX: Final = 1024 * 1024
 _CODEC: Final = "deflate"

@@ -22,7 +22,7 @@ from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.startpoint import Startpoint
 
 FORMAT_LEVEL = 1
-"""What this release writes and reads."""
+"""The format level that this release writes and reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
