@@ -23,14 +23,14 @@ class Context:
         self._intermediates = intermediates
         self._state = state
         # The place of its message; None while that message is in hand.
-        self.over: Place | None = in_init
+        self.expired_at: Place | None = in_init
         # Whether the message in hand asked for a store.
         self.has_given = False
 
     def successor(self) -> Context:
         """The context of the next message."""
         new = Context(self._route, self._properties, self._intermediates, self._state)
-        new.over = None
+        new.expired_at = None
         return new
 
     @property
@@ -57,8 +57,8 @@ class Context:
 
     def store(self, name: str) -> Store:
         # The thread that handles messages may keep a context, which acts on the message in hand.
-        if self.over is not None and not self._state.scope.is_own_thread():
-            self._state.scope.refuse("context.store", self.over)
+        if self.expired_at is not None and not self._state.scope.is_own_thread():
+            self._state.scope.refuse("context.store", self.expired_at)
         store = self._state.stores.get(name)
         if store is None:
             declared = ", ".join(self._state.stores) or "none"
@@ -85,11 +85,11 @@ class Handles:
         self.collector, self.context = self.collector.successor(), self.context.successor()
         return self.collector, self.context, self._state.renew_stores()
 
-    def expire(self, over: Place) -> None:
-        """Let the handles act on no other message: theirs, at `over`, has been handled."""
-        self.collector.over = self.context.over = over
+    def expire(self, place: Place) -> None:
+        """Let the handles act on no other message: theirs, at `place`, has been handled."""
+        self.collector.expired_at = self.context.expired_at = place
         for store in self._state.stores.values():
-            store.over = over
+            store.expired_at = place
 
     @property
     def bytes_held(self) -> int:

@@ -22,7 +22,7 @@ class Collector:
     def __init__(self, config: JobConfig, scope: MessageScope) -> None:
         self._scope = scope
         # The place of its message; None while that message is in hand.
-        self.over: Place | None = None
+        self.expired_at: Place | None = None
         self.held: list[tuple[Any, ...]] = []
         self.bytes_sent = 0
         # Set by the first output to a stream, and by each output whose partition, time or key its topic may refuse.
@@ -62,9 +62,9 @@ class Collector:
         self.bytes_sent += size
         self.held.append((topic, raw_key, raw_value, partition, pairs, timestamp_ms))
         # At the end: the message may have ended while a thread was in this method.
-        if self.over is not None:
+        if self.expired_at is not None:
             self.held.clear()
-            self._scope.refuse("collector.send", self.over)
+            self._scope.refuse("collector.send", self.expired_at)
 
     def successor(self) -> Collector:
         """The collector of the next message."""

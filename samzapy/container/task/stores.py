@@ -92,7 +92,7 @@ class Store:
     """A keyed store, scoped to the key of the message in hand (`task.KeyedStore`)."""
 
     # Slots: where an object changes its class (`time_next_calls`), attributes in a dictionary would be slower to read.
-    __slots__ = ("_name", "_name_encode", "_own_prefix", "_serde", "_state", "_written", "over")
+    __slots__ = ("_name", "_name_encode", "_own_prefix", "_serde", "_state", "_written", "expired_at")
     # As in `stores.<name>.scope`; names its class in `_STORES` while no call is to be timed.
     scope: ClassVar[str] = "key"
 
@@ -107,20 +107,20 @@ class Store:
         # The prefix of all its keys; None: the message's key is the prefix.
         self._own_prefix: bytes | None = None
         # The place of its message; None while that message is in hand.
-        self.over: Place | None = in_init
+        self.expired_at: Place | None = in_init
 
     def successor(self) -> Store:
         """The store of the next message."""
         new = type(self).__new__(type(self))
         new._name, new._serde, new._name_encode = self._name, self._serde, self._name_encode
-        new._state, new._written, new._own_prefix, new.over = self._state, self._written, self._own_prefix, None
+        new._state, new._written, new._own_prefix, new.expired_at = self._state, self._written, self._own_prefix, None
         return new
 
     def get(self, name: Any = "") -> Any:
         key = self._own_prefix or self._state.key_prefix or self._prefix()
         # After the key was read: from here on the key of another message does no harm.
-        if self.over is not None:
-            self._check_scope(self.over)
+        if self.expired_at is not None:
+            self._check_scope(self.expired_at)
         if name != "":
             key += self._encoded(name)
         written = self._written
@@ -152,13 +152,13 @@ class Store:
         costs = self._state.costs
         return {"get": costs.gets, "put": costs.puts, "delete": costs.deletes}[kind]
 
-    def _check_scope(self, over: Place) -> None:
+    def _check_scope(self, place: Place) -> None:
         """Refuse the use of a store after its message.
 
         The thread that handles messages may keep one.
         """
         if not self._state.scope.is_in_hand():
-            self._state.scope.refuse(f"a store ({self._name})", over)
+            self._state.scope.refuse(f"a store ({self._name})", place)
 
     def _write(self, key: bytes, raw: bytes | None) -> None:
         state, written = self._state, self._written
@@ -170,8 +170,8 @@ class Store:
         written[key] = raw
         state.bytes_held += size
         # At the end: the message may have ended while a thread was in this method. Its write is never committed then.
-        if self.over is not None:
-            self._check_scope(self.over)
+        if self.expired_at is not None:
+            self._check_scope(self.expired_at)
 
     def _key(self, name: Any) -> bytes:
         """The changelog key of an entry; `get` repeats this inline, which saves a call."""
@@ -188,8 +188,8 @@ class Store:
 
         It is the prefix of all keys of the message.
         """
-        if self.over is not None:
-            self._check_scope(self.over)
+        if self.expired_at is not None:
+            self._check_scope(self.expired_at)
         state = self._state
         if state.is_broadcast:
             raise TaskError(
