@@ -1,13 +1,13 @@
-"""A TCP proxy that cuts processes off, as a network does: nothing of theirs gets through, and nobody is told.
+"""A TCP proxy that cuts processes off, as a network does: bytes stop passing, and no end sees an error.
 
-For faults of the network of one among many processes that share a machine and its addresses. Who is at the other end
-of a connection is asked of the kernel: a process is meant when it bears a word in its environment (children inherit
-it), and its sockets stand in `/proc`. So the proxy knows no protocol, and serves for HTTP and for Kafka.
+It makes network faults for one of many processes that share a machine and its addresses. The kernel tells which process
+is at the other end of a connection: the proxy looks for a variable in the environment of processes, which children
+inherit, and finds their sockets in `/proc`. So it knows no protocol, and serves for HTTP and for Kafka.
 
 A link may also break in one direction: requests arrive, and answers do not (`hold_answers`).
 
-What is sent meanwhile stays on its way, and arrives late when the cut is over, as TCP would send it again: also a
-request whose sender has long given it up, or is dead. Linux only.
+Bytes that are sent during a cut arrive late, when it is healed, as TCP would send them again. That includes requests
+whose sender has long given them up, or is dead. Linux only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Address(NamedTuple):
 
 
 class CuttingProxy:
-    """Listens, and passes everything on to `upstream` and back, but for those who are cut off.
+    """Passes everything on to `upstream` and back, except for processes that are cut off.
 
     Args:
         upstream: need not listen yet; a connection that it refuses is ended.
@@ -91,15 +91,15 @@ class CuttingProxy:
         self.close()
 
     def cut(self, variable: str, value: str) -> None:
-        """Hold all that goes to or comes from the processes started with `variable` set to `value`, until `heal`.
+        """Hold all bytes of the processes whose `variable` is `value`, in both directions, until `heal`.
 
         Raises:
-            SamzapyError: somebody is cut off already.
+            SamzapyError: other processes are cut off already.
         """
         with self._lock:
             if self._cut is not None:
                 raise SamzapyError(f"wanted to cut off {value}, found {self._cut[1]} cut off: heal it first")
-            # From here on whoever connects is looked at; those who have connected are looked at now.
+            # From here on new connections are examined when they are accepted, the existing ones below.
             self._cut, self._held = (variable, value), set()
             connections = list(self._connections)
         ends = _ends_of(variable, value)
@@ -108,7 +108,7 @@ class CuttingProxy:
                 self._hold(connection)
 
     def hold_answers(self) -> None:
-        """Pass on what clients send, and hold all that comes back to any of them, until `heal`."""
+        """Pass requests on, and hold the answers to all clients, until `heal`."""
         with self._lock:
             self._holds_answers, self._held = True, set(self._connections)
             for connection in self._connections:
@@ -116,12 +116,12 @@ class CuttingProxy:
 
     @property
     def held_count(self) -> int:
-        """How many connections were held since `cut` or `hold_answers`: proof that there was something to cut."""
+        """The number of connections held since `cut` or `hold_answers`: proof that the fault happened."""
         with self._lock:
             return len(self._held)
 
     def heal(self) -> int:
-        """Let everything through, what was held first; returns `held_count`. Nobody cut off is fine."""
+        """Pass on what was held, then everything; returns `held_count`. Harmless when nothing is cut off."""
         with self._lock:
             self._cut, self._holds_answers = None, False
             held, self._held = self._held, set()
@@ -132,7 +132,7 @@ class CuttingProxy:
 
     def _hold(self, connection: _Connection) -> None:
         with self._lock:
-            # Healed in between?
+            # It may have been healed in between.
             if self._cut is not None:
                 connection.is_open.clear()
                 self._held.add(connection)
@@ -158,13 +158,13 @@ class CuttingProxy:
 
     def _forget(self, connection: _Connection) -> None:
         with self._lock:
-            # At the end they are waited for.
+            # `close` waits for them.
             if not self._is_closed:
                 self._connections.discard(connection)
 
 
 class _Connection:
-    """A client's connection and the one that stands for it; a thread for each direction.
+    """A client's connection and the one to the upstream, with a thread for each direction.
 
     Attributes:
         is_open: set while bytes may pass.
@@ -184,7 +184,7 @@ class _Connection:
         self._thread: threading.Thread | None = None
 
     def start(self, forget: Callable[[_Connection], None]) -> None:
-        """Begin to pass on; `forget` is told when it is over."""
+        """Begin to pass on; `forget` is called at the end."""
 
         def run() -> None:
             try:
@@ -196,7 +196,7 @@ class _Connection:
         self._thread.start()
 
     def end(self) -> None:
-        """Both sides, at once; what is held is dropped."""
+        """Close both sides at once, and drop what is held."""
         self._is_ended.set()
         self.is_open.set()
         self.may_answer.set()
@@ -223,7 +223,7 @@ class _Connection:
             self._pump(self._client, self._upstream, self.is_open)
             answers.join()
         except OSError:
-            pass  # Nobody listens there, which the client sees as an end.
+            pass  # The upstream does not listen, which the client sees as an end.
         finally:
             for side in (self._client, self._upstream):
                 if side is not None:
@@ -237,14 +237,14 @@ class _Connection:
                 if self._is_ended.is_set():
                     break
                 sink.sendall(data)
-        # An end is something that is sent, too.
+        # The end of a connection is held as well.
         self.is_open.wait()
         gate.wait()
         self.end()
 
 
 def _ends_of(variable: str, value: str) -> frozenset[Address]:
-    """The local ends of every TCP connection of the processes that bear the word."""
+    """The local ends of every TCP connection of the processes whose `variable` is `value`."""
     sockets = {name for process in processes_with(variable, value) for name in _sockets_of(process.pid)}
     return frozenset(end for name, end in _tcp_sockets() if name in sockets)
 
@@ -260,7 +260,10 @@ def _sockets_of(pid: int) -> Iterator[str]:
 
 
 def _tcp_sockets() -> Iterator[tuple[str, Address]]:
-    """Inode and local end of every TCP socket. A JVM's are of IPv6, with the IPv4 address in the last four bytes."""
+    """Inode and local end of every TCP socket.
+
+    Those of a JVM are of IPv6, with the IPv4 address in the last four bytes.
+    """
     for table in ("tcp", "tcp6"):
         with suppress(FileNotFoundError):
             for line in Path("/proc/net", table).read_text(encoding="ascii").splitlines()[1:]:

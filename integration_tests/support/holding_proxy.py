@@ -1,9 +1,9 @@
 """A TCP proxy in front of a broker that keeps a request back, cuts the connection, and delivers it later.
 
-For faults of the network that a broker which is killed or paused cannot show: a request that is still under way
-when its sender has long sent it again over another connection. It knows of Kafka's protocol only
-the framing: four bytes of length, then api key, version and correlation id. The broker must advertise the proxy's
-port (`DevBroker(advertised_port=...)`), else clients go past it.
+It makes a network fault that a killed or paused broker cannot show: a request is still under way when its sender has
+long sent it again over another connection. It knows only the framing of Kafka's protocol: four bytes of length, then
+api key, version and correlation id. The broker must advertise the proxy's port (`DevBroker(advertised_port=...)`),
+otherwise clients go past it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Request(NamedTuple):
 
 
 class HoldingProxy:
-    """Listens on `port_number` and passes everything on, but for what it is told to hold.
+    """Listens on `port_number` and passes everything on, except for requests that it holds.
 
     Args:
         upstream_port: the broker's own, on the loopback address.
@@ -77,17 +77,17 @@ class HoldingProxy:
             thread.join(5.0)
 
     def hold_next(self, count: int = 1, *, api_key: int = END_TXN) -> None:
-        """Keep the next `count` requests of this kind, and cut each connection that one came over."""
+        """Hold the next `count` requests of this kind, and cut the connection of each."""
         with self._lock:
             self._armed = [api_key] * count
 
     @property
     def held_count(self) -> int:
-        """How many requests were held so far, the delivered ones included: proof that the fault happened."""
+        """The number of requests held so far, delivered ones included: proof that the fault happened."""
         return len(self._held)
 
     def cut_all(self) -> int:
-        """Cut every client's connection; how many there were."""
+        """Cut every client's connection; returns how many there were."""
         with self._lock:
             connections = [connection for connection in self._connections if not connection.is_cut]
         for connection in connections:
@@ -162,7 +162,7 @@ class HoldingProxy:
 
 
 class _Connection:
-    """A client's connection and the one to the broker that stands for it; the second may outlive the first."""
+    """A client's connection and the one to the broker, which may outlive it."""
 
     def __init__(self, client: socket.socket, upstream: socket.socket) -> None:
         self.client = client
@@ -205,16 +205,16 @@ def _read_frame(source: socket.socket) -> bytes | None:
 
 
 def _read_exactly(source: socket.socket, size: int) -> bytes | None:
-    found = bytearray()
-    while len(found) < size:
+    content = bytearray()
+    while len(content) < size:
         try:
-            part = source.recv(size - len(found))
+            part = source.recv(size - len(content))
         except OSError:
             return None
         if not part:
             return None
-        found += part
-    return bytes(found)
+        content += part
+    return bytes(content)
 
 
 def _close(end: socket.socket) -> None:
