@@ -37,7 +37,14 @@ from samzapy.coordinator.assignment.grants import executions_to_grant, grants_in
 from samzapy.coordinator.assignment.liveness import Sightings, is_alive
 from samzapy.coordinator.commands import ReviewLaunches
 from samzapy.coordinator.launching.hosts import clash, hosts_allowed, place_of
-from samzapy.coordinator.launching.launches import HOST_AWAY_MS, by_age, launch_wanted, ordered_to_stop, runner_of
+from samzapy.coordinator.launching.launches import (
+    HOST_AWAY_MS,
+    by_age,
+    is_on,
+    launch_wanted,
+    ordered_to_stop,
+    runner_of,
+)
 from samzapy.coordinator.launching.standbys import (
     best_standby,
     has_state,
@@ -284,6 +291,11 @@ def _reserve_of(move: _Move, review: Review) -> _Reserve:
 
 
 def _start_reserve(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
+    if not is_on(review.state):
+        # The launches of a finished run are stopped in the same round, and another one would be requested in the next.
+        text = "the run is finished: no container is started any more"
+        yield from said(move.request, Phase.RESERVING, text, review.now_ms)
+        return
     role = LaunchRole.RESERVE if move.number is None else LaunchRole.STANDBY
     host = move.host or _host_for(move.processor_id, move.started, move.launching, review)
     if host is None:

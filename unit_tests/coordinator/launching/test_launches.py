@@ -28,6 +28,7 @@ from samzapy.model.container import ContainerPhase, ProcessorLocality
 from samzapy.model.launch import Launched, LaunchedState, LaunchPhase, LaunchRole
 from samzapy.model.placement import Action, StatusCode
 from samzapy.stream.codec import decode
+from samzapy.stream.placement import Place
 from samzapy.stream.records import (
     ConfigPut,
     ContainerCountPut,
@@ -1037,3 +1038,27 @@ def test_a_clock_that_is_set_back_starts_nobody_twice():
 
     assert 3 == len(job.started)
     assert {"0": 4} == job.at_work()
+
+
+def test_a_move_starts_no_reserve_once_the_run_is_finished():
+    job = LaunchedJob(count=2)
+    slow, lives = set(job.processes), job.lives
+    job.ask(1, Action.PLACE_CONTAINER, destination_host="host-c")
+    job.reads()
+    job.ask(2, Action.STOP, processor_id="")
+    job.reads()
+    job.lives = lambda name: None if name in slow else lives(name)
+
+    job.settles(4)
+
+    reserves = {
+        record.launch.execution_id
+        for record in (decode(row, topic="t") for row in job.world.log().read())
+        if isinstance(record, LaunchPut) and record.launch.role is LaunchRole.RESERVE
+    }
+    assert 1 >= len(reserves)
+    assert not job.state.run.ended
+    job.lives = lives
+    job.settles()
+    assert job.state.run.ended
+    assert S.FAILED is job.status(1, Place(namespace=Action.PLACE_CONTAINER.namespace))
