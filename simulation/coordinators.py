@@ -81,7 +81,7 @@ class Surroundings(Protocol):
 
     def is_elected(self, name: str) -> bool: ...
 
-    def stands_again(self, name: str) -> None:
+    def rejoin_election(self, name: str) -> None:
         """The candidate gives up its seat, if it has one, to the next."""
         ...
 
@@ -156,8 +156,8 @@ class CoordinatorProcess:
         return self._world.is_elected(self.name)
 
     def rejoin(self) -> None:
-        self._world.note(f"{self.name} was fenced and stands again")
-        self._world.stands_again(self.name)
+        self._world.note(f"{self.name} was fenced and rejoined the election")
+        self._world.rejoin_election(self.name)
 
     # --- driven by the world ---
 
@@ -166,7 +166,7 @@ class CoordinatorProcess:
         return self.alive and self.service.status().may_answer(self.monotonic_ms(), self._answers_ms)
 
     def round(self, probe: Probe) -> None:
-        """Stand for office if elected, or one round in office."""
+        """Become leader if elected, or do one round of the loop."""
         led = self.service.is_leader
         with self._driven():
             self._candidate.run_once(0)
@@ -222,7 +222,7 @@ class CoordinatorProcess:
         try:
             yield
         except (ProducerError, TemporaryError, DeadlineError, FencedError) as error:
-            self._world.note(f"{self.name} leaves office: {type(error).__name__}: {error}")
+            self._world.note(f"{self.name} steps down: {type(error).__name__}: {error}")
             self.service.step_down()
         except RejectedError:
             # As the process would: its configuration is not that of the running processes.

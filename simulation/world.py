@@ -439,7 +439,7 @@ class World:
     def is_elected(self, name: str) -> bool:
         return name in self.elected
 
-    def stands_again(self, name: str) -> None:
+    def rejoin_election(self, name: str) -> None:
         """The seat goes to the next, in the order of the candidates."""
         names = [candidate.name for candidate in self.candidates]
         others = [candidate.name for candidate in self.candidates if candidate.name != name and candidate.alive]

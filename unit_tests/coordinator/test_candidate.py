@@ -15,7 +15,7 @@ from unit_tests.fixtures.coordinator_world import World
 
 
 class Seat:
-    """An election whose outcome is told to it."""
+    """An election whose result the test sets."""
 
     def __init__(self):
         self.elected = False
@@ -31,7 +31,7 @@ class Seat:
         self.elected = False
 
 
-class Standing:
+class CandidateProcess:
     """A candidate, its seat and its coordinator."""
 
     def __init__(self, world, name, *, pid, submission=None):
@@ -60,17 +60,19 @@ def terms(world):
     return [(record.term, record.coordinator_id) for record in decoded if isinstance(record, TermPut)]
 
 
-def test_who_is_not_elected_writes_nothing(world):
-    a = Standing(world, "a", pid=1)
+def test_a_candidate_that_is_not_elected_writes_nothing(world):
+    a = CandidateProcess(world, "a", pid=1)
 
     a.run(elected=False)
 
     assert ([], False) == (terms(world), a.service.is_leader)
 
 
-def test_the_elected_one_leads_and_hands_in_the_job_once_per_term(world):
+def test_the_elected_candidate_leads_and_submits_the_job_once_per_term(world):
     asked = []
-    a = Standing(world, "a", pid=1, submission=lambda state: asked.append(1) or a_submission(config=world.config))
+    a = CandidateProcess(
+        world, "a", pid=1, submission=lambda state: asked.append(1) or a_submission(config=world.config)
+    )
 
     a.run(elected=True)
     a.run()
@@ -81,19 +83,19 @@ def test_the_elected_one_leads_and_hands_in_the_job_once_per_term(world):
     assert "flights" == a.service.status().state.config["job.name"]
 
 
-def test_others_that_come_and_go_end_no_term(world):
-    a = Standing(world, "a", pid=1)
+def test_candidates_that_come_and_go_end_no_term(world):
+    a = CandidateProcess(world, "a", pid=1)
     a.run(elected=True)
 
     for number in range(20):
-        Standing(world, f"b{number}", pid=2).run(elected=False)
+        CandidateProcess(world, f"b{number}", pid=2).run(elected=False)
         a.run()
 
     assert [(1, "a")] == terms(world)
 
 
-def test_losing_the_seat_ends_the_term_and_getting_it_back_begins_another(world):
-    a = Standing(world, "a", pid=1)
+def test_losing_the_election_ends_the_term_and_winning_it_begins_another(world):
+    a = CandidateProcess(world, "a", pid=1)
     a.run(elected=True)
 
     a.run(elected=False)
@@ -103,8 +105,8 @@ def test_losing_the_seat_ends_the_term_and_getting_it_back_begins_another(world)
     assert [(1, "a"), (2, "a")] == terms(world)
 
 
-def test_who_was_elected_after_another_had_led_in_between_takes_over_at_the_first_try(world):
-    a, b = Standing(world, "a", pid=1), Standing(world, "b", pid=2)
+def test_a_candidate_elected_after_another_leader_takes_over_at_the_first_try(world):
+    a, b = CandidateProcess(world, "a", pid=1), CandidateProcess(world, "b", pid=2)
     a.run(elected=True)
     a.run(elected=False)
     b.run(elected=True)
@@ -116,9 +118,9 @@ def test_who_was_elected_after_another_had_led_in_between_takes_over_at_the_firs
     assert 0 == a.seat.rejoins
 
 
-def test_one_that_slept_and_still_believes_in_its_seat_writes_nothing_and_stands_behind_the_others(world):
+def test_a_paused_leader_writes_nothing_and_rejoins_the_election(world):
     """The hint and the lock disagree: the lock wins."""
-    a, b = Standing(world, "a", pid=1), Standing(world, "b", pid=2)
+    a, b = CandidateProcess(world, "a", pid=1), CandidateProcess(world, "b", pid=2)
     a.run(elected=True)
     b.run(elected=True)
     end = world.topic.end_offset
@@ -133,8 +135,8 @@ def test_one_that_slept_and_still_believes_in_its_seat_writes_nothing_and_stands
     assert [(1, "a"), (2, "b")] == terms(world)
 
 
-def test_one_whose_append_was_fenced_by_a_newer_leader_stands_behind_the_others(world):
-    a, b = Standing(world, "a", pid=1), Standing(world, "b", pid=2)
+def test_a_leader_whose_append_is_fenced_rejoins_the_election(world):
+    a, b = CandidateProcess(world, "a", pid=1), CandidateProcess(world, "b", pid=2)
     a.run(elected=True)
     b.run(elected=True)
     # No look at the tail is due: the append itself meets the fence.
@@ -146,7 +148,7 @@ def test_one_whose_append_was_fenced_by_a_newer_leader_stands_behind_the_others(
     assert [(1, "a"), (2, "b")] == terms(world)
 
 
-def test_a_broker_that_does_not_answer_ends_the_term_but_not_the_candidacy(world):
+def test_an_unreachable_broker_ends_the_term_but_not_the_candidacy(world):
     answers = iter([BrokerUnavailableError("no broker answered"), None])
 
     def submission(state):
@@ -154,7 +156,7 @@ def test_a_broker_that_does_not_answer_ends_the_term_but_not_the_candidacy(world
             raise error
         return a_submission(config=world.config)
 
-    a = Standing(world, "a", pid=1, submission=submission)
+    a = CandidateProcess(world, "a", pid=1, submission=submission)
 
     with pytest.raises(BrokerUnavailableError):
         a.run(elected=True)
@@ -164,7 +166,7 @@ def test_a_broker_that_does_not_answer_ends_the_term_but_not_the_candidacy(world
     assert [(1, "a"), (2, "a")] == terms(world)
 
 
-def test_a_topic_that_no_broker_knows_ends_the_term_but_not_the_candidacy(world):
+def test_a_missing_topic_ends_the_term_but_not_the_candidacy(world):
     """A broker that was just restarted may not know it yet; at a start it was there."""
     answers = iter([MissingTopicError("found no such topic"), None])
 
@@ -173,7 +175,7 @@ def test_a_topic_that_no_broker_knows_ends_the_term_but_not_the_candidacy(world)
             raise error
         return a_submission(config=world.config)
 
-    a = Standing(world, "a", pid=1, submission=submission)
+    a = CandidateProcess(world, "a", pid=1, submission=submission)
 
     with pytest.raises(TERM_ENDS, match="no such topic"):
         a.run(elected=True)
@@ -182,10 +184,10 @@ def test_a_topic_that_no_broker_knows_ends_the_term_but_not_the_candidacy(world)
     assert ([(1, "a"), (2, "a")], True, 0) == (terms(world), a.service.is_leader, a.seat.rejoins)
 
 
-def test_who_takes_office_is_told_what_the_stream_says_of_the_job(world):
+def test_a_new_leader_submits_a_job_made_from_the_state_on_the_stream(world):
     told = []
     a, b = (
-        Standing(
+        CandidateProcess(
             world, name, pid=pid, submission=lambda state: told.append(state) or a_submission(config=world.config)
         )
         for name, pid in (("a", 1), ("b", 2))
@@ -199,8 +201,8 @@ def test_who_takes_office_is_told_what_the_stream_says_of_the_job(world):
     ]
 
 
-def test_who_fails_again_and_again_lets_others_try(world):
-    """The seat is no use to whoever cannot take office, and the others wait for it."""
+def test_a_candidate_that_fails_several_times_rejoins_behind_the_others(world):
+    """A candidate that cannot lead must not keep the seat: the others wait for it."""
     fails = [True]
 
     def submission(state):
@@ -208,7 +210,7 @@ def test_who_fails_again_and_again_lets_others_try(world):
             raise BrokerUnavailableError("no broker answered")
         return a_submission(config=world.config)
 
-    a, b = Standing(world, "a", pid=1, submission=submission), Standing(world, "b", pid=2)
+    a, b = CandidateProcess(world, "a", pid=1, submission=submission), CandidateProcess(world, "b", pid=2)
     for _ in range(FAILURES_MAX - 1):
         with pytest.raises(BrokerUnavailableError):
             a.run(elected=True)
@@ -222,7 +224,7 @@ def test_who_fails_again_and_again_lets_others_try(world):
     assert b.service.is_leader
 
 
-def test_failures_between_which_it_led_are_not_in_a_row(world):
+def test_a_successful_round_resets_the_count_of_failures(world):
     answers = iter([False, False, True, False, False, False])
 
     def submission(state):
@@ -230,7 +232,7 @@ def test_failures_between_which_it_led_are_not_in_a_row(world):
             raise BrokerUnavailableError("no broker answered")
         return a_submission(config=world.config)
 
-    a = Standing(world, "a", pid=1, submission=submission)
+    a = CandidateProcess(world, "a", pid=1, submission=submission)
     for fails in (True, True, False, True, True):
         a.run(elected=False)
         if fails:
@@ -245,22 +247,22 @@ def test_failures_between_which_it_led_are_not_in_a_row(world):
     assert 1 == a.seat.rejoins
 
 
-def test_a_job_that_cannot_be_led_is_told_and_not_led(world):
+def test_a_job_that_cannot_be_led_raises_and_is_not_led(world):
     def submission(state):
         raise TopicIdentityError("wanted the topic with id a, found id b")
 
-    a = Standing(world, "a", pid=1, submission=submission)
+    a = CandidateProcess(world, "a", pid=1, submission=submission)
 
     with pytest.raises(TopicIdentityError):
         a.run(elected=True)
     assert not a.service.is_leader
 
 
-def test_only_the_first_submission_of_a_process_expects_the_plan_that_was_looked_at(world):
+def test_only_the_first_submission_of_a_process_expects_a_generation(world):
     def submission(state):
         return replace(a_submission(config=world.config), expected_generation=0)
 
-    a = Standing(world, "a", pid=1, submission=submission)
+    a = CandidateProcess(world, "a", pid=1, submission=submission)
     a.run(elected=True)
     for state in (ContainerPhase.RUNNING, ContainerPhase.STOPPED):
         world.queue.append(a_heartbeat(state=state))
@@ -271,11 +273,11 @@ def test_only_the_first_submission_of_a_process_expects_the_plan_that_was_looked
 
     assert a.service.is_leader
     with pytest.raises(RejectedError, match="generation 0 of flights-1, found generation 1"):
-        Standing(world, "b", pid=2, submission=submission).run(elected=True)
+        CandidateProcess(world, "b", pid=2, submission=submission).run(elected=True)
 
 
-def test_what_was_said_to_an_earlier_term_is_not_heard_in_a_later_one(world):
-    a = Standing(world, "a", pid=1)
+def test_commands_to_an_earlier_term_are_dropped(world):
+    a = CandidateProcess(world, "a", pid=1)
     a.run(elected=True)
     world.queue.append(a_heartbeat(execution_id="long-gone"))
 
@@ -286,7 +288,7 @@ def test_what_was_said_to_an_earlier_term_is_not_heard_in_a_later_one(world):
 
 
 def test_a_leader_does_not_wait_for_the_election(world):
-    a = Standing(world, "a", pid=1)
+    a = CandidateProcess(world, "a", pid=1)
     a.seat.elected = True
 
     a.candidate.run_once(500)

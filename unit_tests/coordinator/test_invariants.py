@@ -345,7 +345,7 @@ def test_l5_whatever_breaks_the_state_stays_that_of_the_log_and_the_work_is_done
     for index, committed_anyway in enumerate([*breaks, None, None, None]):
         if committed_anyway is not None:
             log.break_next_append(committed=committed_anyway)
-        # The next append may be the one that begins a term, and fail too: the caller stands again.
+        # The next append may be the one that begins a term, and fail too: the caller becomes leader again.
         world.queue.append(heard[min(index, 2)])
         try:
             if not service.is_leader:

@@ -36,12 +36,12 @@ def test_records_are_folded_at_their_offsets():
     assert (7, 9, 10) == (found.state.epoch, found.state.generation_offset, found.state.offset_next)
 
 
-def test_the_sequence_goes_on_after_the_highest_number_that_is_left():
+def test_the_sequence_continues_after_the_highest_remaining_number():
     assert 6 == replay([at(5, EpochPut(epoch=1)), foreign(6, b"epoch", None)], topic="t").seq_next
     assert 0 == replay([], topic="t").seq_next
 
 
-def test_a_tail_is_folded_on_top_of_what_was_read_before():
+def test_a_tail_is_folded_into_the_state_before_it():
     before = replay([at(0, EpochPut(epoch=7), seq=4)], topic="t")
 
     found = replay([at(1, Removed(key="epoch"), seq=5)], topic="t", before=before)
@@ -51,7 +51,7 @@ def test_a_tail_is_folded_on_top_of_what_was_read_before():
     assert NOTHING == replay([], topic="t")
 
 
-def test_a_stream_of_any_length_is_folded_without_being_held(monkeypatch):
+def test_a_long_stream_is_folded_in_bounded_memory(monkeypatch):
     monkeypatch.setattr(replay_module, "BATCH_RECORDS", 3)
     records = [at(offset, ConfigPut(config_key=f"key-{offset % 4}", value=str(offset))) for offset in range(11)]
     folded = []
@@ -87,7 +87,7 @@ def test_a_foreign_record_changes_no_state_and_its_key_is_remembered_until_a_lea
     assert [b"\xff"] == list(again.foreign)
 
 
-def test_a_flood_of_foreign_keys_is_not_held_and_those_that_say_something_stay(monkeypatch):
+def test_a_flood_of_foreign_keys_is_bounded_and_keeps_keys_with_a_value(monkeypatch):
     monkeypatch.setattr(replay_module, "FOREIGN_KEPT_MAX", 3)
     before = replay([at(0, EpochPut(epoch=7))], topic="t")
 
@@ -108,7 +108,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize(("key", "value", "error"), UNREADABLE)
-def test_a_leaders_record_that_cannot_be_read_stops_the_reader_and_says_the_way_out(key, value, error):
+def test_an_unreadable_record_of_a_leader_stops_the_reader_and_names_the_way_out(key, value, error):
     record = at(5, EpochPut(epoch=1))._replace(key=key, value=value)
 
     with pytest.raises(error, match=r"at offset 5.*term 1, number 5.*upgrade this process.*another job\.id"):
@@ -116,7 +116,7 @@ def test_a_leaders_record_that_cannot_be_read_stops_the_reader_and_says_the_way_
 
 
 @pytest.mark.parametrize(("key", "value", "error"), UNREADABLE)
-def test_the_same_bytes_without_a_leaders_headers_stop_nobody(key, value, error):
+def test_the_same_bytes_without_headers_of_a_leader_stop_no_reader(key, value, error):
     found = replay([at(0, EpochPut(epoch=7)), foreign(1, key, value)], topic="t")
 
     assert 7 == found.state.epoch
@@ -125,7 +125,7 @@ def test_the_same_bytes_without_a_leaders_headers_stop_nobody(key, value, error)
     assert f"{told.size} bytes, sha256 {told.digest}" in told.text("t")
 
 
-def test_a_leaders_tombstone_under_a_key_that_is_none_only_lets_compaction_take_a_foreign_record():
+def test_a_tombstone_under_an_invalid_key_only_removes_a_foreign_record():
     tombstone = at(2, EpochPut(epoch=1), seq=1)._replace(key=b"\xff", value=None)
 
     found = replay([at(0, EpochPut(epoch=7)), foreign(1, b"\xff", b"junk"), tombstone], topic="t")
@@ -133,7 +133,7 @@ def test_a_leaders_tombstone_under_a_key_that_is_none_only_lets_compaction_take_
     assert (7, 2, {}) == (found.state.epoch, found.seq_next, found.foreign)
 
 
-def test_a_plan_in_force_that_lacks_tasks_is_named():
+def test_a_current_plan_without_all_its_tasks_is_an_error():
     generation = GenerationPut(generation=2, factor=1, task_count=3, scheme="max", processor_ids=("0",))
 
     with pytest.raises(CorruptRecordError, match="3 tasks of generation 2, found 0"):

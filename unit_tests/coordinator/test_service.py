@@ -122,7 +122,7 @@ def test_a_repeated_heartbeat_writes_nothing():
     assert world.topic.end_offset == end
 
 
-def test_a_look_that_finds_only_the_marker_of_its_own_append_keeps_the_state():
+def test_reading_only_a_transaction_marker_keeps_the_state_object():
     """With all that was made of it: of a job of 10,000 tasks that is most of what a round does."""
     world = World()
     service = started(world)
@@ -136,7 +136,7 @@ def test_a_look_that_finds_only_the_marker_of_its_own_append_keeps_the_state():
     assert known.verified_ms < service.status().verified_ms
 
 
-def test_what_a_coordinator_holds_is_what_its_log_says():
+def test_the_state_of_a_leader_is_the_fold_of_its_log():
     world = World()
     service = started(world)
     hears(world, service, a_heartbeat())
@@ -146,7 +146,7 @@ def test_what_a_coordinator_holds_is_what_its_log_says():
     assert state.generation_offset == folded(world).generation_offset
 
 
-def test_a_silent_container_is_given_up_fenced_and_its_tasks_go_on_from_their_checkpoints():
+def test_a_silent_container_is_fenced_and_its_tasks_continue_from_their_checkpoints():
     world = World()
     service = started(world)
     hears(world, service, a_heartbeat())
@@ -166,7 +166,7 @@ def test_a_silent_container_is_given_up_fenced_and_its_tasks_go_on_from_their_ch
     assert state == folded(world)
 
 
-def test_a_new_coordinator_gives_nobody_up_before_it_could_have_heard_them():
+def test_a_new_leader_expires_no_container_before_it_could_receive_its_heartbeat():
     world = World()
     hears(world, started(world), a_heartbeat(received_ms=world.clock.monotonic_ms()))
     world.clock.advance(60_000)
@@ -220,7 +220,7 @@ def raising(error):
 
 
 @pytest.mark.parametrize("is_away", [cannot_look, is_stopped, waits_for_the_answer, is_held_up_by_another])
-def test_a_coordinator_that_could_hear_nobody_blames_nobody_for_silence(is_away):
+def test_a_leader_that_received_no_heartbeats_expires_no_container(is_away):
     world = World()
     log = world.log()
     service = started(world, log=log)
@@ -235,7 +235,7 @@ def test_a_coordinator_that_could_hear_nobody_blames_nobody_for_silence(is_away)
     assert service.status().state.containers["e1"].phase is ContainerPhase.FENCED
 
 
-def test_time_in_which_nobody_can_be_heard_is_no_time_to_let_go_of_a_task():
+def test_time_without_heartbeats_does_not_count_as_time_to_release_a_task():
     world = World(config=a_config(job_debounce_time_ms="0", job_release_timeout_ms="30000"))
     service = started(world)
     says = [a_heartbeat(), a_heartbeat("e2", pid=200, processor_id="1")]
@@ -251,7 +251,7 @@ def test_time_in_which_nobody_can_be_heard_is_no_time_to_let_go_of_a_task():
     assert "did not let go" in service.status().state.containers["e1"].reason
 
 
-def test_a_process_that_is_known_to_be_gone_is_given_up_at_once():
+def test_a_process_that_has_ended_is_declared_lost_at_once():
     world = World()
     service = started(world)
     hears(world, service, a_heartbeat(), a_heartbeat("e2", pid=200))
@@ -263,7 +263,7 @@ def test_a_process_that_is_known_to_be_gone_is_given_up_at_once():
     assert {owner for owner, _ in owners(service).values()} == {"e2"}
 
 
-def test_a_container_that_stopped_holding_nothing_needs_no_fence():
+def test_a_container_that_stopped_without_grants_needs_no_fence():
     world = World()
     service = started(world)
     hears(world, service, a_heartbeat())
@@ -275,7 +275,7 @@ def test_a_container_that_stopped_holding_nothing_needs_no_fence():
     assert {owner for owner, _ in owners(service).values()} == {"e2"}
 
 
-def test_a_container_that_stopped_while_it_held_something_is_fenced():
+def test_a_container_that_stopped_with_grants_is_fenced():
     world = World()
     service = started(world)
     hears(world, service, a_heartbeat())
@@ -286,7 +286,7 @@ def test_a_container_that_stopped_while_it_held_something_is_fenced():
     assert "killed" in service.status().state.containers["e1"].reason
 
 
-def test_a_given_up_container_does_not_come_back():
+def test_a_lost_container_does_not_come_back():
     world = World()
     service = started(world)
     hears(world, service, a_heartbeat())
@@ -299,7 +299,7 @@ def test_a_given_up_container_does_not_come_back():
     assert service.status().state.containers["e1"].phase is ContainerPhase.FENCED
 
 
-def test_another_process_under_a_recorded_id_is_not_heard():
+def test_a_heartbeat_of_another_process_under_a_recorded_id_is_ignored():
     world = World()
     service = started(world)
     hears(world, service, a_heartbeat())
@@ -344,7 +344,7 @@ def test_a_refused_id_of_a_lost_execution_ends_no_term():
     assert {owner for owner, _ in owners(service).values()} == {"e2"}
 
 
-def test_who_cannot_be_fenced_keeps_nobody_else_waiting():
+def test_a_failed_fence_delays_no_other_execution():
     world = World()
     service = of_two_processors_the_second_stopped(world)
     world.alive, world.fencing_fails = {100: False}, 1
@@ -356,7 +356,7 @@ def test_who_cannot_be_fenced_keeps_nobody_else_waiting():
     assert {owner for owner, _ in owners(service).values()} == {"e1", "e3"}
 
 
-def test_many_that_cannot_be_fenced_are_tried_in_turn_and_all_others_are_answered_meanwhile():
+def test_failing_fences_are_tried_in_turn_while_heartbeats_are_answered():
     world = World()
     service = started(world)
     names = [f"e{number}" for number in range(1, 6)]
@@ -383,7 +383,7 @@ def test_many_that_cannot_be_fenced_are_tried_in_turn_and_all_others_are_answere
 
 
 @pytest.mark.parametrize("error", [BrokerUnavailableError("no broker answered"), ConfigError("not authorized")])
-def test_positions_that_cannot_be_read_are_read_later(error):
+def test_a_failed_read_of_positions_is_repeated(error):
     world = World(reading_error=error)
     service = started(world)
     world.reading_fails = 1
@@ -413,7 +413,7 @@ def test_an_accepted_loss_moves_the_start_and_is_recorded():
     assert (loss.offset_from, loss.offset_to) == (42, 50)
 
 
-def test_a_loss_may_be_accepted_by_whichever_processor_is_started_with_the_word():
+def test_any_processor_may_accept_a_loss():
     """Who leads was started before anything was lost, and need not be stopped for it."""
     world = World()
     service = started(world)
@@ -431,7 +431,7 @@ def test_a_loss_may_be_accepted_by_whichever_processor_is_started_with_the_word(
     assert "task.lost.range.accept" not in state.config
 
 
-def test_a_restart_with_other_settings_shows_in_the_history_what_was_and_what_is():
+def test_the_history_shows_old_and_new_values_of_changed_settings():
     world = World(
         config=a_config(task_hang_timeout_ms="5", job_debounce_time_ms="7", systems_kafka_client_sasl_password="a")
     )
@@ -448,7 +448,7 @@ def test_a_restart_with_other_settings_shows_in_the_history_what_was_and_what_is
     ] == sorted((entry.event, entry.key, change_text(entry)) for entry in entries)
 
 
-def test_a_topic_that_was_made_again_is_refused_and_nothing_is_written():
+def test_a_recreated_topic_is_refused_and_nothing_is_written():
     world = World()
     service = started(world)
     end = world.topic.end_offset
@@ -469,7 +469,7 @@ def test_a_stream_of_another_job_is_refused():
         world.coordinator("b").become_leader()
 
 
-def test_a_candidate_that_meets_an_unknown_schema_does_not_lead():
+def test_a_candidate_that_reads_an_unknown_schema_does_not_lead():
     world = World()
     started(world)
     log = world.log()
@@ -484,7 +484,7 @@ def test_a_candidate_that_meets_an_unknown_schema_does_not_lead():
     assert not candidate.is_leader
 
 
-def test_only_differences_of_the_configuration_are_written_and_no_secret_is():
+def test_only_changed_settings_are_written_and_no_secrets():
     world = World(config=a_config(systems_kafka_client_sasl_password="canary", task_hang_timeout_ms="1"))
     service = started(world)
     end = world.topic.end_offset
@@ -517,7 +517,7 @@ def test_a_new_plan_replaces_the_records_of_the_old_one():
     assert state == folded(world)
 
 
-def test_headers_tell_term_and_a_gapless_sequence():
+def test_headers_have_the_term_and_a_gapless_sequence():
     world = World()
     hears(world, started(world), a_heartbeat())
     world.coordinator("b").become_leader()
@@ -529,7 +529,7 @@ def test_headers_tell_term_and_a_gapless_sequence():
     assert found[-1].term == 2
 
 
-def test_headers_tell_what_happened_and_on_whose_word():
+def test_headers_have_the_event_its_cause_and_its_actor():
     world = World()
     service = started(world)
     hears(world, service, a_heartbeat(state=STARTED))
@@ -563,7 +563,7 @@ def test_an_append_of_unknown_outcome_ends_the_term_and_is_decided_again(committ
     assert state == folded(world)
 
 
-def test_who_was_only_timed_out_leads_again():
+def test_a_leader_that_timed_out_leads_again():
     world = World()
     service = started(world)
     world.log().take_over()
@@ -574,7 +574,7 @@ def test_who_was_only_timed_out_leads_again():
     assert service.is_leader
 
 
-def test_who_was_taken_over_from_steps_back_and_answers_nobody():
+def test_a_replaced_leader_steps_down_and_answers_no_heartbeat():
     world = World()
     old = started(world)
     new = world.coordinator("b", pid=2)
@@ -592,7 +592,7 @@ def test_who_was_taken_over_from_steps_back_and_answers_nobody():
     assert new.is_leader
 
 
-def test_who_was_taken_over_from_notices_without_writing_anything():
+def test_a_replaced_leader_notices_without_a_write_of_its_own():
     world = World()
     old = started(world)
     world.coordinator("b", pid=2).become_leader()
@@ -661,7 +661,7 @@ def test_a_stream_that_lacks_the_grant_of_a_position_is_refused():
         hears(world, service, a_heartbeat())
 
 
-def test_a_newer_term_of_a_process_that_is_gone_is_succeeded():
+def test_a_leader_takes_over_from_a_newer_term_whose_process_is_gone():
     world = World()
     old = started(world)
     world.coordinator("b", pid=2).become_leader()
@@ -672,7 +672,7 @@ def test_a_newer_term_of_a_process_that_is_gone_is_succeeded():
     assert old.status().state.term.term == 3
 
 
-def test_who_was_taken_over_from_while_its_append_broke_steps_back_too():
+def test_a_leader_that_is_replaced_during_a_failed_append_steps_down():
     world = World()
     log = world.log()
     old, new = started(world, log=log), world.coordinator("b", pid=2)
@@ -693,7 +693,7 @@ def test_who_was_taken_over_from_while_its_append_broke_steps_back_too():
     assert folded(world).term.coordinator_id == "b"
 
 
-def test_one_round_fences_the_lost_and_serves_the_others():
+def test_one_round_fences_lost_executions_and_serves_the_others():
     world = World()
     service = of_two_processors_the_second_stopped(world)
     world.alive = {100: False}
@@ -704,7 +704,7 @@ def test_one_round_fences_the_lost_and_serves_the_others():
     assert {owner for owner, _ in owners(service).values()} == {"e2", "e3"}
 
 
-def test_a_coordinator_that_was_stopped_does_not_answer_before_it_has_looked_again():
+def test_a_paused_leader_answers_only_after_it_has_read_its_log_again():
     world = World()
     service = started(world)
     world.clock.advance(60_000)
@@ -739,7 +739,7 @@ def config_of(service):
     return service.status().state.config.get("job.container.heartbeat.ms")
 
 
-def test_a_changed_configuration_comes_into_force_when_the_old_process_of_this_host_is_gone():
+def test_a_changed_configuration_applies_when_the_old_process_of_this_host_is_gone():
     world = World()
     hears(world, started(world), a_heartbeat())
     world.alive = {100: False}
@@ -750,7 +750,7 @@ def test_a_changed_configuration_comes_into_force_when_the_old_process_of_this_h
     assert config_of(successor) == "500"
 
 
-def test_a_changed_configuration_is_refused_once_a_container_of_the_old_one_is_heard_of():
+def test_a_changed_configuration_is_rejected_by_a_heartbeat_under_the_old_one():
     world = World()
     hears(world, started(world), a_heartbeat())
     successor = succeeds(world)
@@ -762,7 +762,7 @@ def test_a_changed_configuration_is_refused_once_a_container_of_the_old_one_is_h
     assert folded(world).config.get("job.container.heartbeat.ms") is None
 
 
-def test_a_changed_configuration_waits_for_containers_that_nobody_hears_of_and_nothing_is_granted_meanwhile():
+def test_a_changed_configuration_waits_for_silent_containers_without_new_grants():
     world = World()
     first = started(world)
     hears(world, first, a_heartbeat(), a_heartbeat("e9", pid=900, processor_id="1"))
@@ -869,7 +869,7 @@ def granted_starts(service):
 
 
 @pytest.mark.parametrize(("reset", "starts"), [("true", [0, 0, 0, 0]), ("false", [30, 0, 0, 0])])
-def test_a_stream_that_is_reset_is_begun_anew_by_each_run_and_by_nothing_else(reset, starts):
+def test_only_a_new_run_begins_a_reset_stream_again(reset, starts):
     world = World(config=a_config(systems_kafka_streams_orders_samza_reset_offset=reset))
     service = started(world)
     hears(world, service, a_heartbeat())
@@ -896,7 +896,7 @@ def ends(service):
     return {str(ssp): (found.run_id, found.offset_end) for ssp, found in service.status().state.input_ends.items()}
 
 
-def test_the_end_of_a_bounded_input_is_fixed_once_for_each_run():
+def test_the_end_of_a_bounded_input_is_recorded_once_per_run():
     world = World(config=a_config(systems_kafka_samza_offset_end="head"))
     service = started(world)
     hears(world, service, a_heartbeat())
@@ -916,7 +916,7 @@ def test_the_end_of_a_bounded_input_is_fixed_once_for_each_run():
     assert {(service.status().state.run.run_id, 200)} == set(ends(service).values())
 
 
-def test_a_stream_without_an_end_has_none():
+def test_an_unbounded_stream_has_no_recorded_end():
     world = World(config=a_config(systems_kafka_streams_orders_samza_offset_default="oldest"))
     service = started(world)
     hears(world, service, a_heartbeat())
@@ -960,7 +960,7 @@ def begins(grant):
     return [(start.store, start.offset) for start in grant.changelog_starts]
 
 
-def test_a_new_run_of_a_bounded_job_grants_without_what_the_last_one_left():
+def test_a_new_run_of_a_bounded_job_ignores_positions_and_state_of_the_last_run():
     world = World(config=a_config(**STATEFUL_AND_BOUNDED))
     service = after_a_run(world)
     epoch_before = service.status().state.epoch
@@ -973,7 +973,7 @@ def test_a_new_run_of_a_bounded_job_grants_without_what_the_last_one_left():
     assert [[("sums", 7)], [("sums", 8)], [("sums", 9)], [("sums", 10)]] == [begins(grant) for grant in found]
 
 
-def test_where_the_state_of_a_run_begins_is_fixed_by_the_first_grant_whoever_takes_the_task_over():
+def test_the_first_grant_of_a_run_fixes_the_start_of_its_changelog():
     world = World(config=a_config(**STATEFUL_AND_BOUNDED))
     service = after_a_run(world)
     hears(world, service, a_heartbeat("e2", pid=200))
@@ -992,7 +992,7 @@ def test_where_the_state_of_a_run_begins_is_fixed_by_the_first_grant_whoever_tak
     assert (first.counts_after, [("sums", 7)]) == (newest(successor).counts_after, begins(newest(successor)))
 
 
-def test_a_store_that_comes_later_in_a_run_begins_where_its_changelog_ends_then():
+def test_a_store_added_during_a_run_begins_at_the_end_of_its_changelog():
     world = World(config=a_config(**STATEFUL_AND_BOUNDED))
     service = after_a_run(world)
     hears(world, service, a_heartbeat("e2", pid=200))
@@ -1009,7 +1009,7 @@ def test_a_store_that_comes_later_in_a_run_begins_where_its_changelog_ends_then(
     assert [("more", 3), ("sums", 7)] == begins(newest(service))
 
 
-def test_a_run_without_an_end_that_follows_goes_on_with_what_the_bounded_one_left_and_no_more():
+def test_an_unbounded_run_continues_the_bounded_run_before_it_and_no_earlier_one():
     world = World(config=a_config(**STATEFUL_AND_BOUNDED))
     service = after_a_run(world)
     hears(world, service, a_heartbeat("e2", pid=200))
@@ -1028,7 +1028,7 @@ def test_a_run_without_an_end_that_follows_goes_on_with_what_the_bounded_one_lef
 
 
 @pytest.mark.parametrize("settings", [{}, {"systems_kafka_streams_orders_samza_reset_offset": "true"}])
-def test_a_new_run_of_a_job_without_an_end_keeps_its_state(settings):
+def test_a_new_run_of_an_unbounded_job_keeps_its_state(settings):
     world = World(config=a_config(stores_sums_msg_serde="json", local_store_dir="/data", **settings))
     service = after_a_run(world)
 

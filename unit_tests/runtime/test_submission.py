@@ -1,4 +1,4 @@
-"""What is handed in at the start of a process, and in office, when the topics are not as they must be."""
+"""Submissions at the start of a process and by a leader, when topics are wrong."""
 
 from __future__ import annotations
 

@@ -435,7 +435,7 @@ BROKEN: dict[str, tuple[Record, ...]] = {
 
 
 def following(records: Iterable[Record]) -> list[LogRecord]:
-    """`records` as a coordinator in office would have written them behind the healthy ones."""
+    """`records` as a leader would have written them after the healthy ones."""
     term, seq = said(HEALTHY[-1])
     return [
         LogRecord(
