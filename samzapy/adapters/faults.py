@@ -1,8 +1,8 @@
-"""Notes of a process that a fault of its own ends: SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL.
+"""Note the faults that end a process.
 
-Python's `faulthandler` writes the stack of the faulty thread from inside the signal's handler. A process that is killed
-(SIGKILL) leaves an empty note. So the next process can distinguish the two, and sees the code with the fault, although
-it is not the parent of the first one.
+They are SIGSEGV, SIGBUS, SIGABRT, SIGFPE and SIGILL. Python's `faulthandler` writes the stack of the faulty thread from
+inside the signal's handler. A process that is killed (SIGKILL) leaves an empty note. So the next process can
+distinguish the two, and sees the code with the fault, although it is not the parent of the first one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def note_faults(directory: Path) -> None:
 
 
 def fault_of(directory: Path, process: str) -> Fault | None:
-    """The fault that ended a process, by its name of `this_process`; None if there is no note of one."""
+    """The fault that ended a process, by its name of `this_process`.
+
+    Returns None if there is no note of one.
+    """
     try:
         text = (directory / process).read_text(errors="replace")
     except OSError:

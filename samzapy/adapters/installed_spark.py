@@ -1,7 +1,8 @@
-"""Find the Spark of a job: PySpark of a release that samzapy has the connector's jars for.
+"""Find the Spark of a job.
 
-Several may be importable: `PYTHONPATH` and `SPARK_HOME` often name another installation, and both come before the one
-that pip installed beside samzapy. This module looks at files and never imports PySpark, which takes a second.
+It is PySpark of a release that samzapy has the connector's jars for. Several may be importable: `PYTHONPATH` and
+`SPARK_HOME` often name another installation, and both come before the one that pip installed beside samzapy. This
+module looks at files and never imports PySpark, which takes a second.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _VERSION = re.compile(r"""^__version__[^=\n]*=\s*["']([^"'+\n]+)""", re.MULTILIN
 
 
 def pyspark_home() -> Path:
-    """The directory of the first PySpark on `sys.path` whose release is one of `RELEASES`.
+    """The directory of the first PySpark on `sys.path` of one of `RELEASES`.
 
     Below spark-submit, PySpark comes out of a zip, which has no jars; then it is the Spark of SPARK_HOME.
 
@@ -65,9 +66,10 @@ def pyspark_jar(artifact: str) -> Path:
 
 
 def refuse_other_pyspark() -> None:
-    """Raise EnvironmentMissingError if `import pyspark` would give a release that is not in `RELEASES`.
+    """Raise EnvironmentMissingError if `import pyspark` gives another release.
 
-    Below spark-submit its JVM has that release too, because spark-submit puts its own PySpark first.
+    The supported ones are `RELEASES`. Below spark-submit its JVM has that release too, because spark-submit puts its
+    own PySpark first.
     """
     spec = next(iter(_importable(sys.path)), None)
     if spec is None or _release(spec) in RELEASES:
@@ -79,7 +81,10 @@ def refuse_other_pyspark() -> None:
 
 
 def submit_option(option: str) -> str:
-    """Quote an option for SPARK_SUBMIT_OPTS and similar variables, which Spark and the JVM split at blanks."""
+    """Quote an option for SPARK_SUBMIT_OPTS and similar variables.
+
+    Spark and the JVM split them at blanks.
+    """
     return f'"{option}"' if " " in option else option
 
 
@@ -96,7 +101,7 @@ def _supported() -> ModuleSpec:
 
 
 def _importable(path: Iterable[str]) -> list[ModuleSpec]:
-    """Each `pyspark` that can be imported from an entry of `path`, in the order of `path`."""
+    """Each `pyspark` that can be imported from `path`, in the order of `path`."""
     specs = (PathFinder.find_spec("pyspark", [entry]) for entry in dict.fromkeys(path))
     return [spec for spec in specs if spec is not None and spec.origin is not None]
 

@@ -1,4 +1,7 @@
-"""`samzapy checkpoint list`: the positions of a job, from its checkpoint topic. Read-only."""
+"""`samzapy checkpoint list`: the positions of a job, from its checkpoint topic.
+
+Read-only.
+"""
 
 from __future__ import annotations
 

@@ -22,10 +22,11 @@ from samzapy.runtime.spark_submit import check_host, environment_of_spark
 )
 @click.option("--remove", is_flag=True, help="Remove the archive; jobs start without it again.")
 def class_archive(of_worker: bool, remove: bool) -> None:
-    """Make an archive of Spark's classes on this machine, for `samzapy run` and containers started here.
+    """Make an archive of Spark's classes on this machine.
 
-    A JVM maps the archive instead of loading the classes one by one. It fits one version of Java and Spark: after an
-    upgrade, remove it (--remove) and make a new one. It takes a minute, and 200 MB.
+    It is for `samzapy run` and containers started here. A JVM maps the archive instead of loading the classes one by
+    one. It fits one version of Java and Spark: after an upgrade, remove it (--remove) and make a new one. It takes a
+    minute, and 200 MB.
     """
     if remove:
         archive_path(cache_root(), jars_there(connector_lock())).unlink(missing_ok=True)
@@ -41,7 +42,9 @@ def class_archive(of_worker: bool, remove: bool) -> None:
 
 
 def made_archive(more: Mapping[str, str]) -> Path:
-    """The archive that `environment_of_spark` finds; it is made first, unless it is there.
+    """The archive that `environment_of_spark` finds.
+
+    It is made first, unless it is there.
 
     Args:
         more: further variables for the archive's JVM, besides those of every Spark here.

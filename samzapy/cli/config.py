@@ -1,4 +1,7 @@
-"""`samzapy config`: explain effective values and validate a configuration. Read-only."""
+"""`samzapy config`: explain effective values and validate a configuration.
+
+Read-only.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +114,10 @@ def check(config_file: Path, overrides: Sequence[str], job_file: Path | None) ->
 
 
 def _recorded(address: JobAddress) -> tuple[Mapping[str, Setting], Mapping[str, Setting]]:
-    """The recorded configuration, and the values that requests set; each with its place and time."""
+    """The recorded configuration, and the values that requests set.
+
+    Each has its position and time.
+    """
     topic = coordinator_topic(address.job)
     recorded: dict[str, Setting] = {}
     commanded: dict[str, Setting] = {}

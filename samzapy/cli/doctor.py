@@ -114,10 +114,11 @@ def doctor(
     sample_count: int,
     output: str,
 ) -> None:
-    """Diagnose a job: topics, records, open transactions, input keys, leader and containers.
+    """Diagnose a job, and suggest a remedy for each finding.
 
-    Each finding has a code, a severity, a description and a remedy. Exits with 0 without findings, 6 if the job is
-    degraded, 8 if data is wrong, 3 if there is no such job.
+    It examines topics, records, open transactions, input keys, leader and containers. Each finding has a code, a
+    severity, a description and a remedy. Exits with 0 without findings, 6 if the job is degraded, 8 if data is wrong, 3
+    if there is no such job.
 
     \b
     Example:

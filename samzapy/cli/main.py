@@ -45,7 +45,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called, not when they are listed."""
+    """A group that imports a command when it is called, not when it is listed."""
 
     def __init__(self, *, table: Mapping[str, LazyCommand], name: str, help: str) -> None:
         super().__init__(name=name, help=help)

@@ -42,7 +42,9 @@ def run(
     expected_generation: int | None,
     spark_options: Sequence[str],
 ) -> None:
-    """Run JOB_FILE with spark-submit. All other options are passed to it (--master, --conf, --jars).
+    """Run JOB_FILE with spark-submit.
+
+    All other options are passed to it (--master, --conf, --jars).
 
     \b
     Example:

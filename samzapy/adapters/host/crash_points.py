@@ -1,7 +1,7 @@
-"""Named crash points: places between two effects at which a test ends the process with SIGKILL.
+"""Named crash points, at which a test ends the process with SIGKILL.
 
-The code calls `hit(name)` always; nothing happens unless the environment arms it, and that takes two variables, so
-that none is ever armed by accident:
+They are places between two effects. The code calls `hit(name)` always; nothing happens unless the environment arms it,
+and that takes two variables, so that none is ever armed by accident:
 
     SAMZAPY_TEST=1 SAMZAPY_CRASH_POINTS="after-kafka-commit@3=/path/to/flag"
 

@@ -7,7 +7,7 @@ from types import FrameType
 
 
 class Interrupts:
-    """Remembers SIGINT, and raises `KeyboardInterrupt` for it as Python's own handler does."""
+    """Remembers SIGINT, and raises `KeyboardInterrupt` as Python's own handler does."""
 
     def __init__(self) -> None:
         self.was_interrupted = False

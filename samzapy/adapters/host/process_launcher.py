@@ -1,7 +1,8 @@
-"""Start containers as processes of this machine, on logical hosts (`coordinator.ports.Launcher`).
+"""Start containers as processes of this machine, on logical hosts.
 
-A logical host has a name, a directory with local state and logs, and a number of slots. With them a job of many hosts
-can be developed and tried on one machine. A job that must survive the loss of a machine needs another launcher.
+This is a `coordinator.ports.Launcher`. A logical host has a name, a directory with local state and logs, and a number
+of slots. With them a job of many hosts can be developed and tried on one machine. A job that must survive the loss of a
+machine needs another launcher.
 
 A container is identified by environment variables of its processes, never by a recorded pid. So a coordinator that did
 not start it can adopt it, together with its child processes. Only the coordinator that started a process knows its exit
@@ -54,7 +55,10 @@ class _Running:
 
     @property
     def leader(self) -> ProcessIdentity | None:
-        """The leader of its session, which the launcher started; None when only child processes are left."""
+        """The leader of its session, which the launcher started.
+
+        It is None when only child processes are left.
+        """
         return next((process for process in self.processes if _session_of(process.pid) == process.pid), None)
 
 
@@ -69,10 +73,10 @@ class _Child:
 
 @contextmanager
 def _faults_pass() -> Iterator[None]:
-    """Turn a lack of resources into a LaunchError, which is retried until the coordinator gives the launch up.
+    """Turn a lack of resources into a LaunchError.
 
-    The machine may lack processes, descriptors, room on a disk, or spark-submit while pip replaces it. None of these is
-    a failure of a container.
+    A launch is retried until the coordinator gives it up. The machine may lack processes, descriptors, room on a disk,
+    or spark-submit while pip replaces it. None of these is a failure of a container.
     """
     try:
         yield

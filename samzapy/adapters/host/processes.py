@@ -27,7 +27,10 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
-    """One process for ever: pid, start time in clock ticks since boot, boot and namespace of pids."""
+    """One process for ever.
+
+    Its identity is the pid, the start time in clock ticks since boot, and the boot with the namespace of pids.
+    """
 
     pid: int
     started_ticks: int
@@ -133,7 +136,10 @@ def start_in_own_session(command: Sequence[str], log_path: Path, environment: Ma
 
 
 def _inherited_descriptors() -> list[int]:
-    """The descriptors that a new program would inherit, without stdin, stdout and stderr."""
+    """The descriptors that a new program would inherit.
+
+    Without stdin, stdout and stderr.
+    """
     descriptors = []
     for fd in (int(name) for name in os.listdir("/proc/self/fd")):
         with suppress(OSError):  # The descriptor of the listing itself is closed by now.
@@ -155,7 +161,7 @@ def _proc_file(pid: int | str, name: str) -> bytes:
 
 
 def _environ_of_program(pid: str) -> bytes:
-    """Like `_environ`, also for a process that is just becoming another program (exec)."""
+    """Like `_environ`, also while the process becomes another program (exec)."""
     environment, tries_left = _environ(pid), 3
     give_up_s = time.monotonic() + _VISIBLE_WITHIN_S
     while not environment and tries_left and _runs_program(pid) and time.monotonic() < give_up_s:
@@ -169,7 +175,7 @@ def _environ_of_program(pid: str) -> bytes:
 
 
 def _runs_program(pid: str) -> bool:
-    """Whether it is a process of this user, and neither a zombie nor a thread of the kernel."""
+    """Whether it is a process of this user, and no zombie or kernel thread."""
     try:
         return bool(os.readlink(f"/proc/{pid}/exe"))
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -177,16 +183,20 @@ def _runs_program(pid: str) -> bool:
 
 
 def processes_with(variable: str, value: str) -> tuple[ProcessIdentity, ...]:
-    """The living processes of this user with `variable` set to `value`, in the order of their pids.
+    """The living processes of this user with `variable` set to `value`.
 
-    Children inherit the variable, so the result also has children without a parent.
+    They are in the order of their pids. Children inherit the variable, so the result also has children without a
+    parent.
     """
     bearing = processes_bearing(variable)
     return tuple(process for process, environment in bearing if environment[variable] == value)
 
 
 def processes_bearing(variable: str) -> tuple[tuple[ProcessIdentity, Mapping[str, str]], ...]:
-    """The living processes of this user that were started with `variable` set, and their environments."""
+    """The living processes of this user with `variable`, and their environments.
+
+    The variable must have been set at their start.
+    """
     mark, bearing = f"{variable}=".encode(), []
     for name in os.listdir("/proc"):
         if not name.isdigit():

@@ -1,7 +1,8 @@
-"""Keep processor ids on their host: a process takes the first id of a directory that no other one holds.
+"""Keep processor ids on their host.
 
-Each id is a file with a POSIX record lock. The kernel frees the lock when the process ends, and children do not inherit
-it. So two processes on one host get two ids, and a restarted process gets an earlier id, with its local state.
+A process takes the first id of a directory that no other process holds. Each id is a file with a POSIX record lock. The
+kernel frees the lock when the process ends, and children do not inherit it. So two processes on one host get two ids,
+and a restarted process gets an earlier id, with its local state.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ def kept_processor_id(directory: Path) -> Iterator[str]:
 
 
 def _first_free(directory: Path) -> int:
-    """The descriptor of the first file that could be locked; a new file is always free."""
+    """The descriptor of the first file that could be locked.
+
+    A new file is always free.
+    """
     for number in count():
         descriptor = os.open(directory / str(number), os.O_RDWR | os.O_CREAT, 0o644)
         try:

@@ -1,7 +1,8 @@
-"""The scratch directory of an execution: Spark's files, the worker slots, and state that is not kept.
+"""The scratch directory of an execution.
 
-It is in memory if there is room, because a commit of a micro-batch is a rename there and does not wait for a disk.
-Directories of killed executions must not fill the memory, so each start removes the ones that are not used any more.
+It has Spark's files, the worker slots, and state that is not kept. It is in memory if there is room, because a commit
+of a micro-batch is a rename there and does not wait for a disk. Directories of killed executions must not fill the
+memory, so each start removes the ones that are not used any more.
 """
 
 from __future__ import annotations
@@ -33,13 +34,18 @@ _WITHOUT_OWNER_S = 60.0
 
 
 def scratch_directories() -> Sequence[Path]:
-    """All scratch directories of this user on this host, used or left behind; the name is the execution's id."""
+    """All scratch directories of this user on this host, used or left behind.
+
+    The name is the execution's id.
+    """
     return [path for root in _roots() for path in root.glob("*")]
 
 
 @contextmanager
 def scratch_directory(execution_id: str) -> Iterator[Path]:
-    """Make a directory for this process, and remove it at the end; directories that are left behind go first.
+    """Make a directory for this process, and remove it at the end.
+
+    Directories that are left behind go first.
 
     Raises:
         EnvironmentMissingError: it cannot be made.
@@ -71,7 +77,10 @@ def scratch_directory(execution_id: str) -> Iterator[Path]:
 
 
 def _roots() -> Sequence[Path]:
-    """The parent directories: in memory, and on disk for a host with little memory, if it has a temporary directory."""
+    """The parent directories: in memory, and on disk.
+
+    The second is for a host with little memory, if it has a temporary directory.
+    """
     places = [_MEMORY]
     with suppress(FileNotFoundError):
         places.append(Path(tempfile.gettempdir()))
@@ -79,10 +88,11 @@ def _roots() -> Sequence[Path]:
 
 
 def _is_removed_at_logout(uid: int) -> bool:
-    """Whether systemd-logind removes this user's files from `/dev/shm` when the last session ends.
+    """Whether systemd-logind removes files from `/dev/shm` at logout.
 
-    It does so by default for ordinary users, also with files in use, for instance by a job that was started with nohup.
-    Users with lingering services are spared (`loginctl enable-linger`).
+    It removes this user's files when the last session ends. It does so by default for ordinary users, also with files
+    in use, for instance by a job that was started with nohup. Users with lingering services are spared (`loginctl
+    enable-linger`).
     """
     if uid <= _SYSTEM_UID_MAX or not _LOGIND.is_dir():
         return False
@@ -109,10 +119,11 @@ def _has_room(memory: Path) -> bool:
 
 
 def _is_left_behind(scratch_dir: Path) -> bool:
-    """Whether the owner of a scratch directory is gone; it keeps a lock on the directory as long as it lives.
+    """Whether the owner of a scratch directory is gone.
 
-    A pid alone is not enough: containers of one machine may share the directory, and do not see each other's processes.
-    The pid is checked too, because executions of earlier releases keep no lock.
+    It keeps a lock on the directory as long as it lives. A pid alone is not enough: containers of one machine may share
+    the directory, and do not see each other's processes. The pid is checked too, because executions of earlier releases
+    keep no lock.
 
     A directory without an owner is just being made, or a JVM that outlived its driver has made it again.
     """

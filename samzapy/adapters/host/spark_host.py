@@ -73,7 +73,10 @@ class SparkHost:
         )
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
-        """`given` and the variables that let spark-submit start here; variables that are set stay."""
+        """`given` and the variables that let spark-submit start here.
+
+        Variables that are set stay.
+        """
         # All connections of a container's session stay on the host. Otherwise Spark resolves the host's own name.
         environment = {_LOCAL_ADDRESS: "127.0.0.1", **given}
         options = []
@@ -139,9 +142,10 @@ def is_ascii_locale() -> bool:
 
 
 def refuse_replaced_letters(arguments: Iterable[str]) -> None:
-    """Raise EnvironmentMissingError if a JVM that reads ASCII has replaced letters of a job's arguments.
+    """Raise EnvironmentMissingError if Java has replaced letters of arguments.
 
-    Such a letter has become `?`. A directory of another name would be made and used without a warning.
+    A JVM that reads ASCII does that. Such a letter has become `?`. A directory of another name would be made and used
+    without a warning.
     """
     if not is_ascii_locale():
         return

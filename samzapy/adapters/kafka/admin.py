@@ -104,11 +104,16 @@ class KafkaAdmin:
         return {name: _topic_found(topic) for name, topic in self._described(names).items()}
 
     def led(self, names: Iterable[str]) -> dict[str, frozenset[int]]:
-        """The partitions that have a leader, of those of `names` that exist; only these answer questions."""
+        """The partitions of `names` that have a leader.
+
+        Topics that do not exist are left out. Only partitions with a leader answer questions.
+        """
         return {name: _led(topic) for name, topic in self._described(names).items()}
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicFound]:
-        """All of `names`. Waits up to 2 s for a topic that the broker does not know, because it may be new.
+        """All of `names`.
+
+        Waits up to 2 s for a topic that the broker does not know, because it may be new.
 
         Raises:
             MissingTopicError: one is not there.
@@ -133,7 +138,9 @@ class KafkaAdmin:
         return self.describe([name])[name].topic_id
 
     def ensure_topic(self, spec: TopicSpec) -> TopicFound:
-        """Create the topic, or check the one that is there; add partitions to one that may grow.
+        """Create the topic, or check the one that is there.
+
+        Partitions are added to a topic that may grow.
 
         Raises:
             TopicPolicyError: it is not as it must be; the text has each setting and the command to mend it.
@@ -148,15 +155,16 @@ class KafkaAdmin:
         return topic
 
     def grown_topic(self, spec: TopicSpec) -> TopicFound | None:
-        """Add partitions to a topic that may grow, without a check of its settings; None if there is no such topic.
+        """Add partitions to a topic that may grow, without a check of its settings.
 
-        A missing topic is not created: that would be another topic of the same name.
+        Returns None if there is no such topic. A missing topic is not created: that would be another topic of the same
+        name.
         """
         topic = self.find([spec.name]).get(spec.name)
         return None if topic is None else self._grown(spec, topic)
 
     def look(self, names: Iterable[str], others: Iterable[str] = ()) -> dict[str, TopicFound]:
-        """Those of `names` that exist, with their settings, and those of `others`, without settings.
+        """Those of `names` that exist, with settings, and of `others`, without.
 
         This user may not be allowed to read the settings of the others.
         """
@@ -166,10 +174,10 @@ class KafkaAdmin:
         return {name: replace(topic, settings=settings.get(name, {})) for name, topic in topics.items()}
 
     def alter_settings(self, name: str, settings: Mapping[str, str | None]) -> None:
-        """Set a topic's settings; None removes a setting, so that the cluster's default holds.
+        """Set a topic's settings.
 
-        Only an operator's command calls this: samzapy changes no setting by itself, because an operator may have
-        chosen it.
+        None removes a setting, so that the cluster's default holds. Only an operator's command calls this: samzapy
+        changes no setting by itself, because an operator may have chosen it.
 
         Raises:
             SamzapyError: the cluster does not answer, or does not allow it.
@@ -246,7 +254,10 @@ class KafkaAdmin:
         self._ask(f"adding partitions to {spec.name}, up to {spec.partition_count}", ask)
 
     def _appeared(self, name: str, partition_count: int = 1) -> TopicFound:
-        """The topic that the controller has just created; other brokers know it a little later."""
+        """The topic that the controller has just created.
+
+        Other brokers know it a little later.
+        """
         topic = self._find_within(_APPEARS_WITHIN_S, [name], partition_count).get(name)
         if topic is None or topic.partition_count < partition_count:
             raise MissingTopicError(
@@ -257,7 +268,10 @@ class KafkaAdmin:
         return topic
 
     def _find_within(self, wait_s: float, names: Sequence[str], partition_count: int = 1) -> dict[str, TopicFound]:
-        """Those of `names` that exist; waits up to `wait_s` until all do, with `partition_count` partitions."""
+        """Those of `names` that exist.
+
+        Waits up to `wait_s` until all do, with `partition_count` partitions.
+        """
         started = time.monotonic()
         while True:
             topics = self.find(names)
@@ -295,10 +309,10 @@ class KafkaAdmin:
         return self._ask(f"describing {', '.join(wanted)}", ask)
 
     def _ask(self, doing: str, ask: Callable[[float], T], *, is_start: bool = False) -> T:
-        """Ask until the deadline, while the error may pass with time. At a start a refusal is final.
+        """Ask until the deadline, while the error may pass with time.
 
-        An unknown topic counts as such an error for a while, because the topics asked for here were seen before, or
-        just created.
+        At a start a refusal is final. An unknown topic counts as such an error for a while, because the topics asked
+        for here were seen before, or just created.
         """
         started = time.monotonic()
         timeouts_s = chain(_ASK_S, repeat(_ASK_S[-1]))

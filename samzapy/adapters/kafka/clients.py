@@ -1,4 +1,4 @@
-"""The creation of Kafka clients: addresses, credentials, common settings and the client's log.
+"""Create Kafka clients with addresses, credentials, settings and a log.
 
 Settings that data depends on are beside the code that depends on them (`transactions`, `reading`), and override the
 operator's. The settings in this module are common, and the operator may override them.
@@ -44,10 +44,11 @@ class KafkaConnection:
         )
 
     def settings(self, ours: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None) -> Settings:
-        """The whole configuration of a client: common settings, `defaults`, the operator's, and `ours`.
+        """The whole configuration of a client.
 
-        Later ones win. librdkafka takes them one by one in this order, so an alias (`compression.codec`) overrides an
-        earlier setting. Secrets are still `Secret`s in it; `make_client` reveals them.
+        It has common settings, `defaults`, the operator's settings, and `ours`. Later ones win. librdkafka takes them
+        one by one in this order, so an alias (`compression.codec`) overrides an earlier setting. Secrets are still
+        `Secret`s in it; `make_client` reveals them.
         """
         return {
             "client.id": "samzapy",
@@ -68,7 +69,10 @@ class KafkaConnection:
 
 
 class ErrorEvents:
-    """The client's error events: their number, and the last ones for the text of an error."""
+    """The number of a client's error events, and the last ones.
+
+    The last ones are for the text of an error.
+    """
 
     _KEPT_MAX = 20
 
@@ -135,7 +139,10 @@ class Admin:
         self.client.poll(0)
 
     def forget(self) -> None:
-        """Drop the events so far: those of a client that is seldom polled may be weeks old."""
+        """Drop the events so far.
+
+        Those of a client that is seldom polled may be weeks old.
+        """
         self.serve()
         self.events.latest = []
 
@@ -146,7 +153,10 @@ class Admin:
 
 
 class _QuietLog:
-    """Writes librdkafka's log lines at debug level; the important ones also arrive as errors and events."""
+    """Writes librdkafka's log lines at debug level.
+
+    The important ones also arrive as errors and events.
+    """
 
     def log(self, level: int, message: str, *args: object) -> None:
         _log.debug(message, *args)

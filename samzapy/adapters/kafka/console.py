@@ -1,7 +1,8 @@
-"""Messages written and read by hand, for `samzapy dev produce` and `samzapy dev consume`.
+"""Write and read messages by hand.
 
-Partitions are chosen as Kafka's own clients choose them (murmur2), so a job that reads several inputs by key finds
-equal keys in equal partitions. Reading shows committed messages only.
+This is for `samzapy dev produce` and `samzapy dev consume`. Partitions are chosen as Kafka's own clients choose them
+(murmur2), so a job that reads several inputs by key finds equal keys in equal partitions. Reading shows committed
+messages only.
 """
 
 from __future__ import annotations
@@ -144,7 +145,10 @@ def read_messages(
 
 
 def _partition_count(connection: KafkaConnection, topic: str) -> int:
-    """Raises MissingTopicError, which says how such a topic is made on the development broker."""
+    """How many partitions the topic has.
+
+    Raises MissingTopicError with the command that creates such a topic on the development broker.
+    """
     try:
         return KafkaAdmin(connection, deadline_s=ANSWER_S).partition_count(topic)
     except MissingTopicError as error:

@@ -1,9 +1,9 @@
-"""The election: a consumer group on the coordinator topic's one partition (`coordinator.ports.Election`).
+"""Elect a leader by a consumer group (`coordinator.ports.Election`).
 
-The candidate that is assigned the partition is elected. The group notices a dead candidate after the session timeout,
-without clocks that must agree. The partition stays with its owner when other candidates join (cooperative-sticky).
-Nothing is read from the partition and no offset is committed. There is no static membership: two processes with one
-copied instance id would fence each other for ever.
+The group subscribes to the coordinator topic, which has one partition. The candidate that is assigned the partition is
+elected. The group notices a dead candidate after the session timeout, without clocks that must agree. The partition
+stays with its owner when other candidates join (cooperative-sticky). Nothing is read from the partition and no offset
+is committed. There is no static membership: two processes with one copied instance id would fence each other for ever.
 
 A thread of its own serves the group: a rebalance that is not answered within the session costs the seat, and a
 coordinator may wait longer than that for a broker. The thread gives the seat up when the coordinator has not asked for
@@ -99,7 +99,10 @@ class KafkaElection:
             return self._elected
 
     def still_at_work(self) -> None:
-        """Count as a question: the coordinator is busy, and will ask again. Cheap; any thread may call it."""
+        """Count as a question: the coordinator is busy, and will ask again.
+
+        It is cheap, and any thread may call it.
+        """
         self._asked_at_s = time.monotonic()
 
     def rejoin(self) -> None:
@@ -162,7 +165,10 @@ class KafkaElection:
         consumer.incremental_unassign(partitions)
 
     def _check(self, error: Any) -> None:
-        """Raise an error that only an operator can mend; the client recovers from all others by itself."""
+        """Raise an error that only an operator can mend.
+
+        The client recovers from all others by itself.
+        """
         failure = translate(error, f"taking part in the election on {self._topic}")
         if isinstance(failure, TemporaryError | MissingTopicError):
             # A broker that was just started does not know its topics yet; the coordinator checks that they are there.

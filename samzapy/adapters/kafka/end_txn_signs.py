@@ -1,6 +1,6 @@
-"""The signs that a producer's EndTxn may have been sent twice (`stream.end_txn_guard`).
+"""The signs that a producer's EndTxn may have been sent twice.
 
-They are the client's error events, its statistics, and the duration of the EndTxn alone.
+See `stream.end_txn_guard`. They are the client's error events, its statistics, and the duration of the EndTxn alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _COUNTERS = re.compile(r'"(disconnects|req_timeouts|txretries)": ?(\d+)')
 
 
 class EndTxnSigns:
-    """Collects the signs of one producer, from the beginning of a transaction until after its end."""
+    """Collects a producer's signs.
+
+    A sign counts from the beginning of a transaction until after its end.
+    """
 
     def __init__(self, events: ErrorEvents) -> None:
         self._events = events

@@ -178,7 +178,10 @@ _REFUSED = (
 
 
 def refusal(events: Iterable[KafkaError]) -> str | None:
-    """The reason for which a broker refused us, and the settings to check; None if no broker did."""
+    """The reason of a broker that refused us, and the settings to check.
+
+    Returns None if no broker did.
+    """
     for event in events:
         if event.code() in _REFUSED:
             return f"authentication or TLS: {event.str()}; {_TLS_OR_PASSWORD}"
@@ -186,10 +189,10 @@ def refusal(events: Iterable[KafkaError]) -> str | None:
 
 
 def connection_hint(events: Iterable[KafkaError]) -> str:
-    """The likely reason why no broker answers, out of the client's error events; empty if unknown.
+    """The likely reason why no broker answers, out of the client's error events.
 
-    A listener with TLS or SASL closes the connection of a client without it, and the other way round, without an
-    explanation. The only trace is that connections are made and break at once.
+    Returns an empty text if it is unknown. A listener with TLS or SASL closes the connection of a client without it,
+    and the other way round, without an explanation. The only trace is that connections are made and break at once.
     """
     seen = list(events)
     refused = refusal(seen)
@@ -206,7 +209,10 @@ def connection_hint(events: Iterable[KafkaError]) -> str:
 def unavailable(
     bootstrap_servers: str, waited_s: float, doing: str, events: Iterable[KafkaError] = ()
 ) -> SamzapyError:
-    """The error for an answer that did not come in time: addresses, waiting time and the likely reason."""
+    """The error for an answer that did not come in time.
+
+    It has the addresses, the waiting time and the likely reason.
+    """
     hint = connection_hint(events) or "see whether the brokers run and can be reached from here"
     return BrokerUnavailableError(
         f"{doing}: no broker answered within {waited_s:.0f} s at {bootstrap_servers}; {hint}"

@@ -1,4 +1,7 @@
-"""Follow the coordinator stream in a container (`container.ports.CoordinatorStream`), and find the leader on it."""
+"""Follow the coordinator stream, and find the leader on it.
+
+A container follows it as a `container.ports.CoordinatorStream`.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,10 @@ class KafkaFollower:
         return self._offset_next
 
     def poll(self) -> Sequence[LogRecord]:
-        """The newly committed records; also empty while the broker does not answer or a transaction is open.
+        """The newly committed records.
 
-        Asks the broker five times a second at most, however often it is called.
+        The result is also empty while the broker does not answer or a transaction is open. Asks the broker five times a
+        second at most, however often it is called.
         """
         if time.monotonic() - self._asked_at_s < _ASK_EVERY_S:
             return ()
@@ -82,14 +86,20 @@ class KafkaFollower:
 
 
 class KafkaLeaderSearch:
-    """Finds newer terms than a container has read: it may be busy for minutes, but must send heartbeats."""
+    """Finds newer terms than a container has read.
+
+    The container may be busy for minutes, but must send heartbeats.
+    """
 
     def __init__(self, connection: KafkaConnection, topic: str) -> None:
         self._topic = topic
         self._reader = PartitionReader(connection, topic)
 
     def newest_term(self, offset_from: int) -> TermPut | None:
-        """The newest term recorded at `offset_from` or later; None if there is none, or no broker answers."""
+        """The newest term recorded at `offset_from` or later.
+
+        Returns None if there is none, or no broker answers.
+        """
         newest: TermPut | None = None
         numbering = BEGINNING
         try:

@@ -22,9 +22,9 @@ def sample_keys(
     count_max: int,
     wait_s: float = SAMPLE_WAIT_S,
 ) -> tuple[Mapping[SystemStreamPartition, frozenset[bytes]], bool]:
-    """The keys of up to the last `count_max` committed records of each partition, without null keys.
+    """The keys of the last `count_max` committed records of each partition.
 
-    Records are counted by offsets, so markers of transactions count too.
+    Records without a key are left out. Records are counted by offsets, so markers of transactions count too.
 
     Returns:
         The keys, and whether all records were read before `wait_s` was over.

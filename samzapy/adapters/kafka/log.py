@@ -1,4 +1,7 @@
-"""A `CompactedLog` on one partition of a Kafka topic. The transactional id is the lock."""
+"""A `CompactedLog` on one partition of a Kafka topic.
+
+The transactional id is the lock.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,10 @@ class KafkaLog:
         return self._reader.end_offset(self._read_deadline_s)
 
     def serve(self) -> None:
-        """Run the client's callbacks while nothing is appended (`TransactionalProducer.serve`)."""
+        """Run the client's callbacks while nothing is appended.
+
+        See `TransactionalProducer.serve`.
+        """
         if self._producer is not None:
             self._producer.serve()
 

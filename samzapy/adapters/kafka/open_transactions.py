@@ -1,8 +1,8 @@
-"""Find open transactions: partitions whose committed data ends before the partition does.
+"""Find open transactions.
 
-The client library lists no transactions and no producers. But the last stable offset is the offset of the first record
-of the oldest open transaction, and the time of that record says how long it is open. A tool of Kafka's shows the
-producer.
+They are in partitions whose committed data ends before the partition does. The client library lists no transactions and
+no producers. But the last stable offset is the offset of the first record of the oldest open transaction, and the time
+of that record says how long it is open. A tool of Kafka's shows the producer.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def open_transactions(
 def still_open(
     admin: Admin, opened: Sequence[OpenTransaction], watched_s: float, deadline_s: float = DEADLINE_S
 ) -> Sequence[OpenTransaction]:
-    """Those of `opened` that stay open for `watched_s`; returns as soon as there is none.
+    """Those of `opened` that stay open for `watched_s`.
+
+    Returns as soon as there is none.
 
     Raises: as `open_transactions`.
     """

@@ -1,4 +1,4 @@
-"""The placement topic: read for the coordinator, written by it, and read and written by operators."""
+"""Read and write the placement topic, for coordinators and operators."""
 
 from __future__ import annotations
 
@@ -86,7 +86,10 @@ class KafkaPlacementWriter:
         return offsets[-1] + 1
 
     def serve(self) -> None:
-        """Run the client's callbacks while nothing is written (`TransactionalProducer.serve`)."""
+        """Run the client's callbacks while nothing is written.
+
+        See `TransactionalProducer.serve`.
+        """
         if self._producer is not None:
             self._producer.serve()
 
@@ -98,11 +101,11 @@ class KafkaPlacementWriter:
 
 
 class KafkaInbox:
-    """Reads the placement topic while this process leads, and hands the requests over as commands.
+    """Reads the placement topic while this process leads.
 
-    It has a thread of its own, because a broker that does not answer must not keep the coordinator from answering. The
-    coordinator records the position. Requests that were handed over, but are not recorded after a while, are handed
-    over again. So a command that is lost with its term loses nothing.
+    It hands the requests over as commands. It has a thread of its own, because a broker that does not answer must not
+    keep the coordinator from answering. The coordinator records the position. Requests that were handed over, but are
+    not recorded after a while, are handed over again. So a command that is lost with its term loses nothing.
 
     Args:
         position: the term and the recorded position while this process leads, otherwise None.
@@ -155,7 +158,10 @@ class KafkaInbox:
             self._reader.close()
 
     def _note(self, error: Exception) -> None:
-        """Warn of a refusal once; the next round tries again. A cluster that is away shows elsewhere."""
+        """Warn of a refusal once; the next round tries again.
+
+        A cluster that is away shows elsewhere.
+        """
         is_news = str(error) != self._trouble and not isinstance(error, TemporaryError | DeadlineError)
         _LOG.log(logging.WARNING if is_news else logging.DEBUG, "cannot read requests, will retry: %s", error)
         self._trouble = str(error)
@@ -191,7 +197,10 @@ class KafkaInbox:
             self._requests.extend(item for record in records if (item := read_message(record)) is not None)
 
     def _is_worth_a_command(self, now_s: float) -> bool:
-        """Own responses alone are not worth a record each, but the position must advance at times."""
+        """Whether there are requests, or the position must advance.
+
+        Own responses alone are not worth a record each, but the position must advance at times.
+        """
         behind = self._next - self._recorded
         is_due = behind > _IRRELEVANT_MAX or now_s - self._recorded_at_s > _IRRELEVANT_S
         return bool(self._requests) or (behind > 0 and is_due)
@@ -207,9 +216,9 @@ class KafkaInbox:
 
 
 class PlacementTopic:
-    """The placement topic for an operator: the latest record of each key, and plain writes.
+    """The placement topic for an operator.
 
-    Each read continues where the last one ended.
+    It has the latest record of each key, and plain writes. Each read continues where the last one ended.
     """
 
     def __init__(self, connection: KafkaConnection, topic: str) -> None:

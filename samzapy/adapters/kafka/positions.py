@@ -1,4 +1,7 @@
-"""Checkpoints and offsets for the coordinator; fencing and progress records for drivers."""
+"""Read and write positions.
+
+This is checkpoints and offsets for the coordinator, and fencing and progress records for drivers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ _ASK_S = 4.0
 
 
 class KafkaPositions:
-    """Reads checkpoints and offsets before grants (`coordinator.ports.Positions`). `job` is `<name>-<id>`."""
+    """Reads checkpoints and offsets before grants (`coordinator.ports.Positions`).
+
+    `job` is `<name>-<id>`.
+    """
 
     def __init__(self, connection: KafkaConnection, job: str) -> None:
         self._connection = connection
@@ -58,7 +64,10 @@ class KafkaPositions:
         )
 
     def _present(self, ssps: Sequence[SystemStreamPartition]) -> Sequence[SystemStreamPartition]:
-        """Those of `ssps` that exist and have a leader; one that does not would fail a common question."""
+        """Those of `ssps` that exist and have a leader.
+
+        A partition without a leader would fail a common question.
+        """
         led = self._admin.led({ssp.stream for ssp in ssps})
         return [ssp for ssp in ssps if ssp.partition in led.get(ssp.stream, ())]
 
@@ -82,7 +91,9 @@ class KafkaPositions:
 
 
 class KafkaFence:
-    """Initialises transactional ids, for the coordinator and for a driver that recovers.
+    """Initialises transactional ids.
+
+    The coordinator uses it, and a driver that recovers.
 
     Args:
         timeout_ms: the transaction time-out to ask for: that of the calling process. A cluster that refuses it refuses
@@ -112,7 +123,10 @@ class KafkaProgressLog:
         self._producer: TransactionalProducer | None = None
 
     def is_owned(self) -> bool:
-        """Whether the id is taken and usable; if not, call `own`, then read the coordinator stream."""
+        """Whether the id is taken and usable.
+
+        If not, call `own`, then read the coordinator stream.
+        """
         return self._producer is not None and not self._producer.must_be_renewed
 
     def serve(self) -> None:

@@ -1,4 +1,4 @@
-"""Read a partition of one of our topics to its end, also while transactions are open.
+"""Read a partition of our topics to its end, also with open transactions.
 
 1. The caller makes sure that every writer whose records matter has released or been fenced.
 2. Ask for the high watermark H, the `read_uncommitted` end.
@@ -78,7 +78,9 @@ READING: Mapping[str, Any] = {
 
 
 class _Progress:
-    """The progress of one reading: a record, or an end of the partition beyond the ones before.
+    """The progress of one reading.
+
+    Progress is a record, or an end of the partition beyond the ones before.
 
     Attributes:
         eof_seen: the furthest end of the partition so far; below the end that is read to it means "not yet".
@@ -107,7 +109,10 @@ class _Progress:
 
     @property
     def has_lost_brokers(self) -> bool:
-        """Whether the stall comes from the brokers; if not, it comes from an open transaction."""
+        """Whether the stall comes from the brokers.
+
+        Otherwise it comes from an open transaction.
+        """
         return self.eof_seen < 0 or self._events.count > self._events_before
 
     def _mark(self) -> None:
@@ -183,9 +188,10 @@ class PartitionReader:
             time.sleep(_ASK_AGAIN_S)
 
     def turn_to(self, partition: int) -> None:
-        """Read another partition of the topic from now on; prepared records of the one before are dropped.
+        """Read another partition of the topic from now on.
 
-        For another topic, use a new reader: librdkafka looks for the leaders of an unknown topic once a second.
+        Prepared records of the one before are dropped. For another topic, use a new reader: librdkafka looks for the
+        leaders of an unknown topic once a second.
         """
         self.partition = partition
         self._end_seen = 0
@@ -193,14 +199,18 @@ class PartitionReader:
         self._prepared_from = None
 
     def prepare(self, offset_from: int) -> None:
-        """Let the client fetch ahead from `offset_from`, as much as its buffer holds, until a read from there."""
+        """Let the client fetch ahead from `offset_from`, until a read from there.
+
+        It fetches as much as its buffer holds.
+        """
         self._assign(offset_from)
         self._prepared_from = offset_from
 
     def read_to_end(self, offset_from: int = 0, deadline_s: float = DEADLINE_S) -> Iterator[LogRecord]:
-        """All committed records from `offset_from` to the end, which is the high watermark at this call.
+        """All committed records from `offset_from` to the end.
 
-        Only one iterator is valid at a time: the next call takes over the connection.
+        The end is the high watermark at this call. Only one iterator is valid at a time: the next call takes over the
+        connection.
 
         Args:
             deadline_s: the longest time without a record or other progress.
@@ -216,7 +226,10 @@ class PartitionReader:
         return self._read(offset_from, offset_end, deadline_s)
 
     def read_to_end_once(self, offset_from: int = 0, deadline_s: float = DEADLINE_S) -> Iterator[LogRecord]:
-        """Like `read_to_end`, and close the connections when the iterator is done or dropped."""
+        """Like `read_to_end`, and close the connections at the iterator's end.
+
+        They are also closed if the iterator is dropped.
+        """
         try:
             records = self.read_to_end(offset_from, deadline_s)
         except BaseException:
@@ -230,7 +243,9 @@ class PartitionReader:
         return closing()
 
     def read_stable(self, deadline_s: float = DEADLINE_S, *, offset_from: int = 0) -> Iterator[LogRecord]:
-        """All committed records before the first open transaction, for callers that must not wait.
+        """All committed records before the first open transaction.
+
+        This is for callers that must not wait.
 
         Args:
             offset_from: where to begin; later, where the topic begins later.
@@ -254,7 +269,9 @@ class PartitionReader:
         return records, records[-1].offset + 1 if len(records) == count_max else max(offset_from, offset_end)
 
     def read_part(self, offset_from: int, offset_to: int, deadline_s: float = DEADLINE_S) -> Iterator[LogRecord]:
-        """All committed records of `[offset_from, offset_to)`, which lies below the high watermark.
+        """All committed records of `[offset_from, offset_to)`.
+
+        The range must lie below the high watermark.
 
         Raises: as `read_to_end`.
         """
@@ -283,7 +300,10 @@ class PartitionReader:
         return self._consumer
 
     def _stable_part(self, offset_from: int, deadline_s: float) -> tuple[int, int]:
-        """The first offset from `offset_from` on that exists, and the first offset of an open transaction."""
+        """The first offset that exists, and that of the first open transaction.
+
+        Both from `offset_from` on.
+        """
         where = (self.topic, self.partition)
         if self._admin is None:
             self._admin = Admin(self._connection)
@@ -324,7 +344,10 @@ class PartitionReader:
                 raise self._stalled(offset_end, progress, deadline_s)
 
     def _consumer_at(self, offset_from: int) -> Consumer:
-        """The consumer, reading from `offset_from` on; records that `prepare` fetched from there are used."""
+        """The consumer, reading from `offset_from` on.
+
+        Records that `prepare` fetched from there are used.
+        """
         if self._consumer is not None and self._prepared_from == offset_from:
             consumer = self._consumer
         else:
@@ -333,12 +356,18 @@ class PartitionReader:
         return consumer
 
     def _rest(self, consumer: Consumer) -> None:
-        """Fetch nothing until the next read: an idle reader would ask the broker fifty times a second."""
+        """Fetch nothing until the next read.
+
+        Otherwise an idle reader would ask the broker fifty times a second.
+        """
         if consumer is self._consumer and self._prepared_from is None:
             consumer.unassign()
 
     def _note(self, offset: int, leader_epoch: int | None) -> None:
-        """Remember the last record; raise if a later leader has replaced a record that was read before."""
+        """Remember the last record.
+
+        Raises if a later leader has replaced a record that was read before.
+        """
         epoch = -1 if leader_epoch is None else leader_epoch
         if offset > self._last_offset:
             self._last_offset = offset
@@ -349,11 +378,11 @@ class PartitionReader:
                 f"a record of epoch {epoch} stands there",
             )
 
-    def _truncated(self, wanted: str, found: str) -> TruncatedTopicError:
+    def _truncated(self, expected: str, observed: str) -> TruncatedTopicError:
         return TruncatedTopicError(
-            f"wanted {self.topic}-{self.partition} {wanted}, found that {found}: the cluster lost its last records (an "
-            "unclean leader election, or a broker that lost its disk); samzapy does not use the remaining records; see "
-            'docs/guides/doctor.md, "Topics that became shorter"'
+            f"wanted {self.topic}-{self.partition} {expected}, found that {observed}: the cluster lost its last "
+            "records (an unclean leader election, or a broker that lost its disk); samzapy does not use the remaining "
+            'records; see docs/guides/doctor.md, "Topics that became shorter"'
         )
 
     def _check(self, error: KafkaError, offset_from: int) -> None:
@@ -402,7 +431,10 @@ def read_to_end(
 
 
 class Stamp(NamedTuple):
-    """The time of a record. The broker set it on append if `is_append_time`; otherwise the producer did."""
+    """The time of a record.
+
+    The broker set it on append if `is_append_time`; otherwise the producer did.
+    """
 
     timestamp_ms: int
     is_append_time: bool
@@ -411,9 +443,10 @@ class Stamp(NamedTuple):
 def stamps_at(
     connection: KafkaConnection, offsets: Mapping[tuple[str, int], int], deadline_s: float = DEADLINE_S
 ) -> dict[tuple[str, int], Stamp]:
-    """The times of the records at those offsets of `(topic, partition)`, committed or not.
+    """The times of the records at those offsets of `(topic, partition)`.
 
-    Records that are gone are left out, and so are those that are not read within `deadline_s`, which is for all.
+    The records may be uncommitted. Records that are gone are left out, and so are those that are not read within
+    `deadline_s`, which is for all.
     """
     stamps: dict[tuple[str, int], Stamp] = {}
     if not offsets:
@@ -446,7 +479,10 @@ def end_offsets(
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     deadline_s: float = DEADLINE_S,
 ) -> dict[tuple[str, int], int]:
-    """The end of each `(topic, partition)`: the high watermark, or with READ_COMMITTED the last stable offset."""
+    """The end of each `(topic, partition)`.
+
+    It is the high watermark, or with READ_COMMITTED the last stable offset.
+    """
     return _ask_offsets(_admin(cluster), topic_partitions, _LATEST, isolation, deadline_s)
 
 
@@ -471,7 +507,10 @@ def offsets_at(
     timestamp_ms: int,
     deadline_s: float = DEADLINE_S,
 ) -> dict[tuple[str, int], int]:
-    """The first offset of each `(topic, partition)` with that timestamp or a later one; the end if there is none."""
+    """The first offset of each `(topic, partition)` from a time on.
+
+    The record has that timestamp or a later one. It is the end if there is no such record.
+    """
     wanted = list(topic_partitions)
     admin = Admin(connection)
     # The ends come first: if an end grows meanwhile, only a little more is read.
@@ -544,10 +583,11 @@ def _ask_offsets(
 
 
 def _refresh_metadata(admin: Admin, topic_partitions: Iterable[tuple[str, int]]) -> bool:
-    """Make the client read the leaders again; whether the partitions exist, with a leader or without.
+    """Make the client read the leaders again.
 
-    After an error the client goes on with its metadata until they expire, after minutes. Meanwhile a restarted broker
-    refuses each request (FENCED_LEADER_EPOCH), and a partition that once had no leader still has none.
+    Returns whether the partitions exist, with a leader or without. After an error the client goes on with its metadata
+    until they expire, after minutes. Meanwhile a restarted broker refuses each request (FENCED_LEADER_EPOCH), and a
+    partition that once had no leader still has none.
     """
     wanted: dict[str, set[int]] = {}
     for topic, partition in topic_partitions:

@@ -1,6 +1,7 @@
-"""Read the committed messages of several partitions up to given ends, for display and samples.
+"""Read the committed messages of several partitions up to given ends.
 
-Decisions rest on `reading` instead, which waits for open transactions and reports a lost range.
+This is for display and samples. Decisions rest on `reading` instead, which waits for open transactions and reports a
+lost range.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _MESSAGES_PER_POLL = 2_000
 
 
 class Scan:
-    """Reads from `starts` on, and keeps track of the partitions that are not read up to `ends`.
+    """Reads partitions from `starts` on.
+
+    It keeps track of the partitions that are not read up to `ends`.
 
     Args:
         doing: the purpose, for the text of errors: "sampling keys".
@@ -64,7 +67,9 @@ class Scan:
         self._consumer.close()
 
     def poll(self) -> Iterator[tuple[Place, Any]]:
-        """The messages that have arrived, each with its place; waits up to a tenth of a second for the first.
+        """The messages that have arrived, each with its place.
+
+        Waits up to a tenth of a second for the first.
 
         Raises:
             SamzapyError: Kafka refuses to be read. An error that may pass is not raised.

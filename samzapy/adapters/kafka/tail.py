@@ -1,4 +1,7 @@
-"""Follow many changelog partitions at once over one connection (`container.ports.Tail`)."""
+"""Follow many changelog partitions over one connection.
+
+This is a `container.ports.Tail`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ _FOLLOWING: Mapping[str, Any] = {
 
 
 class KafkaTail:
-    """Follows partitions of one job's changelogs; connected only while there are any. `job` is `<name>-<id>`."""
+    """Follows partitions of one job's changelogs; connected only while there are any.
+
+    `job` is `<name>-<id>`.
+    """
 
     def __init__(self, connection: KafkaConnection, job: str) -> None:
         self._connection = connection

@@ -27,7 +27,9 @@ def _none(topics: Collection[str]) -> Sequence[str]:
 
 
 class TopicWatch:
-    """Looks as soon as there is something to look at, and every `interval_ms` from then on.
+    """Looks at once, and every `interval_ms` from then on.
+
+    It begins as soon as there are topics to look at.
 
     Args:
         names: topics of ours, whose settings are read; empty while this process does not lead.
@@ -111,7 +113,10 @@ class TopicWatch:
 
 
 class _Due:
-    """Counts rounds: due in the first, and `interval_ms` after it was due; with 0 never again."""
+    """Counts rounds.
+
+    It is due in the first round, and `interval_ms` after it was due; with 0 never again.
+    """
 
     def __init__(self, interval_ms: int) -> None:
         self._rounds = max(1, round(interval_ms / 1000 / _ROUND_S)) if interval_ms else 0

@@ -1,4 +1,7 @@
-"""Read topics for a container that starts, restores or measures its lag (`container.ports.Topics`)."""
+"""Read topics for a container (`container.ports.Topics`).
+
+A container reads them to start, to restore, and to measure its lag.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +105,10 @@ class KafkaTopics:
     def input_bounds(
         self, ssps: Sequence[SystemStreamPartition], wait_ms: int
     ) -> Mapping[SystemStreamPartition, TopicBounds]:
-        """Bounds of input partitions; the end is that of committed data, which a task can read."""
+        """Bounds of input partitions.
+
+        The end is that of committed data, which a task can read.
+        """
         places = [(ssp.stream, ssp.partition) for ssp in ssps]
         return dict(zip(ssps, self._bounds(places, IsolationLevel.READ_COMMITTED, wait_ms / 1000), strict=True))
 

@@ -1,4 +1,4 @@
-"""Kafka transactions for the coordinator's log and for the workers of the data path.
+"""Kafka transactions for the coordinator's log and for workers.
 
 A thin class around librdkafka's producer adds three things:
 
@@ -62,9 +62,10 @@ Headers = Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]]
 
 
 class TransactionalProducer:
-    """One owner of a transactional id, from `take_over` until `close`, error, or `must_be_renewed`.
+    """One owner of a transactional id.
 
-    It must not be used by several threads at once.
+    It lives from `take_over` until `close`, an error, or `must_be_renewed`. It must not be used by several threads at
+    once.
 
     Args:
         transaction_timeout_ms: the broker aborts a transaction that is open for longer, and fences us.
@@ -104,7 +105,9 @@ class TransactionalProducer:
         self._topic_limits: dict[str, tuple[TopicLimits | None, float]] = {}
 
     def take_over(self, deadline_s: float = 30.0) -> None:
-        """Become the owner: the owner before is fenced, and its open transaction is aborted.
+        """Become the owner.
+
+        The owner before is fenced, and its open transaction is aborted.
 
         Raises:
             BrokerUnavailableError: no answer in time; the owner before may be fenced or not.
@@ -140,9 +143,9 @@ class TransactionalProducer:
 
     @property
     def must_be_renewed(self) -> bool:
-        """Whether the next transaction needs a new producer, which takes over after this one is closed.
+        """Whether the next transaction needs a new producer.
 
-        Ask between transactions, right before `begin`.
+        The new one takes over after this one is closed. Ask between transactions, right before `begin`.
         """
         if self._is_closed:
             return True
@@ -150,10 +153,10 @@ class TransactionalProducer:
         return self._is_broken or self._signs.must_renew()
 
     def serve(self) -> None:
-        """Run the client's callbacks. Never raises, and changes no answer of `must_be_renewed`.
+        """Run the client's callbacks.
 
-        Owners that write seldom call it now and then: the client keeps its statistics, two a second, until they are
-        read, and they take 50 MB an hour.
+        Never raises, and changes no answer of `must_be_renewed`. Owners that write seldom call it now and then: the
+        client keeps its statistics, two a second, until they are read, and they take 50 MB an hour.
         """
         if not self._is_closed:
             self._serve(0)
@@ -292,7 +295,10 @@ class TransactionalProducer:
         self._end(self._producer.abort_transaction, "aborting")
 
     def close(self) -> None:
-        """Close the connections, and abort an open transaction if that can be done at once. Never raises."""
+        """Close the connections.
+
+        An open transaction is aborted if that can be done at once. Never raises.
+        """
         if self._is_closed:
             return
         self._is_closed = self._is_broken = True
@@ -437,7 +443,9 @@ def fence_transactional_ids(
     *,
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
 ) -> None:
-    """Initialise each id, so that its owner can commit nothing any more. Repeating it is harmless.
+    """Initialise each id, so that its owner can commit nothing any more.
+
+    Repeating it is harmless.
 
     Args:
         deadline_s: how long to wait for all of them together.

@@ -39,7 +39,9 @@ SETTINGS_VARIABLE = "SAMZAPY_IVY_SETTINGS"
 
 
 def cache_root() -> Path:
-    """The directory for files that can be fetched again: SAMZAPY_CACHE_DIR, or the user's cache directory.
+    """The directory for files that can be fetched again.
+
+    It is SAMZAPY_CACHE_DIR, or the user's cache directory.
 
     Raises:
         EnvironmentMissingError: there is neither, or the variable begins with `~`.
@@ -65,7 +67,9 @@ def cache_root() -> Path:
 
 
 def jar_paths(lock: str, cache_dir: Path | None = None) -> tuple[Path, ...]:
-    """The jars of a lock list as files on this machine, all verified; the missing ones are fetched first.
+    """The jars of a lock list as files on this machine, all verified.
+
+    The missing ones are fetched first.
 
     Args:
         lock: the list's name, that of `connector_lock`, `KAFKA_BROKER` or `KAFKA_TOOLS`.
@@ -81,7 +85,10 @@ def jar_paths(lock: str, cache_dir: Path | None = None) -> tuple[Path, ...]:
 
 
 def jars_there(lock: str, cache_dir: Path | None = None) -> tuple[Path, ...]:
-    """The jars of a lock list that are in the cache, or none if one is missing; nothing is fetched or verified."""
+    """The jars of a lock list that are in the cache, or none if one is missing.
+
+    Nothing is fetched or verified.
+    """
     jars, jar_dir = read_lock(lock), (cache_dir or cache_root()).absolute() / "jars"
     return () if _missing(jars, jar_dir) else tuple(_home_of(jar, jar_dir) for jar in jars)
 
@@ -130,7 +137,10 @@ def _fetch_missing(jars: Sequence[LockedJar], jar_dir: Path) -> None:
 
 @contextmanager
 def _exclusive(jar_dir: Path) -> Iterator[None]:
-    """One fetching process per cache; the kernel frees the lock of a process that died."""
+    """One fetching process per cache.
+
+    The kernel frees the lock of a process that died.
+    """
     try:
         jar_dir.mkdir(parents=True, exist_ok=True)
         lock_file = (jar_dir / "lock").open("w")
@@ -165,11 +175,11 @@ def _download(jars: Sequence[LockedJar], staging: Path) -> None:
 
 
 def run_ivy(wishes: str, staging: Path) -> subprocess.CompletedProcess[str]:
-    """Run pyspark's Ivy on an `ivy.xml`; the jars land in `<staging>/out/<group>/<file name>`.
+    """Run pyspark's Ivy on an `ivy.xml`.
 
-    They come from the repository in SAMZAPY_MAVEN_REPOSITORY, or from Maven Central, as Ivy is configured by itself.
-    Nothing outside `staging` is read or written, unless SAMZAPY_IVY_SETTINGS has a settings file. That file replaces
-    ours, and may refer to files in the home directory.
+    The jars land in `<staging>/out/<group>/<file name>`. They come from the repository in SAMZAPY_MAVEN_REPOSITORY, or
+    from Maven Central, as Ivy is configured by itself. Nothing outside `staging` is read or written, unless
+    SAMZAPY_IVY_SETTINGS has a settings file. That file replaces ours, and may refer to files in the home directory.
 
     Raises:
         EnvironmentMissingError: one of the two variables is wrong, or both are set.
@@ -236,7 +246,10 @@ def ivy_settings(repository: str | None) -> str:
 
 
 def ivy_file(jars: Sequence[LockedJar]) -> str:
-    """Ivy's list of dependencies: every jar by its full name, without the dependencies of their poms."""
+    """Ivy's list of dependencies.
+
+    It has every jar by its full name, without the dependencies of their poms.
+    """
     wishes = "\n".join(_ivy_dependency(jar) for jar in jars)
     return f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="samzapy" module="jars"/>

@@ -21,7 +21,9 @@ _HOW_TO_GET_ONE = f"Install a Java runtime {JAVA_VERSION_MIN} or newer and put i
 
 
 def find_java() -> Path:
-    """The `java` to run: `$JAVA_HOME/bin/java` if JAVA_HOME is set, otherwise the first on PATH.
+    """The `java` to run.
+
+    It is `$JAVA_HOME/bin/java` if JAVA_HOME is set, otherwise the first on PATH.
 
     Raises:
         EnvironmentMissingError: there is none, it does not run, or it is older than 17. A wrong JAVA_HOME is refused,
@@ -67,7 +69,10 @@ def _major_version(java: Path) -> int:
 
 
 def parse_major_version(banner: str, java: Path) -> int:
-    """Read the major version: 17 from `openjdk version "17.0.15" 2025-04-15`, 8 from Java 8's `"1.8.0_392"`."""
+    """Read the major version of Java.
+
+    It is 17 for `openjdk version "17.0.15" 2025-04-15`, and 8 for Java 8's `"1.8.0_392"`.
+    """
     matched = re.search(r'version "(?:1\.)?(\d+)', banner)
     if matched is None:
         raise EnvironmentMissingError(

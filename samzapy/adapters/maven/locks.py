@@ -28,7 +28,10 @@ _LINE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedJar:
-    """One jar that may be used: its name in a Maven repository, and the hash of its only valid content."""
+    """One jar that may be used.
+
+    It has its name in a Maven repository, and the hash of its only valid content.
+    """
 
     group: str
     artifact: str
@@ -48,7 +51,7 @@ class LockedJar:
 
 
 def connector_lock() -> str:
-    """The name of the list with Spark's Kafka connector for the PySpark that is installed.
+    """The list with Spark's Kafka connector for the installed PySpark.
 
     Raises:
         EnvironmentMissingError: there is no list for that PySpark.

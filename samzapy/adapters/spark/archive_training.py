@@ -1,7 +1,8 @@
-"""Run Spark briefly, so that its JVM loads a job's classes and archives them (class data sharing).
+"""Run Spark briefly, so that its JVM loads a job's classes.
 
-This is a script for spark-submit. Its arguments are an empty directory, and the jars on the class path whose classes
-are to be loaded. It reads nothing from Kafka, so it needs no cluster.
+The JVM then archives them (class data sharing). This is a script for spark-submit. Its arguments are an empty
+directory, and the jars on the class path whose classes are to be loaded. It reads nothing from Kafka, so it needs no
+cluster.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ _IMPATIENT = {
 
 
 def train(directory: Path, jars: Sequence[Path]) -> None:
-    """Run queries like a container's over two lines of text, and try to reach a Kafka that does not exist."""
+    """Run queries like a container's over two lines of text.
+
+    Then try to reach a Kafka that does not exist.
+    """
     lines = directory / "lines"
     lines.mkdir()
     (lines / "lines.txt").write_text("a\nb\n")

@@ -54,7 +54,10 @@ class ArrowBound:
         return cls(cores=cores, rows_max=max(0, int(rows or 0)), keeps_bytes=given != str(BYTES_MAX))
 
     def begin(self, session: SparkSession) -> None:
-        """Prepare for a new query, which has both bounds by its settings; `session`: the caller's."""
+        """Prepare for a new query, which has both bounds by its settings.
+
+        `session` is the caller's.
+        """
         self._small_batches, self._is_left_out, self._rows = 0, False, self._rows_max
         _limit(session, None)
 
@@ -72,13 +75,19 @@ class ArrowBound:
         _limit(session, self._cores * _HELD_PER_CORE if is_left_out else None)
 
     def ended(self, row_bytes: int) -> None:
-        """Note the end of a micro-batch with at most so many bytes per row in an Arrow batch."""
+        """Note a finished micro-batch.
+
+        It had at most so many bytes per row in an Arrow batch.
+        """
         is_small = row_bytes * self._rows_max <= 2 * BYTES_MAX
         self._small_batches = self._small_batches + 1 if is_small else 0
         self._row_bytes = row_bytes
 
     def failed(self, text: str) -> str | None:
-        """Note a failed micro-batch; the reason if records became large, which keeps both bounds from now on."""
+        """Note a failed micro-batch.
+
+        Returns the reason if records became large; both bounds remain from now on.
+        """
         if not self._is_left_out or not any(words in text for words in _PASSED):
             return None
         self._keeps_bytes = True
@@ -88,7 +97,10 @@ class ArrowBound:
 
 
 def _limit(session: SparkSession, more_max: int | None) -> None:
-    """Let Arrow hold so much more than now, as failed micro-batches may have left some; None: any number."""
+    """Let Arrow hold so much more than now; None: any number.
+
+    Failed micro-batches may have left some memory allocated.
+    """
     jvm: Any = session._jvm
     allocator = jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
     allocator.setLimit(_ANY_NUMBER if more_max is None else allocator.getAllocatedMemory() + more_max)

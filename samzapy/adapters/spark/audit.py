@@ -60,7 +60,10 @@ def history_frame(
 
 
 def _schema() -> pa.Schema:
-    """The place of a record, and in `value` one struct for each kind of record; all but its own are null."""
+    """The position of a record, and `value` with a struct for each kind of record.
+
+    All structs but that of its own kind are null.
+    """
     declared = schemas_by_name()
     kinds = pa.struct([(name, _arrow(json.loads(declared[name]))) for name in sorted(declared)])
     return pa.schema([*_PLACE, ("value", kinds)])

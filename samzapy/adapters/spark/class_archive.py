@@ -1,7 +1,8 @@
-"""Make an archive of the classes of Spark and its Kafka source, which a JVM maps at its start.
+"""Make an archive of the classes of Spark and its Kafka source.
 
-This is Java's class data sharing. Without it a JVM loads thousands of classes one by one, which takes about half of the
-processor time of a start. The archive belongs to one JVM and one class path: another JVM silently starts without it.
+A JVM maps it at its start. This is Java's class data sharing. Without it a JVM loads thousands of classes one by one,
+which takes about half of the processor time of a start. The archive belongs to one JVM and one class path: another JVM
+silently starts without it.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _MADE_WITHIN_S = 300.0
 
 
 def archive_path(cache_dir: Path, jars: Sequence[Path]) -> Path:
-    """The path of the archive for this environment's Spark and these jars, made or not.
+    """The path of the archive for this environment's Spark and these jars.
 
-    Its name depends on the files: a JVM silently ignores an archive if a jar has another size or time, as after a
-    reinstallation of the same Spark.
+    The archive may not be made yet. Its name depends on the files: a JVM silently ignores an archive if a jar has
+    another size or time, as after a reinstallation of the same Spark.
     """
     files = "\n".join(map(_stamp, [*sorted((pyspark_home() / "jars").glob("*.jar")), *jars]))
     return cache_dir / f"spark-{spark_version()}-{_digest(sys.prefix)}-{_digest(files)}.jsa"
@@ -66,15 +67,18 @@ def with_class_path(environment: Mapping[str, str], jars: Sequence[Path]) -> dic
 
 
 def with_archive(environment: Mapping[str, str], path: Path) -> dict[str, str]:
-    """The environment for spark-submit with the archive, if it has been made and no other one is set."""
+    """The environment for spark-submit with the archive.
+
+    It is unchanged if there is no archive, or another one is set.
+    """
     return _with_archive(environment, VARIABLE, path)
 
 
 def of_worker(environment: Mapping[str, str], jars: Sequence[Path], path: Path) -> dict[str, str]:
-    """The environment for a worker of a Spark cluster, whose drivers inherit the jars and the archive.
+    """The environment for a worker of a Spark cluster.
 
-    It works only if the worker has no configuration directory, or an empty one: the directory is on the class path, and
-    the archive was made without it.
+    Its drivers inherit the jars and the archive. It works only if the worker has no configuration directory, or an
+    empty one: the directory is on the class path, and the archive was made without it.
     """
     return _with_archive(with_class_path(environment, jars), JVM_VARIABLE, path)
 
@@ -89,7 +93,9 @@ def _with_archive(environment: Mapping[str, str], variable: str, path: Path) -> 
 
 
 def make_archive(path: Path, environment: Mapping[str, str], jars: Sequence[Path]) -> None:
-    """Make the archive by a short run of Spark, unless it is there; a concurrent call waits.
+    """Make the archive by a short run of Spark, unless it is there.
+
+    A concurrent call waits.
 
     Args:
         environment: of spark-submit, with this Python first in its PATH; the archive is for its JVM and class path.

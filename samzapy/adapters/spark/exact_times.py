@@ -32,7 +32,10 @@ _OVERFLOW: Final = "ArithmeticException: long overflow"
 
 
 def time_column(source: str) -> Column:
-    """A record's time in milliseconds since 1970, of a row of `source` (`SPARKS_OWN` or `EXACT`)."""
+    """A record's time in milliseconds since 1970.
+
+    The row comes from `source` (`SPARKS_OWN` or `EXACT`).
+    """
     if source == EXACT:
         # Our source writes milliseconds as if they were microseconds.
         return F.unix_micros(F.col("timestamp"))
@@ -41,7 +44,10 @@ def time_column(source: str) -> Column:
 
 
 def is_of_a_time(failure: str) -> bool:
-    """Whether a batch failed because Spark's own source cannot read a time. `failure`: the whole text of Spark."""
+    """Whether a batch failed because Spark's own source cannot read a time.
+
+    `failure` is the whole text of Spark.
+    """
     return _OVERFLOW in failure or _TOO_OLD in failure
 
 

@@ -1,9 +1,10 @@
-"""Translate librdkafka's connection properties for Spark's source, which uses Java's Kafka client.
+"""Translate librdkafka's connection properties for Java's Kafka client.
 
-`systems.<system>.client.<property>` are librdkafka's names. The two clients share few of the security properties: Java
-wants one JAAS text for user and password, and PEM files are stores of a type of their own (KIP-651). The source gets
-only translated properties. A security property without a translation is refused with a named error, since otherwise one
-half of the job would connect and the other would not. All other properties only tune librdkafka.
+Spark's source uses that client. `systems.<system>.client.<property>` are librdkafka's names. The two clients share few
+of the security properties: Java wants one JAAS text for user and password, and PEM files are stores of a type of their
+own (KIP-651). The source gets only translated properties. A security property without a translation is refused with a
+named error, since otherwise one half of the job would connect and the other would not. All other properties only tune
+librdkafka.
 
 Values may be secrets: no message has a value, and a value made of a secret is a secret too.
 """
@@ -85,7 +86,10 @@ def _translated(properties: Mapping[str, str], read: Callable[[str], str]) -> di
 
 
 def jaas(module: str, **options: str) -> str:
-    """A JAAS entry with one login module; options are quoted as Java's StreamTokenizer reads them."""
+    """A JAAS entry with one login module.
+
+    Options are quoted as Java's StreamTokenizer reads them.
+    """
     return f"{module} required {' '.join(f'{name}={_quoted(value)}' for name, value in options.items())};"
 
 
@@ -120,7 +124,10 @@ def _trust(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _identity(properties: Mapping[str, str], read: Callable[[str], str]) -> dict[str, str]:
-    """The client's own certificate and key. Java takes them as two texts, not as two files."""
+    """The client's own certificate and key.
+
+    Java takes them as two texts, not as two files.
+    """
     if "ssl.keystore.location" in properties:
         return {"ssl.keystore.type": "PKCS12"}
     certificate = _pem(properties, "ssl.certificate", read)

@@ -1,9 +1,10 @@
-"""Build properties, pod template and command lines of a container in a pod; none of it was run on a cluster.
+"""Build properties, pod template and command lines of a container in a pod.
 
-Spark's Kubernetes mode starts the driver in a pod. The driver's main class is spark-submit's own, which starts the job
-file with `--master local[n,1]` (`submission`). So there are no executor pods, and the image needs Spark, Python and
-samzapy. A launch requests a host by the node's label `kubernetes.io/hostname`. The pod's name follows from the
-execution id, so Kubernetes refuses a second start of the same execution, and a start is idempotent.
+None of it was run on a cluster. Spark's Kubernetes mode starts the driver in a pod. The driver's main class is
+spark-submit's own, which starts the job file with `--master local[n,1]` (`submission`). So there are no executor pods,
+and the image needs Spark, Python and samzapy. A launch requests a host by the node's label `kubernetes.io/hostname`.
+The pod's name follows from the execution id, so Kubernetes refuses a second start of the same execution, and a start is
+idempotent.
 
 See docs/guides/kubernetes.md.
 """
@@ -53,7 +54,10 @@ class KubernetesCluster:
 
 
 def pod_name(execution_id: ExecutionId) -> str:
-    """The pod's name: a hash, because ids may have other characters than names of pods, and be longer."""
+    """The pod's name, a hash.
+
+    Ids may have other characters than names of pods, and be longer.
+    """
     return f"samzapy-{hashlib.blake2b(execution_id.encode(), digest_size=16).hexdigest()}"
 
 
@@ -86,13 +90,19 @@ def properties_text(properties: Mapping[str, str]) -> str:
 
 
 def _name_text(name: str) -> str:
-    """Escape a name: blanks and signs that would end it, and a sign that would begin a comment."""
+    """Escape a name of a property.
+
+    Blanks and signs would end it, and some signs would begin a comment.
+    """
     text = "".join(f"\\{sign}" if sign in " =:" else _sign_text(sign) for sign in name)
     return f"\\{text}" if text.startswith(("#", "!")) else text
 
 
 def _value_text(value: str) -> str:
-    """Escape a value: a leading blank would be dropped, and a leading sign read as the separator."""
+    """Escape a value of a property.
+
+    A leading blank would be dropped, and a leading sign read as the separator.
+    """
     text = "".join(map(_sign_text, value))
     return f"\\{text}" if text.startswith((" ", "=", ":")) else text
 
@@ -105,12 +115,18 @@ def _sign_text(sign: str) -> str:
 
 
 def job_label(job: str) -> str:
-    """The label of all pods of a job: a hash, because a job's name may be longer than a label's value."""
+    """The label of all pods of a job, a hash.
+
+    A job's name may be longer than a label's value.
+    """
     return hashlib.blake2b(job.encode(), digest_size=8).hexdigest()
 
 
 def pod_template(cluster: KubernetesCluster) -> Mapping[str, Any]:
-    """The pod template of a job, the same for all its containers. Written as JSON, which is YAML too."""
+    """The pod template of a job, the same for all its containers.
+
+    It is written as JSON, which is YAML too.
+    """
     state = {"name": "state", "mountPath": cluster.state_dir}
     return {
         "apiVersion": "v1",
@@ -150,7 +166,10 @@ def pod_template(cluster: KubernetesCluster) -> Mapping[str, Any]:
 def pod_command(
     program: ContainerProgram, launch: Launch, cluster: KubernetesCluster, properties_file: str, template_file: str
 ) -> list[str]:
-    """The command that makes the pod, with `pod_properties` and `pod_template` in the two files."""
+    """The command that makes the pod.
+
+    The two files have `pod_properties` and `pod_template`.
+    """
     return [
         "spark-submit",
         *("--master", f"k8s://{cluster.api_url}"),
@@ -170,6 +189,9 @@ def pod_status_command(launch: Launch, cluster: KubernetesCluster) -> list[str]:
 
 
 def pod_kill_command(launch: Launch, cluster: KubernetesCluster) -> list[str]:
-    """The command that sends SIGTERM, and SIGKILL after the grace period; a missing pod is no error."""
+    """The command that sends SIGTERM, and SIGKILL after the grace period.
+
+    A missing pod is no error.
+    """
     name = pod_name(launch.execution_id)
     return ["kubectl", "--namespace", cluster.namespace, "delete", "pod", name, "--ignore-not-found"]

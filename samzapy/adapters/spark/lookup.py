@@ -1,7 +1,8 @@
-"""Look up the route of each record with one JVM expression, and drop foreign records before they are decoded.
+"""Look up the route of each record with one JVM expression.
 
-A record of an SSP that several tasks here read (a broadcast input) has several routes. Such a list of routes has a
-number of its own in the table, below -1, and `one_row_per_route` makes a row for each route.
+Foreign records are dropped before they are decoded. A record of an SSP that several tasks here read (a broadcast input)
+has several routes. Such a list of routes has a number of its own in the table, below -1, and `one_row_per_route` makes
+a row for each route.
 
 A record's place is (topic, partition, bucket), with bucket = pmod(xxhash64(key), L), or offset modulo L without a key.
 This is the rule of `plan.elasticity.key_bucket`, and a test runs both on random input. L is the finest factor of the
@@ -31,7 +32,9 @@ _IN_ARRAY_AT_MOST = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupTable:
-    """Routes and first offsets by place. `bases` has the index of each topic's partition 0.
+    """Routes and first offsets by place.
+
+    `bases` has the index of each topic's partition 0.
 
     Attributes:
         floors: the first unprocessed offset of each place.
@@ -74,7 +77,7 @@ def lookup_table(starts: Sequence[BucketStart]) -> LookupTable:
 
 
 def _bases(starts: Sequence[BucketStart]) -> tuple[Mapping[str, int], int]:
-    """The index of each topic's partition 0, and the number of partitions of all topics."""
+    """The index of each topic's partition 0, and the number of all partitions."""
     counts: dict[str, int] = {}
     for ssp in (start.ssp_kb.ssp for start in starts):
         counts[ssp.stream] = max(counts.get(ssp.stream, 0), ssp.partition + 1)
@@ -86,7 +89,7 @@ def _bases(starts: Sequence[BucketStart]) -> tuple[Mapping[str, int], int]:
 
 
 def _numbered(taken: Sequence[Sequence[int]]) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
-    """One number for the routes of each place, and the lists of routes that such numbers stand for."""
+    """One number for the routes of each place, and the numbered lists of routes."""
     lists = sorted({tuple(routes) for routes in taken if len(routes) > 1})
     numbers = {routes: _FIRST_LIST - number for number, routes in enumerate(lists)}
     entries = [numbers[tuple(routes)] if len(routes) > 1 else routes[0] if routes else _FOREIGN for routes in taken]
@@ -94,7 +97,10 @@ def _numbered(taken: Sequence[Sequence[int]]) -> tuple[Sequence[int], Sequence[S
 
 
 def route_column(table: LookupTable) -> Column:
-    """The record's route, or its list of routes; -1 if it is foreign or already processed."""
+    """The record's route, or its list of routes.
+
+    It is -1 if the record is foreign or already processed.
+    """
     index = _index(table)
     route = _entry(table.routes, index, _ROUTE_WIDTH)
     if _scan_starts_suffice(table):
@@ -108,9 +114,10 @@ def is_ours(route: Column) -> Column:
 
 
 def one_row_per_route(frame: DataFrame, table: LookupTable) -> DataFrame:
-    """Give each record of a list of routes one row per route; `frame` has the column of `route_column`.
+    """Give each record of a list of routes one row per route.
 
-    Records below a route's own start are not dropped here, because a worker skips them.
+    `frame` has the column of `route_column`. Records below a route's own start are not dropped here, because a worker
+    skips them.
     """
     if not table.lists:
         return frame
@@ -127,7 +134,9 @@ def one_row_per_route(frame: DataFrame, table: LookupTable) -> DataFrame:
 
 
 def worker_column(tasks: Sequence[Sequence[int]], worker_count: int) -> Column:
-    """The Spark partition of a row, of `worker_count`, by its column `route`; whole tasks, in turn.
+    """The Spark partition of a row, of `worker_count`, by its column `route`.
+
+    Whole tasks are assigned in turn.
 
     Args:
         tasks: the routes of each task.
@@ -145,7 +154,10 @@ def workers_of(tasks: Sequence[Sequence[int]], worker_count: int) -> Sequence[in
 
 
 def _scan_starts_suffice(table: LookupTable) -> bool:
-    """Whether the scan itself begins at each bucket's start: with one bucket per partition."""
+    """Whether the scan itself begins at each bucket's start.
+
+    It does with one bucket per partition.
+    """
     return table.factor == 1 and not table.has_floors
 
 
@@ -168,7 +180,10 @@ def _bucket(factor: int) -> Column:
 
 
 def _entry(entries: Sequence[int], index: Column, width: int) -> Column:
-    """The entry at `index`; null for null, an error beyond the end. `width`: digits of the longest entry."""
+    """The entry at `index`; null for null, an error beyond the end.
+
+    `width` is the number of digits of the longest entry.
+    """
     if len(entries) <= _IN_ARRAY_AT_MOST:
         return F.split(F.lit(" ".join(map(str, entries))), " ").cast("array<long>")[index]
     # This needs no preparation per batch, but reading a number costs ten times as much.

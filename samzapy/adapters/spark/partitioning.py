@@ -18,7 +18,9 @@ _32_BITS: Final = 0xFFFFFFFF
 
 
 def repartition_by_id(frame: DataFrame, partition_count: int, number: Column) -> DataFrame:
-    """The rows of `frame` in `partition_count` Spark partitions, each row in the partition that `number` gives.
+    """The rows of `frame` in `partition_count` Spark partitions.
+
+    Each row is in the partition that `number` gives.
 
     Args:
         number: an int from 0 to `partition_count - 1`.
@@ -30,7 +32,7 @@ def repartition_by_id(frame: DataFrame, partition_count: int, number: Column) ->
 
 
 def keys_by_partition(partition_count: int) -> list[int]:
-    """For each partition the smallest int >= 0 that Spark's partitioning by hash takes to it."""
+    """The smallest int >= 0 that Spark's hash takes to each partition."""
     keys: dict[int, int] = {}
     for key in count():
         keys.setdefault(hash_of_int(key) % partition_count, key)

@@ -1,7 +1,8 @@
-"""The streaming query: Kafka source, route lookup, Python workers, reports; one Spark job per micro-batch.
+"""The streaming query, with one Spark job per micro-batch.
 
-The direct path has one Spark partition per Kafka partition, so the order per SSP is the order of the log. It is used
-while every task has one SSP and no SSP feeds several tasks here.
+It has a Kafka source, a route lookup, Python workers and reports. The direct path has one Spark partition per Kafka
+partition, so the order per SSP is the order of the log. It is used while every task has one SSP and no SSP feeds
+several tasks here.
 
 Otherwise a shuffle brings the rows together by task: to one Spark partition per core, each with whole tasks, sorted by
 (route, offset). The shuffle keeps the order of the rows of one Kafka partition, but not the order among partitions, and
@@ -87,15 +88,19 @@ FAILED_OF_A_TIME = (
 
 
 def source_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Options of Spark's source for Kafka: ours, under the operator's, which begin with `kafka.`."""
+    """Options of Spark's source for Kafka.
+
+    They are ours, under the operator's, which begin with `kafka.`.
+    """
     time_outs = {} if given.keys() & _TIME_OUTS.keys() else _TIME_OUTS
     return {**SOURCE_OPTIONS, **time_outs, **given}
 
 
 def without_checkpoint(directory: Path) -> Path:
-    """Remove the checkpoint of an earlier query from `directory`; returns `directory` (invariant L8).
+    """Remove the checkpoint of an earlier query from `directory`.
 
-    With an old checkpoint Spark would ignore the start offsets and read from its own.
+    Returns `directory` (invariant L8). With an old checkpoint Spark would ignore the start offsets and read from its
+    own.
     """
     shutil.rmtree(directory, ignore_errors=True)
     return directory
@@ -153,7 +158,10 @@ class SparkQuery:
             self._keyhash.measure_once(self._session)
 
     def rehearse(self, plan: WorkPlan, ssp: SystemStreamPartition, offset: int) -> None:
-        """Warm the query up: like `start`, but no route takes a record, so the workers start and get no row."""
+        """Warm the query up: no route takes a record.
+
+        This is like `start`, but the workers start and get no row.
+        """
         self._end_rehearsal()
         checkpoint_dir = without_checkpoint(self._scratch_dir / "rehearsal")
         try:
@@ -179,7 +187,10 @@ class SparkQuery:
         return False
 
     def next_event(self, timeout_ms: int) -> QueryEvent | None:
-        """The next event: a batch that ran to its end, or the end of the query; None if there is none in time."""
+        """The next event: a batch that ran to its end, or the end of the query.
+
+        Returns None if there is none in time.
+        """
         if self._run is None or self._query is None:
             return None
         try:
@@ -200,7 +211,10 @@ class SparkQuery:
         return 0 if begun_ns is None else (time.monotonic_ns() - begun_ns) // 1_000_000
 
     def drain(self, timeout_ms: int) -> bool:
-        """Let the running batch finish, start no other, and stop. False if it did not finish in time."""
+        """Let the running batch finish, start no other, and stop.
+
+        Returns False if it did not finish in time.
+        """
         self._end_rehearsal()
         if self._run is None:
             return True
@@ -220,7 +234,10 @@ class SparkQuery:
             _stop(self._query)
 
     def _read_exact_times_if_needed(self) -> None:
-        """Change to the exact source if the last batch may have failed because of a record's time."""
+        """Change to the exact source if the last batch failed because of a time.
+
+        It may also have failed for another reason that Spark did not give.
+        """
         if self._source_format == EXACT or self._run is None or not self._run.may_have_failed_of_a_time:
             return
         # Not in `scratch_dir / "spark"`, which is Spark's.
@@ -295,7 +312,10 @@ class _Run:
         return rows.mapInArrow(self._call_worker, REPORT_DDL)
 
     def on_batch(self, frame: DataFrame, batch_id: int) -> None:
-        """Run one micro-batch. A callback that finds the drain flag returns at once and counts as not run."""
+        """Run one micro-batch.
+
+        A callback that finds the drain flag returns at once and counts as not run.
+        """
         with self.lock:
             if self.draining.is_set():
                 return
@@ -330,7 +350,10 @@ class _Run:
             )
 
     def _offsets_end(self, batch_id: int) -> Mapping[SystemStreamPartition, int]:
-        """The end offsets of the batch, from Spark's own write-ahead log, which is written before the batch runs."""
+        """The end offsets of the batch, from Spark's own write-ahead log.
+
+        Spark writes it before the batch runs.
+        """
         *_, source = (self._checkpoint_dir / "offsets" / str(batch_id)).read_text().splitlines()
         by_topic: dict[str, dict[str, int]] = json.loads(source)
         system = self._plan.routes[0].ssp_kb.ssp.system
@@ -350,7 +373,10 @@ def first_offsets(starts: Mapping[SspKeyBucket, int]) -> Mapping[SystemStreamPar
 
 
 def hashes_keys(plan: WorkPlan) -> bool:
-    """Whether the route of a record depends on its key: if a route or a floor is a part of a partition."""
+    """Whether the route of a record depends on its key.
+
+    It does if a route or a floor is a part of a partition.
+    """
     parts = [route.ssp_kb for route in plan.routes]
     parts += [floor.ssp_kb for route in plan.routes for floor in route.floors]
     return any(ssp_kb.factor > 1 for ssp_kb in parts)
@@ -359,7 +385,9 @@ def hashes_keys(plan: WorkPlan) -> bool:
 def rows_by_task(
     source: DataFrame, plan: WorkPlan, starts: Mapping[SspKeyBucket, int], source_format: str = SPARKS_OWN
 ) -> DataFrame:
-    """The source's records for the workers: with their routes, and all of a task in one Spark partition.
+    """The source's records for the workers, with their routes.
+
+    All rows of a task are in one Spark partition.
 
     Args:
         source: columns of Spark's Kafka source; the rows of one Kafka partition in one Spark partition, in order.
@@ -402,16 +430,19 @@ def _stop(query: StreamingQuery) -> None:
 
 
 def is_direct(plan: WorkPlan) -> bool:
-    """Whether each task reads one Kafka partition, and each partition is read by one task."""
+    """Whether tasks and Kafka partitions belong together one by one.
+
+    Each task reads one partition, and each partition is read by one task.
+    """
     ssps = {route.ssp_kb.ssp for route in plan.routes}
     return len(ssps) == len(plan.routes) == len(plan.tasks)
 
 
 def worker_function(entry: str, plan: WorkPlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """The function that Spark sends to its workers; it is small, and imports the function that it calls.
+    """The function that Spark sends to its workers.
 
-    A function that is sent by value takes a copy of its module's globals along, so everything that is kept between
-    batches must live in an imported module.
+    It is small, and imports the function that it calls. A function that is sent by value takes a copy of its module's
+    globals along, so everything that is kept between batches must live in an imported module.
     """
     module, _, name = entry.partition(":")
 

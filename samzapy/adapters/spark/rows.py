@@ -101,10 +101,11 @@ def as_text(name: str) -> Column:
 
 
 def headers_column() -> Column:
-    """A record's headers as JSON text, null when it has none; `rows_of` reads them back.
+    """A record's headers as JSON text, null when it has none.
 
-    The array of structs would be slow: Spark bounds Arrow batches by bytes and asks for their size at each row, and for
-    a list Arrow then walks all rows so far. That was two thirds of the cost of a record of 100 bytes.
+    `rows_of` reads them back. The array of structs would be slow: Spark bounds Arrow batches by bytes and asks for
+    their size at each row, and for a list Arrow then walks all rows so far. That was two thirds of the cost of a record
+    of 100 bytes.
     """
     as_json = F.to_json(F.col("headers"), {"ignoreNullFields": "false"})
     return F.when(F.col("headers").isNotNull(), as_json).alias("headers")
@@ -139,9 +140,9 @@ def _cell(report: Report, name: str) -> Any:
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """An Arrow column, made without `pa.array`, which imports pandas to check for a series.
+    """An Arrow column, made without `pa.array`.
 
-    That import took two fifths of the start of a worker.
+    That function imports pandas to check for a series. That import took two fifths of the start of a worker.
     """
     if kind == pa.int64():
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(array("q", values))])

@@ -1,7 +1,7 @@
-"""Open the Spark session of a container, and refuse settings that would break exactly-once or order.
+"""Open the Spark session of a container.
 
-Containers run as `local[n]` inside their driver. Spark must not retry, speculate or re-arrange: any failure of a batch
-ends the query, and the next start recovers.
+Settings that would break exactly-once or order are refused. Containers run as `local[n]` inside their driver. Spark
+must not retry, speculate or re-arrange: any failure of a batch ends the query, and the next start recovers.
 """
 
 from __future__ import annotations
@@ -132,7 +132,10 @@ def open_session(job: str, scratch_dir: Path, jars: Sequence[Path]) -> tuple[Spa
 
 
 def _ignore_pandas_warning() -> None:
-    """Spark 4.2 warns of pandas 3 whenever it is found. `mapInArrow` uses Arrow batches alone."""
+    """Ignore Spark 4.2's warning of pandas 3.
+
+    Spark warns whenever pandas 3 is installed, but `mapInArrow` only uses Arrow batches.
+    """
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
 
 
@@ -151,9 +154,10 @@ def _name_the_user() -> None:
 
 
 def readable_jar(jar: Path, copies: Path) -> Path:
-    """`jar`, or a copy of it in `copies` if Spark's class loader could not read it at its path.
+    """`jar`, or a copy of it in `copies`.
 
-    Spark resolves links and writes the path into a URL without quoting: a blank in it hides all classes (Spark 4.2).
+    The copy is for a path at which Spark's class loader could not read it. Spark resolves links and writes the path
+    into a URL without quoting: a blank in it hides all classes (Spark 4.2).
     """
     if quote(path := str(jar.resolve())) == path:
         return jar
@@ -168,7 +172,10 @@ def _not_on_class_path(session: SparkSession, jars: Sequence[Path]) -> list[Path
 
 
 def _quieten(session: SparkSession) -> None:
-    """Silence five of Spark's loggers: samzapy logs a failed batch once, and each of them adds a stack trace."""
+    """Silence five of Spark's loggers.
+
+    samzapy logs a failed batch once, and each of them would add a stack trace.
+    """
     session.sparkContext.setLogLevel("ERROR")
     jvm = session.sparkContext._jvm
     assert jvm is not None, "a running SparkContext has a JVM"

@@ -1,8 +1,9 @@
-"""Worker slots: POSIX record locks that allow a process to work, and end with the process.
+"""Worker slots, as POSIX record locks.
 
-Each slot has a file in the execution's scratch directory. A Python worker holds the lock of one slot from before its
-first look at a store until after its local commit; the driver takes all locks to recover. The file has the query that
-may work (`query`), the number of the slot's producer (`instance`), and whether a transaction may be open (`state`).
+A lock allows a process to work, and ends with the process. Each slot has a file in the execution's scratch directory. A
+Python worker holds the lock of one slot from before its first look at a store until after its local commit; the driver
+takes all locks to recover. The file has the query that may work (`query`), the number of the slot's producer
+(`instance`), and whether a transaction may be open (`state`).
 
 A POSIX lock is dropped when its process closes *any* descriptor of the file, so each process opens each file once, and
 reads and writes it only through that descriptor. (With flock, child processes of user code would inherit the lock.)
@@ -107,12 +108,18 @@ def lease_path(scratch_dir: Path) -> Path:
 
 
 def boottime_ns() -> int:
-    """The clock of leases: the same in all processes of a host, and running while the host is suspended."""
+    """The clock of leases, the same in all processes of a host.
+
+    It also runs while the host is suspended.
+    """
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class LeaseFile:
-    """The container's lease, written by the driver at each positive heartbeat and read by its workers."""
+    """The container's lease in a file.
+
+    The driver writes it at each positive heartbeat, and workers read it.
+    """
 
     def __init__(self, scratch_dir: Path) -> None:
         self._descriptor = os.open(lease_path(scratch_dir), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -133,9 +140,10 @@ class LeaseFile:
 
 
 class WorkerSlots(Generic[P]):
-    """The slots in a worker process. `P` is the producer's type; `make_producer(slot)` returns one ready to begin.
+    """The slots in a worker process.
 
-    `must_renew` says whether a kept producer must not be used again (the EndTxn guard, or a failure).
+    `P` is the producer's type; `make_producer(slot)` returns one ready to begin. `must_renew` says whether a kept
+    producer must not be used again (the EndTxn guard, or a failure).
     """
 
     def __init__(
@@ -180,7 +188,10 @@ class WorkerSlots(Generic[P]):
         return HeldSlot(self, slot, self._files[slot], content, self._lease)
 
     def producer(self, held: HeldSlot[P]) -> P:
-        """The slot's producer: the one kept in this process if it still belongs to the slot, or a new one."""
+        """The slot's producer.
+
+        It is the one kept in this process if it still belongs to the slot, or a new one.
+        """
         for slot in [slot for slot in self._producers if slot != held.slot]:
             # The question also runs the client's callbacks, whose events pile up until then. (Spark ends a worker that
             # is idle for a minute.)
@@ -247,7 +258,10 @@ class DriverSlots:
             file.write(SlotContent(query=0, instance=0, state=CLEAN))
 
     def take_all(self, wait_ms: int) -> Sequence[int]:
-        """Take every lock, and return the slots with open transactions; late workers are killed after `wait_ms`."""
+        """Take every lock, and return the slots with open transactions.
+
+        Late workers are killed after `wait_ms`.
+        """
         deadline_s = time.monotonic() + wait_ms / 1000
         for file in self._files:
             while not file.try_lock():
@@ -257,12 +271,18 @@ class DriverSlots:
         return [slot for slot, file in enumerate(self._files) if file.read().state == OPEN]
 
     def in_hand(self, slots: Sequence[int], query_number: int) -> Sequence[tuple[int, int]]:
-        """Route and offset of the messages that workers of a query noted last in these slots."""
+        """The messages that workers of a query noted last in these slots.
+
+        Each is a route and an offset.
+        """
         noted = (self._files[slot].noted(query_number) for slot in slots)
         return [message for message in noted if message is not None]
 
     def renew(self, slots: Sequence[int]) -> None:
-        """Note that these slots need new producers, and that no transaction is open under their ids."""
+        """Note that these slots need new producers.
+
+        No transaction is open under their ids.
+        """
         for slot in slots:
             content = self._files[slot].read()
             self._files[slot].write(replace(content, instance=content.instance + 1, state=CLEAN))
@@ -274,7 +294,10 @@ class DriverSlots:
             file.unlock()
 
     def block(self, query_number: int) -> None:
-        """Write the next query's number into every slot while all are held, so that older workers cannot start."""
+        """Write the next query's number into every slot while all are held.
+
+        After that, older workers cannot start.
+        """
         for file in self._files:
             file.write(replace(file.read(), query=query_number))
 
@@ -285,7 +308,10 @@ class DriverSlots:
 
 
 def _kill_holder(file: _SlotFile) -> None:
-    """Kill the process that holds the slot, and wait until the kernel has freed the lock."""
+    """Kill the process that holds the slot, and wait for its lock.
+
+    The kernel frees the lock.
+    """
     deadline_s = time.monotonic() + _KILL_WAIT_S
     while (pid := file.holder()) is not None:
         _LOG.warning("worker %d did not leave %s in time and is killed", pid, file.path.name)

@@ -1,6 +1,6 @@
-"""Run containers as drivers of a Spark standalone cluster, submitted through its master's REST port.
+"""Run containers as drivers of a Spark standalone cluster.
 
-The launcher (`coordinator.ports.Launcher`) sends requests to:
+They are submitted through its master's REST port. The launcher (`coordinator.ports.Launcher`) sends requests to:
 
 - the REST port of the master: `/v1/submissions/create` starts a driver, `/kill/<id>` ends one, `/status/<id>` has the
   way it ended;
@@ -80,7 +80,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneMaster:
-    """The URLs of a master: `rest_url` takes submissions (port 6066), `page_url` is its page (port 8080)."""
+    """The URLs of a master.
+
+    `rest_url` takes submissions (port 6066), `page_url` is its page (port 8080).
+    """
 
     rest_url: str
     page_url: str
@@ -88,7 +91,10 @@ class StandaloneMaster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A living worker and its free resources. `slots_free` is None if it has no `host_` resource."""
+    """A living worker and its free resources.
+
+    `slots_free` is None if it has no `host_` resource.
+    """
 
     worker_id: str
     host: str
@@ -227,7 +233,10 @@ class StandaloneLauncher:
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
-        """Do one thing at a time. After a break, starts are in doubt: another launcher may have submitted some."""
+        """Do one thing at a time.
+
+        After a break, starts are in doubt: another launcher may have submitted some.
+        """
         with self._lock:
             now_s = self._monotonic_s()
             if now_s - self._at_work_s > _AWAY_S:
@@ -294,7 +303,10 @@ class StandaloneLauncher:
         )
 
     def _worker_for(self, launch: Launch, page: Page) -> Worker | None:
-        """The worker to run it on; None if any worker will do and hosts cannot be requested."""
+        """The worker to run it on.
+
+        Returns None if any worker will do and hosts cannot be requested.
+        """
         there = [worker for worker in page.workers if launch.host in ("", worker.host)]
         fitting = [worker for worker in there if worker.takes(self._program)]
         if launch.host and any(worker.slots_free is None for worker in there):
@@ -390,7 +402,10 @@ class StandaloneLauncher:
         ]
 
     def _forget(self, launches: Iterable[Launch], page: Page) -> None:
-        """Forget executions that are in no launch, and drivers that the master does not show any more."""
+        """Forget executions that are in no launch.
+
+        Drivers that the master does not show any more are forgotten too.
+        """
         asked = {launch.execution_id for launch in launches}
         self._refused = {execution: reason for execution, reason in self._refused.items() if execution in asked}
         self._handles = {
@@ -433,7 +448,10 @@ class StandaloneLauncher:
 
 
 def submission_request(program: ContainerProgram, launch: Launch, host: str) -> Mapping[str, Any]:
-    """The body of `POST /v1/submissions/create`; `host` is empty if any will do and hosts have no resources."""
+    """The body of `POST /v1/submissions/create`.
+
+    `host` is empty if any will do and hosts have no resources.
+    """
     pinned = {f"spark.driver.resource.{host_word(host)}.amount": "1"} if host else {}
     return {
         "action": "CreateSubmissionRequest",
@@ -455,7 +473,10 @@ def submission_request(program: ContainerProgram, launch: Launch, host: str) -> 
 
 
 def parse_page(text: bytes) -> Page | None:
-    """Parse the master's page; None if it is another page, or the master is not active (now)."""
+    """Parse the master's page.
+
+    Returns None if it is another page, or the master is not active (now).
+    """
     try:
         page = json.loads(text)
         if page["status"] != "ALIVE":
@@ -504,14 +525,20 @@ def _object(text: bytes) -> Mapping[str, Any] | None:
 
 
 def _checked(handle: str) -> str:
-    """Refuse a handle that is no driver's id: it comes from a topic, and goes into a path."""
+    """Refuse a handle that is no driver's id.
+
+    It comes from a topic, and goes into a path.
+    """
     if _DRIVER_ID.fullmatch(handle) is None:
         raise LaunchError(f"wanted the id of a driver, found {handle!r}")
     return handle
 
 
 def _first_line(message: object) -> str:
-    """The first line of a message, without the heading that the master puts above each exception."""
+    """The first line of a message.
+
+    The heading that the master puts above each exception is left out.
+    """
     return str(message or "").strip().removeprefix(_EXCEPTION).strip().partition("\n")[0]
 
 

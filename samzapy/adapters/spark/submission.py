@@ -1,8 +1,9 @@
-"""The arguments of spark-submit for a container that the coordinator starts, for every cluster manager.
+"""The arguments of spark-submit for a container, for every cluster manager.
 
-A container is one driver that works with its own cores (`local[n]`) on any cluster. Cluster managers start drivers in a
-mode of their own. So they start spark-submit a second time, which starts the job file with `--master local[n,1]`.
-Command lines appear on web pages and in process lists, so they must have no secret.
+The coordinator starts such containers. A container is one driver that works with its own cores (`local[n]`) on any
+cluster. Cluster managers start drivers in a mode of their own. So they start spark-submit a second time, which starts
+the job file with `--master local[n,1]`. Command lines appear on web pages and in process lists, so they must have no
+secret.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ SUBMIT_CLASS = "org.apache.spark.deploy.SparkSubmit"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerProgram:
-    """The program that all containers of a job run. All paths are on the hosts of the containers.
+    """The program that all containers of a job run.
+
+    All paths are on the hosts of the containers.
 
     Attributes:
         job: `<job.name>-<job.id>`.
@@ -70,7 +73,10 @@ def arguments_of(program: ContainerProgram, launch: Launch) -> list[str]:
 
 
 def environment_of(program: ContainerProgram, launch: Launch, host: str) -> dict[str, str]:
-    """The environment with the identity of a container; `host` is empty if it is not known yet."""
+    """The environment with the identity of a container.
+
+    `host` is empty if it is not known yet.
+    """
     named = {HOST_VARIABLE: host} if host else {}
     return {
         **program.environment,
@@ -87,8 +93,9 @@ def name_of(program: ContainerProgram, launch: Launch) -> str:
 
 
 def host_word(host: str) -> str:
-    """A host's name without dots, for a resource of Spark's workers or a label of YARN's nodes.
+    """A host's name without dots.
 
-    Names of hosts have no `_`, so the name can be read back.
+    It is for a resource of Spark's workers or a label of YARN's nodes. Names of hosts have no `_`, so the name can be
+    read back.
     """
     return f"host_{host.replace('.', '_')}"

@@ -110,7 +110,10 @@ def _refuse_shell_syntax(name: str, value: str) -> None:
 
 
 def yarn_name(program: ContainerProgram, launch: Launch) -> str:
-    """The application's name, by which a running container is identified. It is also part of a path."""
+    """The application's name, by which a running container is identified.
+
+    It is also part of a path.
+    """
     return f"{name_of(program, launch)} {launch.execution_id}".replace(" ", ".")
 
 
@@ -120,5 +123,8 @@ def yarn_status_command(application_id: str) -> list[str]:
 
 
 def yarn_kill_command(application_id: str) -> list[str]:
-    """The command that sends SIGTERM, and SIGKILL after `yarn.nodemanager.sleep-delay-before-sigkill.ms`."""
+    """The command that sends SIGTERM, and SIGKILL after a delay.
+
+    The delay is `yarn.nodemanager.sleep-delay-before-sigkill.ms`.
+    """
     return ["yarn", "application", "-kill", application_id]

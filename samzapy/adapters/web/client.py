@@ -88,7 +88,9 @@ def _ask_json(
 def ask(
     method: str, url: str, path: str, body: bytes | None = None, *, timeout_ms: int, bytes_max: int
 ) -> tuple[int, bytes] | None:
-    """Status code and body of the answer; None if it does not come whole and in time, or is too large.
+    """The status code and the body of the answer.
+
+    Returns None if it does not come whole and in time, or is too large.
 
     Args:
         url: `http://host:port`; `path` with its query is appended. Redirects are not followed.
@@ -121,7 +123,9 @@ def ask(
 
 
 def _connected(host: str, port: int, until_s: float) -> socket.socket:
-    """A connection to one of the host's addresses; each one gets its share of the time.
+    """A connection to one of the host's addresses.
+
+    Each one gets its share of the time.
 
     Raises:
         OSError, ValueError: no address answers in time.
@@ -172,7 +176,10 @@ def _left_s(until_s: float) -> float:
 
 @contextmanager
 def _cut_at(connected: socket.socket, until_s: float) -> Iterator[None]:
-    """End the connection when the time is up; a socket's own time-out starts again with each byte."""
+    """End the connection when the time is up.
+
+    A socket's own time-out starts again with each byte.
+    """
 
     def cut() -> None:
         with suppress(OSError):

@@ -1,4 +1,7 @@
-"""Send heartbeats from a thread of their own, also while the container restores or waits for a broker."""
+"""Send heartbeats from a thread of their own.
+
+They continue while the container restores or waits for a broker.
+"""
 
 from __future__ import annotations
 
@@ -59,10 +62,10 @@ class _Lease:
 
 
 class HeartbeatThread:
-    """Sends the content published last every `interval_ms` (`container.ports.Heartbeats`).
+    """Sends the content published last every `interval_ms`.
 
-    It sends at once when an act is done (`_acts`), and within a second after progress (`_progress`) or after a
-    heartbeat without an answer. Statistics wait for the interval.
+    This is a `container.ports.Heartbeats`. It sends at once when an act is done (`_acts`), and within a second after
+    progress (`_progress`) or after a heartbeat without an answer. Statistics wait for the interval.
 
     After a heartbeat without an answer it looks for a newer leader by itself: the container may be busy with a restore
     for longer than a lease, and reads no stream meanwhile.
@@ -220,9 +223,9 @@ def _acts(content: HeartbeatContent) -> tuple[object, ...]:
 
 
 def _progress(content: HeartbeatContent | None) -> tuple[object, ...]:
-    """The progress that a move of a processor, or the end of an older plan, may wait for.
+    """The progress that the coordinator may wait for.
 
-    The statistics are not part of it: they change with each micro-batch, and an input that grows, which waits for a
-    position, has minutes.
+    It waits in a move of a processor, or for the end of an older plan. The statistics are not part of it: they change
+    with each micro-batch, and an input that grows, which waits for a position, has minutes.
     """
     return () if content is None else (content.stream_offset, content.warm)

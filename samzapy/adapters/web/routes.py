@@ -1,4 +1,6 @@
-"""The coordinator's HTTP routes. Answers come from a snapshot; only heartbeats are passed on.
+"""The coordinator's HTTP routes.
+
+Answers come from a snapshot; only heartbeats are passed on.
 
 | route | answer |
 |---|---|
@@ -53,7 +55,10 @@ _LOOK_S = 0.01
 
 @dataclass(slots=True)
 class InvalidCalls:
-    """How often the answer was that a container is unknown or was declared lost; one thread answers."""
+    """How often a container was unknown or declared lost in the answer.
+
+    Only one thread answers.
+    """
 
     count: int = 0
 
@@ -87,7 +92,10 @@ class Answering:
 
 
 def make_app(answering: Answering, hosts: list[str]) -> Starlette:
-    """The application. `hosts` are the host names that requests may have (against DNS rebinding)."""
+    """The application.
+
+    `hosts` are the host names that requests may have (against DNS rebinding).
+    """
 
     def route(path: str, method: str, answer: Callable[[Answering, Request], Awaitable[Response]]) -> Route:
         async def endpoint(request: Request) -> Response:

@@ -125,11 +125,11 @@ class CoordinatorServer:
 
 
 class _Connection(H11Protocol):
-    """A connection that is closed unless the head of a request is complete within `HEAD_WAIT_S`.
+    """A connection with a limit on the time for the head of a request.
 
-    The time starts with the connection, and again with each further request. uvicorn only limits the time until a
-    further request begins. Without this, a client that sends nothing, or half a head, would keep one of
-    `CONNECTIONS_MAX` for ever.
+    It is closed unless the head is complete within `HEAD_WAIT_S`. The time starts with the connection, and again with
+    each further request. uvicorn only limits the time until a further request begins. Without this, a client that sends
+    nothing, or half a head, would keep one of `CONNECTIONS_MAX` for ever.
     """
 
     _head_timer: asyncio.TimerHandle | None = None

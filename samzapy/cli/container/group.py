@@ -1,4 +1,7 @@
-"""`samzapy container`: list, move and restart containers; clean the placement topic."""
+"""`samzapy container`: list, move and restart containers.
+
+It also cleans the placement topic.
+"""
 
 from __future__ import annotations
 
@@ -93,10 +96,10 @@ def _request_status(address: JobAddress, uuid: UUID) -> str:
 @click.option("--processor-id", "--processor", metavar="ID", help="Name the processor, or a standby (`4-0`).")
 @with_request
 def status(address: JobAddress, uuid: UUID | None, processor_id: str | None, asking: Asking) -> None:
-    """Show the coordinator's view of a processor as JSON, or the newest answer to request UUID.
+    """Show the coordinator's view of a processor, or the answer to request UUID.
 
-    The answer is `CREATED` until a coordinator has read the request. Exits with 3 if the request is refused or not
-    known, with 5 if no answer comes in time.
+    The view is JSON; the answer is the newest one. The answer is `CREATED` until a coordinator has read the request.
+    Exits with 3 if the request is refused or not known, with 5 if no answer comes in time.
 
     \b
     Example:
@@ -185,10 +188,11 @@ def place(address: JobAddress, processor_id: str, destination_host: str, asking:
 @click.option("--start/--stop", "is_more", required=True, help="Start one more standby, or stop one.")
 @with_request
 def standby(address: JobAddress, processor_id: str, is_more: bool, asking: Asking) -> None:
-    """Start or stop a standby of a processor, which keeps a copy of its state on another host.
+    """Start or stop a standby of a processor.
 
-    Works for submitted jobs. A start is done when the state has caught up. Exits with 3 if the request is refused, 1 if
-    it fails, 5 if no answer comes in time; it may still be done later.
+    A standby keeps a copy of the processor's state on another host. Works for submitted jobs. A start is done when the
+    state has caught up. Exits with 3 if the request is refused, 1 if it fails, 5 if no answer comes in time; it may
+    still be done later.
 
     \b
     Example:
@@ -201,9 +205,10 @@ def standby(address: JobAddress, processor_id: str, is_more: bool, asking: Askin
 @container.command()
 @of_a_job
 def gc(address: JobAddress) -> None:
-    """Remove finished requests, requests of earlier runs and unreadable records from the placement topic.
+    """Remove finished and outdated requests from the placement topic.
 
-    The coordinator does this itself after job.placement.retention.ms, except for unreadable records.
+    Requests of earlier runs and unreadable records are removed too. The coordinator does this itself after
+    job.placement.retention.ms, except for unreadable records.
 
     \b
     Example:

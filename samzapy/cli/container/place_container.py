@@ -1,4 +1,7 @@
-"""`place-container`: the command of SEP-22 with its own options, for existing scripts."""
+"""`place-container`: the command of SEP-22 with its own options.
+
+It is for existing scripts.
+"""
 
 from __future__ import annotations
 

@@ -147,7 +147,9 @@ def restart(node_id: int | None, directory: Path | None) -> None:
 )
 @directory_option
 def topic(names: Sequence[str], partition_count: int, directory: Path | None) -> None:
-    """Create topics on the broker, for inputs and outputs; existing topics are not changed.
+    """Create topics on the broker, for inputs and outputs.
+
+    Existing topics are not changed.
 
     \b
     Example:

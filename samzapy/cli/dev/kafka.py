@@ -20,7 +20,10 @@ directory_option = click.option(
 
 
 def kafka_in(directory: Path | None) -> DevBroker | DevCluster:
-    """The broker or cluster of the directory; by default the cluster if a node of it runs."""
+    """The broker or cluster of the directory.
+
+    It is the cluster by default if a node of it runs.
+    """
     if directory is None:
         default = default_directory(is_cluster=True)
         is_running = DevCluster.is_in(default) and bool(pids_of(DevCluster(default, detached=True)))
@@ -32,7 +35,10 @@ def kafka_in(directory: Path | None) -> DevBroker | DevCluster:
 
 
 def servers_of(directory: Path | None) -> str:
-    """The addresses of the broker or cluster in a directory. Raises RejectedError if none runs."""
+    """The addresses of the broker or cluster in a directory.
+
+    Raises RejectedError if none runs.
+    """
     kafka = kafka_in(directory)
     if not pids_of(kafka):
         raise RejectedError(f"wanted a broker in {kafka.directory}, found none that runs; samzapy dev up starts it")

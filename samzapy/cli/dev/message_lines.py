@@ -1,6 +1,7 @@
-"""One message as one line of text or JSON, for `samzapy dev produce` and `samzapy dev consume`.
+"""One message as one line of text or JSON.
 
-Text is the key, a tab and the value; a line without a tab has no key. JSON is an object:
+This is the format of `samzapy dev produce` and `samzapy dev consume`. Text is the key, a tab and the value; a line
+without a tab has no key. JSON is an object:
 
     {"key": "N14228", "value": {"delay": 4}, "headers": [["source", "demo"]], "partition": 0, "timestampMs": 1}
 
@@ -51,7 +52,10 @@ def messages_of_json(lines: Iterable[str]) -> Iterator[TopicMessage]:
 
 
 def text_line(message: TopicMessage) -> str:
-    """`key<TAB>value`; a message without a key begins with the tab. Bytes that are not UTF-8 are escaped."""
+    """The line `key<TAB>value`.
+
+    A message without a key begins with the tab. Bytes that are not UTF-8 are escaped.
+    """
     return f"{_shown(message.key)}\t{_shown(message.value)}"
 
 

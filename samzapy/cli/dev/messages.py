@@ -1,4 +1,7 @@
-"""`samzapy dev produce` and `samzapy dev consume`: messages into a topic and out of it, one per line."""
+"""`samzapy dev produce` and `samzapy dev consume`.
+
+They write and read messages, one per line.
+"""
 
 from __future__ import annotations
 

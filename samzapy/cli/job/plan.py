@@ -108,7 +108,9 @@ def plan(
     sample_count: int,
     output: str,
 ) -> None:
-    """Show the plan that a submission would make now, and how it differs from the one in force.
+    """Show the plan that a submission would make now.
+
+    It also shows the difference to the plan in force.
 
     Each task is shown with its inputs, its processor, the reason for that processor, and the size of the state to
     restore. Nothing is written. The plan names its generation. `samzapy job submit` and `samzapy run` with
@@ -177,7 +179,10 @@ def _planned(
 
 
 def _change(config: JobConfig, known: Known, planned: JobModel, locality: Locality, sample_count: int) -> PlanChange:
-    """The difference to the plan in force, with sizes, topics, new partitions and a sample of the keys."""
+    """The difference to the plan in force.
+
+    It has sizes, topics, new partitions and a sample of the keys.
+    """
     change = change_with_sizes(known.previous, planned, locality, config, known.connection)
     change = replace(change, topics=tuple(topic for topic in known.topics if topic.is_change))
     if not config.is_bounded_job:  # The next run of a bounded job starts again, with all partitions that there are.
@@ -395,10 +400,10 @@ def change_with_sizes(
     config: JobConfig,
     connection: KafkaConnection | None,
 ) -> PlanChange:
-    """The change from the plan `before` to `planned`, with the sizes of the state to restore.
+    """The change from the plan `before` to `planned`.
 
-    The sizes are read for all tasks at once; without a `connection` they are unknown. A job without a plan has no
-    state.
+    It has the sizes of the state to restore. The sizes are read for all tasks at once; without a `connection` they are
+    unknown. A job without a plan has no state.
     """
     has_state = before is not None and config.stores
     change = plan_change(before, planned, locality, lambda _: None if has_state else NOTHING_TO_RESTORE)

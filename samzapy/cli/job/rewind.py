@@ -1,4 +1,7 @@
-"""`samzapy job rewind`: move the positions of an input (Samza's startpoints, SEP-18)."""
+"""`samzapy job rewind`: move the positions of an input.
+
+These are Samza's startpoints (SEP-18).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ _COLUMNS = ("task", "position", "from", "to", "again", "skipped")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scope:
-    """The partitions of an input to rewind, as the options name them; None: all partitions, tasks, processors."""
+    """The partitions of an input to rewind, as the options name them.
+
+    None stands for all partitions, tasks or processors.
+    """
 
     partition: int | None
     task: str | None
@@ -33,7 +39,10 @@ class _Scope:
 
 
 def _with_scope(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that choose a part of an input to a command, which receives them as `scope`."""
+    """Add the options that choose a part of an input to a command.
+
+    The command receives them as `scope`.
+    """
 
     @wraps(command)
     def scoped(*args: Any, partition: int | None, task: str | None, processor: str | None, **options: Any) -> None:

@@ -1,4 +1,7 @@
-"""`samzapy job scale`: change the elasticity factor or the container count (SEP-32)."""
+"""`samzapy job scale`: change the elasticity factor or the container count.
+
+See SEP-32.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +156,10 @@ def _planned(address: JobAddress, state: CoordinatorState, factor: int, job_file
 
 
 def _pauses(address: JobAddress, reader: PartitionReader, epoch_before: int) -> Mapping[SspKeyBucket, int]:
-    """The pause of each bucket granted after `epoch_before` with a commit before and after it."""
+    """The pause of each bucket granted after `epoch_before`.
+
+    The bucket must have a commit before and after it.
+    """
     state = recorded_state(address)
     plan_at = {(coordinator_topic(address.job), 0): state.generation_offset}
     planned_ms = max((stamp.timestamp_ms for stamp in stamps_at(address.connection, plan_at).values()), default=0)

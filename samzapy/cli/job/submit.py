@@ -1,4 +1,4 @@
-"""`samzapy job submit`: a coordinator process that starts and supervises containers.
+"""`samzapy job submit`: start and supervise containers in a coordinator.
 
 The process has no Spark. It takes part in the election like every coordinator, and while it leads, it keeps the wanted
 number of containers running. Several such processes may run, on one host or several; one of them leads. Containers
@@ -248,7 +248,10 @@ def run_coordinator(
 
 
 def _wait(coordination: Coordination, ended: threading.Event, run_over: str) -> CoordinatorState | None:
-    """Wait until the run is over and return its state; None if this process ends first."""
+    """Wait until the run is over and return its state.
+
+    Returns None if this process ends first.
+    """
     while not ended.wait(_LOOK_EVERY_S):
         state = coordination.state()
         if state is not None and state.run is not None and state.run.run_id != run_over and is_over(state):

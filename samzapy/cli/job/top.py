@@ -52,9 +52,10 @@ _RIGHT = ("records/s", "lag", "share of batch")
     help="Show only the busiest N tasks [default: as many as fit].",
 )
 def top(address: JobAddress, output: str, interval: float, once: bool, limit: int | None) -> None:
-    """Show rate, lag and batch share of each task and key bucket, and a hint how to speed the job up.
+    """Show the load of each task and key bucket, and a hint how to speed the job up.
 
-    The busiest task comes first. Unknown values are shown as `-`. Exits with 3 if there is no such job.
+    The load is rate, lag and batch share. The busiest task comes first. Unknown values are shown as `-`. Exits with 3
+    if there is no such job.
 
     \b
     Example:
@@ -91,7 +92,10 @@ def _loads(address: JobAddress, interval_s: float) -> Iterator[JobLoad]:
 
 
 def _look(address: JobAddress, before: Mapping[str, object]) -> Mapping[str, object]:
-    """The current status: from the same leader as before, or read again from the topics."""
+    """The current status.
+
+    It comes from the same leader as before, or is read again from the topics.
+    """
     leader = before.get("leader")
     status = leader_status(address.job, leader) if isinstance(leader, str) else None
     return read_status(address) if status is None else status

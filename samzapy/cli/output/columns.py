@@ -14,7 +14,9 @@ _PADDED_MAX = 60
 
 
 class Columns:
-    """Writes rows under a heading. The first rows decide how wide a column is; nothing is ever cut or folded.
+    """Writes rows under a heading.
+
+    The first rows decide how wide a column is; nothing is ever cut or folded.
 
     Args:
         right: the right-aligned columns.

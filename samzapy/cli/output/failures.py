@@ -1,4 +1,7 @@
-"""The end of a command: an error as one message on stderr, and the exit code of its branch."""
+"""The end of a command.
+
+An error is one message on stderr, and the exit code of its branch.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,10 @@ _MOST = EXPIRY_MS_MAX / 1000
 
 
 class Seconds(click.FloatRange):
-    """Seconds from `least` up to the longest request time; `nan` and `inf` are refused."""
+    """Seconds from `least` up to the longest request time.
+
+    `nan` and `inf` are refused.
+    """
 
     def __init__(self, least: float = 0) -> None:
         super().__init__(min=least, max=_MOST)

@@ -1,4 +1,7 @@
-"""Rows for people, as every listing prints them: plain columns, no line broken, nothing that a terminal obeys."""
+"""Rows for people in plain columns.
+
+No line is broken, and a terminal obeys no cell.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from samzapy.cli.output.columns import Columns
 def print_rows(
     rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, numbers: Collection[str] = ()
 ) -> None:
-    """Print these columns of the rows under their names; those of `numbers` to the right. Nothing is shown as `-`."""
+    """Print these columns of the rows under their names.
+
+    Those of `numbers` are aligned to the right. An empty cell is shown as `-`.
+    """
     cells = [["-" if row[column] in (None, "") else str(row[column]) for column in columns] for row in rows]
     print_table(columns, cells, right=numbers, heading=str)
 

@@ -1,6 +1,6 @@
-"""`samzapy stream`: the coordinator's decisions, from its stream or an export. Read-only.
+"""`samzapy stream`: the coordinator's decisions, from its stream or an export.
 
-Records are streamed: memory holds the latest value of each key, never the history.
+Read-only. Records are streamed: memory holds the latest value of each key, never the history.
 """
 
 from __future__ import annotations
@@ -124,10 +124,10 @@ def replay(source: StreamSource, until: Position | None, follow: bool, prefix: s
     help="Choose the output format.",
 )
 def state(source: StreamSource, position: Position | None, output: str) -> None:
-    """Show the state of the job at a point in time: plan, localities, containers, grants with their starts.
+    """Show the state of the job at a point in time.
 
-    The state is folded by the coordinator's own code. Before the horizon, overwritten records may be gone: the output
-    says `latest value only` then.
+    It has the plan, localities, containers, and grants with their starts. The state is folded by the coordinator's own
+    code. Before the horizon, overwritten records may be gone: the output says `latest value only` then.
 
     \b
     Examples:
@@ -189,10 +189,11 @@ def diff(source: StreamSource, first: Position, second: Position, output: str) -
 @_output_option
 @click.pass_context
 def verify(context: click.Context, source: StreamSource, output: str) -> None:
-    """Verify the stream: unreadable records, gaps, foreign writers, violated invariants, topic settings.
+    """Verify the stream, and show each finding with offset and remedy.
 
-    Each finding has an offset and a remedy; the codes are those of `samzapy doctor`. Exits with 0 without findings,
-    with 8 if data is wrong, with 6 if findings are only degradations.
+    It checks for unreadable records, gaps, foreign writers, violated invariants and topic settings. Each finding has an
+    offset and a remedy; the codes are those of `samzapy doctor`. Exits with 0 without findings, with 8 if data is
+    wrong, with 6 if findings are only degradations.
 
     \b
     Example:

@@ -38,7 +38,10 @@ class PositionParam(click.ParamType[Position]):
 
 
 def print_horizon(source: StreamSource, reading: Reading) -> None:
-    """Warn if compaction may have removed part of the state up to which `reading` has read."""
+    """Warn if compaction may have removed a part of the state.
+
+    `reading` has read up to that state.
+    """
     if not source.is_whole(reading):
         click.echo(
             f"{LATEST_VALUE_ONLY}: before offset {source.extent.whole_from} compaction may have removed values that "
@@ -47,7 +50,10 @@ def print_horizon(source: StreamSource, reading: Reading) -> None:
 
 
 def of_a_stream(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that name a job or files to a command, which receives them as `source`."""
+    """Add the options that name a job or files to a command.
+
+    The command receives them as `source`.
+    """
 
     @click.option(
         "--from",

@@ -38,7 +38,9 @@ def task() -> None:
     help="Choose the output format.",
 )
 def explain(source: StreamSource, name: str, position: Position | None, output: str) -> None:
-    """Show the plan that placed a task and why, its owner, and the records responsible.
+    """Show the plan that placed a task, the reason, and the task's owner.
+
+    It also shows the records responsible.
 
     \b
     Example:

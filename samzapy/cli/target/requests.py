@@ -1,4 +1,7 @@
-"""Shared by commands that send a request: options, placement topic, run and answer."""
+"""Send a request, for several commands.
+
+This has the common options, the placement topic, the run and the answer.
+"""
 
 from __future__ import annotations
 
@@ -171,7 +174,9 @@ def processors_named(text: str) -> Sequence[str]:
 def ask_one_after_another(
     address: JobAddress, state: CoordinatorState, processors: Sequence[str], action: Action, asking: Asking
 ) -> None:
-    """Send a request per processor, each after the one before is done; print the answers.
+    """Send a request per processor, and print the answers.
+
+    Each one is sent after the one before is done.
 
     Raises: as `_answer`, for the first request that is not done; the later ones are not sent.
     """

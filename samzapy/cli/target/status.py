@@ -18,7 +18,9 @@ from samzapy.runtime.leader_status import leader_status
 
 
 def read_status(address: JobAddress) -> Mapping[str, object]:
-    """The status in the form of `inspection.status`, plus `degraded`: a list of problems.
+    """The status of a job, and its problems.
+
+    It has the form of `inspection.status`, plus `degraded`, a list of problems.
 
     Raises:
         RejectedError: there is no such job.
@@ -65,7 +67,10 @@ def _ownerless_in(status: Mapping[str, object]) -> list[str]:
 
 
 def _failing(status: Mapping[str, object]) -> list[str]:
-    """A line for each container with a failing query and no commit since, with its retry time."""
+    """A line for each container with a failing query and no commit since.
+
+    The line has its retry time.
+    """
     containers = status.get("containers")
     rows = [row for row in containers if isinstance(row, dict)] if isinstance(containers, list) else []
     lines = []
