@@ -385,7 +385,7 @@ class SimulatedContainer:
     def _restored(
         self, grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], positions: Positions
     ) -> dict[TaskName, Environment]:
-        """Restore local state, as `container.service` does, and check the result.
+        """Restore local state, as `container.state_restore` does, and check the result.
 
         Raises:
             ContainerEnded: it was killed in the middle.

@@ -67,6 +67,8 @@ REFUSED = [
     ("coordinator", "samzapy.coordinator.assignment.starts", "samzapy.coordinator.launching.launches"),
     ("coordinator", "samzapy.coordinator.state", "samzapy.coordinator.assignment.grants"),
     ("container", "samzapy.container.local_state.restore", "samzapy.container.service"),
+    ("container", "samzapy.container.startup", "samzapy.container.warm_up"),
+    ("container", "samzapy.container.ownership", "samzapy.container.idle_progress"),
     ("container", "samzapy.container.task.runner", "samzapy.container.ports"),
     ("container", "samzapy.container.task.stores", "samzapy.container.local_state.restore"),
     ("worker", "samzapy.runtime.worker_process", "samzapy.container.local_state.restore"),

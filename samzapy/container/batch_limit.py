@@ -60,3 +60,39 @@ class BatchBound:
         if not is_full or 2 * _STEP * took_ms > self.limit_ms:
             return self
         return replace(self, offsets=min(self.offsets_max, self.offsets * _STEP))
+
+
+class BatchLimiter:
+    """The bound of the query that runs, and the one that the next query gets.
+
+    Attributes:
+        bound: the one of the query that runs.
+    """
+
+    def __init__(self, config: JobConfig) -> None:
+        self.bound = self._next = BatchBound.of(config)
+        self._has_ended_batch = False
+
+    def query_starts(self) -> None:
+        """The next query begins, with what was learned from the ones before."""
+        self.bound = self._next
+
+    def batch_ended(self, took_ms: int, offsets_read: int) -> None:
+        """A micro-batch ended: the next query may read more in one."""
+        self._has_ended_batch = True
+        self._next = self._next.ended(took_ms, offsets_read)
+
+    def change(self, ran_ms: int) -> str:
+        """Why a query with another bound is to start; empty to let this one go on.
+
+        Args:
+            ran_ms: how long the micro-batch that is under way has run.
+        """
+        self._next = self._next.overrun(ran_ms, is_first=not self._has_ended_batch)
+        if self._next == self.bound:
+            return ""
+        cause = f"one has run for {ran_ms} ms" if self._next.offsets < self.bound.offsets else "they are short"
+        return (
+            f"micro-batches of {self._next.offsets} offsets at most instead of {self.bound.offsets}, because {cause} "
+            f"(task.batch.max.ms={self.bound.limit_ms})"
+        )

@@ -5,14 +5,15 @@ The ports of the Python workers are in `container.task.ports`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from samzapy.container.task.ports import TaskEnvironment
+from samzapy.container.task.ports import CrashPoints, TaskEnvironment
 from samzapy.container.task.work_plan import Report, WorkPlan
 from samzapy.errors import SamzapyError, TemporaryError, UndeliveredError
 from samzapy.model.failing import Failing
+from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.standby_progress import StandbyProgress
 from samzapy.stream.log import LogRecord
@@ -375,3 +376,33 @@ class StopRequest(Protocol):
     """Whether somebody asked this process to drain (SIGTERM, Ctrl-C)."""
 
     def is_set(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerPorts:
+    """Everything a container needs of the world. `tasks_here`: those with local state on this host."""
+
+    clock: Clock
+    stream: CoordinatorStream
+    topics: Topics
+    tail: Tail
+    slots: Slots
+    fence: Fence
+    progress: ProgressLog
+    query: Query
+    heartbeats: Heartbeats
+    stop: StopRequest
+    crash_points: CrashPoints
+    state_of: Callable[[str], StateDirectory]
+    tasks_here: Callable[[], Sequence[TaskName]]
+    pause: Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerIdentity:
+    """This execution; `slot_count` as recorded before the first grant."""
+
+    execution_id: ExecutionId
+    slot_count: int
+    job_file: str
+    scratch_dir: str

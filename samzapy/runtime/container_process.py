@@ -39,7 +39,8 @@ from samzapy.adapters.spark.java_properties import java_properties
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
 from samzapy.config import JobConfig
-from samzapy.container.service import ContainerIdentity, ContainerPorts, ContainerService
+from samzapy.container.ports import ContainerIdentity, ContainerPorts
+from samzapy.container.service import ContainerService
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import (

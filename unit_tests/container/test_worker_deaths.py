@@ -16,8 +16,8 @@ from samzapy.container.worker_deaths import ALONE_DEATHS, NOTES_MS, WorkerDeaths
 from samzapy.errors import ExitCode
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import checkpoint_topic
-from unit_tests.container.test_service import ORDERS_0, ORDERS_1, AContainer, a_batch, a_report, a_task
 from unit_tests.fixtures.container_worlds import SSP_KB, TASK, AWorker, a_job, a_plan, rows, sum_up
+from unit_tests.fixtures.running_container import ORDERS_0, ORDERS_1, AContainer, a_batch, a_report, a_task
 
 SSP_KBS = (ORDERS_0, ORDERS_1)
 DIED = QueryFailed(reason="SparkException: Python worker exited unexpectedly (crashed)")

@@ -3,7 +3,7 @@
 Theory. What a runner commits stands on the changelogs, so whoever reads them has the state, but for what was committed
 a moment ago. A warm execution restores the tasks of its processor on its own host, and then reads on. It takes no slot
 and no transactional id, and writes nothing to Kafka; so it can be wrong about everything and harm nobody. When it is
-granted the tasks it starts as any execution does (`container.service`): `restore.plan_restore` finds local state with
+granted the tasks it starts as any execution does (`container.startup`): `restore.plan_restore` finds local state with
 a position in the changelogs, keeps it, and catches up what is left.
 
 What the state is worth is said by the newest grant of each task, whoever has it: from where on the changelog counts,
@@ -60,7 +60,7 @@ _POSITION_EVERY_MS = 5000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmPorts:
-    """What keeping state warm needs of the world; as of `container.service.ContainerPorts`."""
+    """What keeping state warm needs of the world; as of `container.ports.ContainerPorts`."""
 
     clock: Clock
     topics: Topics

@@ -15,7 +15,7 @@ before the next step, the mark is removed.
 release them, and others are granted as usual.
 
 Containers do not wait for that. A deleted topic cannot be read, so they leave it out themselves and go on with the
-other inputs (`container.service`).
+other inputs (`container.missing_inputs`).
 
 Only an input that comes from a pattern alone, and that has no end, may be removed (`plan.input_patterns.may_depart`). A
 topic that the configuration names is reported as missing, for an operator to see to. An input that the plan cannot do

@@ -190,7 +190,7 @@ class World:
             self.start(number)
 
     def start(self, number: int) -> None:
-        """What a container does (`container.service`)."""
+        """What a container does (`container.state_restore`)."""
         self.torn.discard(number)
         host = self.host(number)
         grants = [grant for on, grant in self.granted if on == number]

@@ -1,0 +1,109 @@
+"""Positions that the driver writes and removes; workers commit the checkpoints themselves.
+
+A bucket without messages commits nothing. Its progress is recorded here, so that the next start need not read again
+what belongs to other buckets.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from samzapy.config import JobConfig
+from samzapy.container.driver_writes import DriverWrites
+from samzapy.container.ports import Clock
+from samzapy.errors import LostContainerError, SamzapyError, TemporaryError
+from samzapy.model.checkpoint import Progress
+from samzapy.model.grant import Grant
+from samzapy.model.job import ExecutionId
+from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.topics import checkpoint_topic
+from samzapy.stream.codec import encode
+from samzapy.stream.records import ProgressPut
+
+_LOG = logging.getLogger(__name__)
+_WRITE_EVERY_MS = 3000
+
+
+class IdleProgress:
+    """Collects the positions that batches passed without a commit, and writes them from time to time."""
+
+    def __init__(self, config: JobConfig, execution_id: ExecutionId, clock: Clock, writes: DriverWrites) -> None:
+        self._config = config
+        self._execution_id = execution_id
+        self._clock = clock
+        self._writes = writes
+        self._written_at_ms = 0
+        self._offsets: dict[SspKeyBucket, int] = {}
+        # Keys of positions of another factor: no start needs them while the grants of the query that runs are held.
+        self._superseded: Sequence[bytes] = ()
+
+    def advance(self, ssp_kb: SspKeyBucket, offset_next: int, *, is_committed: bool) -> None:
+        """A batch read a bucket up to `offset_next`, and committed exactly that or less."""
+        if is_committed:
+            self._offsets.pop(ssp_kb, None)
+        else:
+            # Also behind its own last message: what follows there belongs to other buckets, or to none.
+            self._offsets[ssp_kb] = offset_next
+
+    def remove_now(self, stale: Sequence[bytes]) -> None:
+        """Remove the positions under these keys. Raises as `DriverWrites.write`."""
+        self._writes.remove(checkpoint_topic(self._config.job), 0, stale)
+
+    def remove_later(self, superseded: Sequence[bytes]) -> None:
+        """Remove the positions under these keys once the query runs."""
+        self._superseded = superseded
+
+    def clear(self) -> None:
+        """Forget what was not written, when a query is over.
+
+        It was read under the grants of that query. These may change during a fence, and the record would name the
+        epoch of the new ones.
+        """
+        self._offsets.clear()
+
+    def write(self, grants: Sequence[Grant], *, at_once: bool = False) -> None:
+        """Record how far idle buckets were read; never their checkpoints.
+
+        Positions of another factor are removed here too, because this delays no messages.
+        """
+        now_ms = self._clock.monotonic_ms()
+        is_due = at_once or now_ms - self._written_at_ms >= _WRITE_EVERY_MS
+        if not (self._offsets or self._superseded) or not is_due:
+            return
+        self._written_at_ms = now_ms
+        if self._superseded:
+            self._remove_superseded()
+        if self._offsets:
+            self._append(grants)
+
+    def _append(self, grants: Sequence[Grant]) -> None:
+        epochs = {start.ssp_kb: grant.epoch for grant in grants for start in grant.starts}
+        records = [
+            ProgressPut(
+                progress=Progress(
+                    ssp_kb=ssp_kb,
+                    offset_next=offset,
+                    epoch=epochs[ssp_kb],
+                    execution_id=self._execution_id,
+                )
+            )
+            for ssp_kb, offset in sorted(self._offsets.items())
+        ]
+        try:
+            self._writes.append([encode(record) for record in records])
+        except LostContainerError:
+            raise
+        except SamzapyError as error:
+            # Progress is a saving, not a position of record: without it the next start reads a little again.
+            _LOG.warning("progress of idle buckets was not recorded: %s", error)
+            return
+        self._offsets.clear()
+
+    def _remove_superseded(self) -> None:
+        try:
+            self.remove_now(self._superseded)
+        except TemporaryError as error:
+            _LOG.warning("positions of another factor stay until the next look: %s", error)
+            return
+        self._superseded = ()

@@ -1,0 +1,109 @@
+"""Inputs whose topics are gone: for a moment, or for good.
+
+Brokers that have just come up, and others of a topic that was just made, say for a moment that there is no such topic.
+So a missing topic is asked for again for a while. An input of a pattern may go for good: the query leaves it out until
+the coordinator removes it, or until it is there again. Its positions stay, and its grants are still held.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from samzapy.config import JobConfig
+from samzapy.container.ownership import Ownership
+from samzapy.container.ports import ContainerPorts, TopicBounds
+from samzapy.container.start import check_identity
+from samzapy.errors import MissingTopicError, TemporaryError
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.model.text import some
+
+_LOG = logging.getLogger(__name__)
+_APPEARS_WITHIN_MS = 15_000
+_MISSED_AGAIN_MS = 10_000
+
+
+class MissingInputs:
+    """Knows which inputs the query leaves out, and how long a topic has been missing."""
+
+    def __init__(self, config: JobConfig, ports: ContainerPorts, ownership: Ownership) -> None:
+        self._config = config
+        self._clock = ports.clock
+        self._topics = ports.topics
+        self._ownership = ownership
+        # The inputs that the query leaves out, and those that it would leave out now.
+        self._left_out: frozenset[SystemStream] = frozenset()
+        self._missing_now: frozenset[SystemStream] = frozenset()
+        self._since_ms: int | None = None
+        self._last_ms = 0
+
+    # --- a topic that may appear ---
+
+    def tolerate(self, error: MissingTopicError) -> None:
+        """Wait for a missing topic for a while; raise `error` when it stays away."""
+        now_ms, last_ms = self._clock.monotonic_ms(), self._last_ms
+        self._last_ms = now_ms
+        if self._since_ms is None or now_ms - last_ms > _MISSED_AGAIN_MS:
+            # An error of long ago that did not come again was a moment of its own.
+            self._since_ms = now_ms
+            _LOG.warning("asking again for %d s: %s", _APPEARS_WITHIN_MS // 1000, error)
+        elif now_ms - self._since_ms > _APPEARS_WITHIN_MS:
+            raise error
+
+    def all_answered(self) -> None:
+        """Each topic that was asked for is there."""
+        self._since_ms = None
+
+    # --- inputs that are left out ---
+
+    @property
+    def has_changed(self) -> bool:
+        """True if an input went, or came back, since the query started."""
+        return self._missing_now != self._left_out
+
+    def look(self) -> None:
+        """Ask which inputs are missing now. Raises as `missing`."""
+        self._missing_now = self.missing()
+
+    def missing(self) -> frozenset[SystemStream]:
+        """The granted inputs that may go, and are gone or were made again under another id.
+
+        Inputs that are granted elsewhere may be deleted, or read no more. Raises as `check_identity`.
+        """
+        granted = {start.ssp_kb.ssp.system_stream for grant in self._ownership.running for start in grant.starts}
+        topic_ids = self._ownership.orders.input_topic_ids
+        recorded = {stream: topic_id for stream, topic_id in topic_ids.items() if stream in granted}
+        return check_identity(self._config, recorded, self._topics.input_topic_ids(sorted(recorded)))
+
+    def leave_out(self) -> bool:
+        """Leave the missing inputs out of the query that starts now.
+
+        Returns:
+            True if one more is missing than in the query before, which is why that query failed or would have.
+        """
+        missing = self.missing()
+        is_more = bool(missing - self._left_out)
+        self._missing_now = missing
+        if missing != self._left_out:
+            self._left_out = missing
+            _LOG.warning("%s", self.text() if missing else "no input is left out any more")
+        return is_more
+
+    def without_left_out(self, starts: Mapping[SspKeyBucket, int]) -> Mapping[SspKeyBucket, int]:
+        """The starts of the inputs that the query reads."""
+        return {ssp_kb: offset for ssp_kb, offset in starts.items() if ssp_kb.ssp.system_stream not in self._left_out}
+
+    def text(self) -> str:
+        """The inputs that are left out, for people."""
+        return f"{some(sorted(map(str, self._left_out)))} was deleted, or made again: it is not read"
+
+    def bounds(
+        self, ssps: Sequence[SystemStreamPartition], wait_ms: int
+    ) -> Mapping[SystemStreamPartition, TopicBounds]:
+        """As `Topics.input_bounds`, but an input that may go, and went just now, is a `TemporaryError`."""
+        try:
+            return self._topics.input_bounds(ssps, wait_ms)
+        except MissingTopicError as error:
+            if self.missing() == self._left_out:
+                raise
+            raise TemporaryError(str(error)) from error

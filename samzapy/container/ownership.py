@@ -1,0 +1,194 @@
+"""The grants that this execution holds: hold, revoke, fence, release.
+
+Theory. A grant that was read is listed in each heartbeat until it is released: by the time its new owner gets it, the
+last heartbeat of this container said that the grant is free. A grant is released in this order: no worker can begin
+anything for it any more, open transactions are aborted, and only then the list becomes shorter.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Sequence
+
+from samzapy.config import JobConfig
+from samzapy.container.local_state.restore import close_cleanly
+from samzapy.container.orders import Orders, read_on
+from samzapy.container.ports import ContainerPorts
+from samzapy.container.stats import ContainerFigures
+from samzapy.errors import LostContainerError, SamzapyError
+from samzapy.model.container import slot_transactional_id
+from samzapy.model.grant import Grant
+from samzapy.model.job import ExecutionId
+from samzapy.model.topics import coordinator_topic
+from samzapy.stream.log import LogRecord
+
+_LOG = logging.getLogger(__name__)
+YIELD_MS = 1000
+_SILENCE_STEP_MS = 1000
+
+
+class Ownership:
+    """Follows the coordinator stream, and knows which grants this execution holds.
+
+    Attributes:
+        publish: publishes the next heartbeat; called after each change.
+        orders: the coordinator stream, read so far.
+        own: the grants that the stream leaves this execution.
+        running: the grants that a worker may still commit for.
+        held: the grants that heartbeats list: both of them.
+        query_number: the number of the newest query; slots admit no worker of an earlier one.
+        kafka_silent_ms: how long no broker had answered when that was looked at last.
+    """
+
+    def __init__(
+        self,
+        config: JobConfig,
+        execution_id: ExecutionId,
+        ports: ContainerPorts,
+        figures: ContainerFigures,
+        publish: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._execution_id = execution_id
+        self._ports = ports
+        self._figures = figures
+        self.publish = publish
+        self.orders = Orders(execution_id=execution_id)
+        self.own: tuple[Grant, ...] = ()
+        self.running: tuple[Grant, ...] = ()
+        self.held: tuple[Grant, ...] = ()
+        self.query_number = 0
+        self.kafka_silent_ms = 0
+
+    @property
+    def goal(self) -> Hashable:
+        """What the query works for: once it changes, earlier failures of the query tell nothing."""
+        grants = tuple((grant.task_name, grant.epoch) for grant in self.own)
+        return grants, self.orders.generation, self.orders.restart
+
+    # --- the coordinator stream ---
+
+    def look_around(self) -> None:
+        """Read the coordinator stream on, and stop here if this execution was declared lost.
+
+        Raises:
+            LostContainerError: the coordinator declared it lost, or no coordinator answers within the grace.
+        """
+        self._ports.progress.serve()
+        self._follow(self._ports.stream.poll())
+        self._notice_silence()
+        reason = self._ports.heartbeats.given_up()
+        if self.orders.is_given_up or reason is not None:
+            raise LostContainerError(
+                f"execution {self._execution_id} was given up by the coordinator "
+                f"({self.orders.reason or reason}); its tasks belong to another one, so this one stops"
+            )
+        self._check_lease_grace()
+
+    def read_to_end(self) -> None:
+        """Read the coordinator stream up to its present end."""
+        self._follow(self._ports.stream.to_the_end())
+
+    def _follow(self, records: Sequence[LogRecord]) -> None:
+        offset_next = self._ports.stream.offset_next()
+        if not records and offset_next == self.orders.offset_next:
+            return  # Most looks find nothing, and with thousands of tasks the rest is work.
+        topic = coordinator_topic(self._config.job)
+        self.orders = read_on(self.orders, records, offset_next, topic=topic)
+        self.own = self.orders.own_grants()
+        self.hold(self.running)
+
+    def _notice_silence(self) -> None:
+        """Report how long the brokers have not answered; nothing else changes meanwhile."""
+        silent_ms = self._ports.stream.silent_ms()
+        if silent_ms // _SILENCE_STEP_MS != self.kafka_silent_ms // _SILENCE_STEP_MS:
+            self.kafka_silent_ms = silent_ms
+            self.publish()
+
+    def _check_lease_grace(self) -> None:
+        """End this container when no coordinator has answered for the grace."""
+        ran_out_at_ms = self._ports.heartbeats.lease_ran_out_at_ms()
+        now_ms = self._ports.clock.monotonic_ms()
+        if ran_out_at_ms is not None and now_ms - ran_out_at_ms > self._config.grace_ms:
+            raise LostContainerError(
+                f"wanted a coordinator to answer heartbeats within job.container.grace.ms ({self._config.grace_ms}) "
+                f"after the lease ran out, found none for {now_ms - ran_out_at_ms} ms; this container stops"
+            )
+
+    # --- hold and release ---
+
+    def hold(self, running: tuple[Grant, ...]) -> None:
+        """Publish the grants that are held from now on: the own ones, and `running`.
+
+        Args:
+            running: the grants that a worker may still commit for.
+        """
+        has_changed = running != self.running
+        self.running = running
+        self.held = (*self.own, *self.revoked())
+        if has_changed:
+            self._figures.keep({start.ssp_kb for grant in self.held for start in grant.starts})
+        self.publish()
+
+    def revoked(self) -> tuple[Grant, ...]:
+        """The grants that run, or ran last, and are no longer own ones."""
+        own = {(grant.task_name, grant.epoch) for grant in self.own}
+        return tuple(grant for grant in self.running if (grant.task_name, grant.epoch) not in own)
+
+    def release(self) -> None:
+        """Report that the revoked grants are free, after the workers were fenced."""
+        released = self.revoked()
+        for grant in released:
+            close_cleanly(self._ports.state_of(grant.task_name))
+        self.hold(())
+        _LOG.info("let go of %s", ", ".join(grant.task_name for grant in released))
+
+    def release_all(self) -> None:
+        """Hold nothing any more, after the last query; the caller publishes it."""
+        for grant in self.held:
+            close_cleanly(self._ports.state_of(grant.task_name))
+        self.held = self.running = ()
+
+    # --- fence ---
+
+    def block_earlier_queries(self) -> None:
+        """Number the next query; workers of an earlier one can begin nothing from here on."""
+        self.query_number += 1
+        self._ports.slots.block(self.query_number)
+
+    def abort_open_transactions(self, open_slots: Sequence[int]) -> None:
+        """Initialise the transactional ids of these slots: open transactions are aborted, their producers fenced."""
+        if open_slots:
+            job, execution_id = self._config.job, self._execution_id
+            self._ports.fence.fence([slot_transactional_id(job, execution_id, slot) for slot in open_slots])
+            self._ports.slots.renew(open_slots)
+
+    def fence(self, open_slots: Sequence[int]) -> None:
+        """Abort open transactions, then read whether this execution may still work.
+
+        Kafka lets the latest initialiser win, so each one asks afterwards.
+        """
+        self.abort_open_transactions(open_slots)
+        self.read_to_end()
+
+    def shut_workers_out(self) -> bool:
+        """Let no worker begin anything more, and abort open transactions.
+
+        Left to the broker's time-out or the next start, an open transaction would hide all later records from the
+        readers of the outputs. A broker that does not answer leaves it open; the wait for it is bounded from outside
+        (`runtime.container_process`).
+
+        Returns:
+            True if no transaction is open any more, and this execution was not declared lost.
+        """
+        ports = self._ports
+        open_slots = ports.slots.take_all(YIELD_MS)
+        ports.slots.block(self.query_number + 1)
+        if not open_slots:
+            return True
+        try:
+            self.fence(open_slots)
+        except SamzapyError as error:
+            _LOG.warning("a transaction may be open until the next start or its time-out: %s", error)
+            return False
+        return not self.orders.is_given_up

@@ -1,0 +1,123 @@
+"""The failures of the queries of one execution: when to start again, when to end, which message is to blame."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from samzapy.config import JobConfig
+from samzapy.container.ownership import Ownership
+from samzapy.container.ports import Clock, QueryFailed, Slots
+from samzapy.container.query_retries import NO_FAILURES
+from samzapy.container.stats import ContainerFigures
+from samzapy.container.task.work_plan import Route
+from samzapy.container.worker_deaths import WorkerDeaths
+from samzapy.model.failing import Failing
+from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.text import some
+
+_LOG = logging.getLogger(__name__)
+_OUTAGE_PAUSE_MS = 3000
+
+
+class QueryFailures:
+    """Counts failures since the last commit, and follows workers that died.
+
+    Attributes:
+        deaths: what is known of workers that died.
+    """
+
+    def __init__(
+        self, config: JobConfig, clock: Clock, slots: Slots, ownership: Ownership, figures: ContainerFigures
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._slots = slots
+        self._ownership = ownership
+        self._figures = figures
+        self._retries = NO_FAILURES
+        self._starts: Mapping[SspKeyBucket, int] = {}
+        # The death that was not looked into yet.
+        self._death: QueryFailed | None = None
+        self.deaths = WorkerDeaths()
+
+    def reset(self) -> None:
+        """Forget the failures before, after a commit or when they have an explanation."""
+        self._retries = NO_FAILURES
+
+    def failed(self, failure: QueryFailed, query_begun_ms: int) -> int:
+        """Count a failure. Returns how long the next start waits."""
+        self._figures.recoveries += 1
+        now_ms = self._clock.monotonic_ms()
+        if failure.is_of_a_killed_worker:
+            self._death = failure
+        if failure.is_outage:
+            # As at a start: it lasts as long as it lasts, and no record is to blame.
+            _LOG.warning("the query failed and is started anew: %s", failure.reason)
+            return _OUTAGE_PAUSE_MS
+        if now_ms - query_begun_ms > self._config.hang_timeout_ms:
+            # The query ran longer than any micro-batch may, so it did what was there when it began. Without this,
+            # a quiet job that fails once a week would end in the third week.
+            self._retries = NO_FAILURES
+        self._retries = self._retries.failed(failure, now_ms, self._ownership.goal)
+        attempts = self._retries.attempts
+        _LOG.warning("the query failed and is started anew (%d without a commit): %s", attempts, failure.reason)
+        return self._retries.pause_ms
+
+    def failing(self) -> Failing | None:
+        """What heartbeats report of it; None if nothing has failed since the last commit."""
+        return self._retries.told(self._clock.monotonic_ms(), self._config.query_retry_ms)
+
+    def look_into_death(self, open_slots: Sequence[int], routes: Sequence[Route]) -> None:
+        """Ask which messages were in hand when a worker of the last query died; before the next number is taken."""
+        death, self._death = self._death, None
+        if death is None:
+            return
+        noted = self._slots.in_hand(open_slots, self._ownership.query_number)
+        in_hand = [(routes[route].ssp_kb, offset) for route, offset in noted]
+        before = self.deaths
+        self.deaths = before.died(in_hand, death.reason, self._clock.monotonic_ms())
+        if (self.deaths.suspects, self.deaths.refusals) != (before.suspects, before.refusals):
+            self._retries = NO_FAILURES  # It is no failure in vain: the search came closer.
+        trial = self.deaths.trial
+        if trial is not None:
+            _LOG.warning("a worker process died; %s offset %d is tried alone", trial.ssp_kb.ssp, trial.offset)
+
+    def limit(self, routes: Sequence[Route], starts: Mapping[SspKeyBucket, int]) -> tuple[Route, ...]:
+        """The routes of a query that starts now: all of them, or the one of a message that is tried alone."""
+        self.deaths = self.deaths.at(starts)
+        return self.deaths.limited(routes)
+
+    def trial_passed(self, positions: Mapping[SspKeyBucket, int]) -> bool:
+        """True if the trial that runs came to its end; the next query goes on from there."""
+        if not self.deaths.is_passed(positions):
+            return False
+        self.deaths = self.deaths.passed()
+        return True
+
+    def check_commits(self, starts: Mapping[SspKeyBucket, int]) -> None:
+        """End the container when the starts before led to no commit.
+
+        A commit counts also if its batch failed afterwards.
+
+        Raises:
+            SamzapyError: as `QueryRetries.error`.
+        """
+        has_committed = any(offset > self._starts.get(ssp_kb, offset) for ssp_kb, offset in starts.items())
+        if has_committed or self._retries.under != self._ownership.goal:
+            self._retries = NO_FAILURES
+        self._starts = starts
+        error = self._retries.error(self._config.query_retry_ms)
+        if error is not None:
+            raise type(error)(f"{error}. Unread are {self._unread()}")
+
+    def _unread(self) -> str:
+        """The positions that the query was to read on from, in short."""
+        ends = self._figures.ends
+        return some(
+            [
+                f"{ssp_kb} from offset {offset}"
+                for ssp_kb, offset in sorted(self._starts.items())
+                if ssp_kb.ssp not in ends or offset < ends[ssp_kb.ssp].offset_end
+            ]
+        )

@@ -1,0 +1,198 @@
+"""The query that runs: its routes, how far its batches read, and the bound of its micro-batches."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from samzapy.config import JobConfig
+from samzapy.container.batch_limit import BatchLimiter
+from samzapy.container.idle_progress import IdleProgress
+from samzapy.container.input_order import BootstrapInputs
+from samzapy.container.ports import BatchDone, Clock, Query, TopicBounds
+from samzapy.container.query_failures import QueryFailures
+from samzapy.container.stats import ContainerFigures
+from samzapy.container.task.work_plan import ReportKind, Route, WorkPlan
+from samzapy.container.work_planner import WorkPlanner
+from samzapy.errors import SamzapyError, TaskError
+from samzapy.model.grant import Grant
+from samzapy.model.job import TaskName
+from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+from samzapy.model.task_stats import TaskStats
+from samzapy.model.text import some
+
+_LOG = logging.getLogger(__name__)
+
+
+class RunningQuery:
+    """Takes in the batches of a query, until it is drained or fails.
+
+    Attributes:
+        routes: those of the query that runs, or ran last.
+        restart: the newest order to restart that the query was started after.
+        bootstrap: which tasks read only their bootstrap inputs for now.
+        begun_ms: when the query started; monotonic.
+    """
+
+    def __init__(
+        self,
+        config: JobConfig,
+        query: Query,
+        clock: Clock,
+        figures: ContainerFigures,
+        failures: QueryFailures,
+        idle: IdleProgress,
+        planner: WorkPlanner,
+    ) -> None:
+        self._config = config
+        self._query = query
+        self._clock = clock
+        self._figures = figures
+        self._failures = failures
+        self._idle = idle
+        self._planner = planner
+        self.routes: tuple[Route, ...] = ()
+        self.restart = 0
+        self.bootstrap = BootstrapInputs(config)
+        self.begun_ms = 0
+        self._limiter = BatchLimiter(config)
+        # The number of a query whose first batch has not ended yet.
+        self._first_batch_of: int | None = None
+        # When a batch ended last, or the query started; and when there was nothing to be read, last.
+        self._batch_ended_at_ms = self._caught_up_at_ms = clock.monotonic_ms()
+
+    # --- start and drain ---
+
+    def choose_routes(
+        self,
+        grants: Sequence[Grant],
+        routes: Sequence[Route],
+        starts: Mapping[SspKeyBucket, int],
+        bounds: Mapping[SystemStreamPartition, TopicBounds],
+    ) -> tuple[Route, ...]:
+        """The routes that the next query reads: bootstrap inputs first, and a suspect message alone."""
+
+        def end_of(ssp_kb: SspKeyBucket) -> int:
+            return self._planner.readable(ssp_kb.ssp, bounds[ssp_kb.ssp]).offset_end
+
+        at_once = self.bootstrap.begin(grants, starts, end_of)
+        if self.bootstrap.waiting:
+            ends = some([f"{ssp_kb} up to offset {end}" for ssp_kb, end in sorted(self.bootstrap.ends.items())])
+            _LOG.info("read before the other inputs of their tasks: %s", ends)
+        return self._failures.limit([route for route in routes if route.ssp_kb in at_once], at_once)
+
+    def prepare(
+        self,
+        routes: Sequence[Route],
+        starts: Mapping[SspKeyBucket, int],
+        restored: Mapping[TaskName, TaskStats],
+    ) -> None:
+        """Take the routes of the query that is about to start, and where its tasks are, also those that wait."""
+        self.routes = tuple(routes)
+        self._limiter.query_starts()
+        self._figures.begin(starts, restored)
+        self._figures.bootstrap_ends = self.bootstrap.ends
+
+    def started(self, number: int, restart: int) -> None:
+        """The query of this number was started, after this order to restart."""
+        self._first_batch_of, self.restart = number, restart
+        self._batch_ended_at_ms = self.begun_ms = self._clock.monotonic_ms()
+
+    def work_plan(self, routes: Sequence[Route]) -> WorkPlan:
+        """What workers need to know of a query that starts now."""
+        return self._planner.work_plan(routes, self._limiter.bound, self._failures.deaths)
+
+    def drain(self) -> bool:
+        """End the query; its last micro-batches count. False when the last one did not end in time."""
+        finished = self._query.drain(self._config.drain_ms)
+        # Now, while their grants are still held: events that wait would be taken for those of the next query.
+        while isinstance(event := self._query.next_event(0), BatchDone):
+            self.batch_done(event)
+        return finished
+
+    # --- batches ---
+
+    def batch_done(self, done: BatchDone) -> None:
+        """Count a micro-batch that ended.
+
+        Raises:
+            TaskError: a task failed under policy `fail`.
+        """
+        offsets_read = self._figures.add(done, self.routes)
+        if self._first_batch_of is not None:
+            self._log_first_batch(self._first_batch_of, done)
+            self._first_batch_of = None
+        if any(report.commits for report in done.reports):
+            self._failures.reset()
+        self._batch_ended_at_ms = self._clock.monotonic_ms()
+        self._limiter.batch_ended(done.duration_ns // 1_000_000, offsets_read)
+        failed = [report.error for report in done.reports if report.kind is ReportKind.TASK_FAILED]
+        if failed:
+            raise TaskError("\n".join(failed))
+        self._advance(done)
+        self.bootstrap.read_to(self._figures.positions)
+        self._figures.bootstrap_ends = self.bootstrap.ends
+
+    def _log_first_batch(self, number: int, done: BatchDone) -> None:
+        _LOG.info(
+            "the first micro-batch of query %d ended after %.1f s: %d records in, %d out",
+            number,
+            (self._clock.monotonic_ms() - self._batch_ended_at_ms) / 1000,
+            sum(report.records_in for report in done.reports),
+            sum(report.records_out for report in done.reports),
+        )
+
+    def _advance(self, done: BatchDone) -> None:
+        """Move each position to where the batch ended, no further than its route reads."""
+        committed = {report.route: report.offset_next for report in done.reports if report.commits}
+        for index, route in enumerate(self.routes):
+            ssp_kb = route.ssp_kb
+            end = done.offsets_end.get(ssp_kb.ssp)
+            if end is not None and route.offset_end is not None:
+                end = min(end, route.offset_end)
+            if end is None or end <= self._figures.positions[ssp_kb]:
+                continue
+            self._figures.positions[ssp_kb] = end
+            self._idle.advance(ssp_kb, end, is_committed=committed.get(index) == end)
+
+    # --- what is watched while it runs ---
+
+    def inputs_end(self, bounds: Mapping[SystemStreamPartition, TopicBounds]) -> None:
+        """Take where the inputs end now, for the lag and the check for a hang."""
+        self._figures.ends = {ssp: self._planner.readable(ssp, offsets) for ssp, offsets in bounds.items()}
+
+    def change_of_bound(self) -> str:
+        """Why the next query gets another bound than this one; empty to let this one go on."""
+        return self._limiter.change(self._query.batch_runs_ms())
+
+    def check_hang(self) -> None:
+        """Raise an error if a micro-batch runs for longer than task.hang.timeout.ms."""
+        now_ms = self._clock.monotonic_ms()
+        is_behind = any(
+            ssp_kb.ssp in self._figures.ends and self._figures.ends[ssp_kb.ssp].offset_end > offset
+            for ssp_kb, offset in self._figures.positions.items()
+        )
+        if not is_behind:
+            # Without records there are no micro-batches: what comes after a quiet hour has all its time.
+            self._caught_up_at_ms = now_ms
+        waited_ms = now_ms - max(self._batch_ended_at_ms, self._caught_up_at_ms)
+        if waited_ms > self._config.hang_timeout_ms:
+            raise SamzapyError(
+                f"wanted a micro-batch to end within task.hang.timeout.ms ({self._config.hang_timeout_ms}), "
+                f"found one running for {waited_ms} ms; a message may hang in user code"
+            )
+
+    def has_finished(self, grants: Sequence[Grant]) -> bool:
+        """True if the query works on all of these grants and committed each up to its end."""
+        return (
+            bool(self.routes)
+            and not self.bootstrap.waiting
+            and self._failures.deaths.trial is None
+            # A grant that was read and whose query has not begun was not worked on.
+            and {(route.task_name, route.epoch) for route in self.routes}
+            == {(grant.task_name, grant.epoch) for grant in grants}
+            and all(
+                route.offset_end is not None and self._figures.positions[route.ssp_kb] >= route.offset_end
+                for route in self.routes
+            )
+        )

@@ -1,0 +1,191 @@
+"""The start of a query, which is also the recovery: eight steps, in the order of docs/internals/architecture.md.
+
+Nothing is patched up while a query runs: after each failure all eight steps are taken again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from samzapy.config import JobConfig
+from samzapy.container.idle_progress import IdleProgress
+from samzapy.container.missing_inputs import MissingInputs
+from samzapy.container.ownership import YIELD_MS, Ownership
+from samzapy.container.ports import ContainerPorts, TopicBounds
+from samzapy.container.query_failures import QueryFailures
+from samzapy.container.running_query import RunningQuery
+from samzapy.container.start import (
+    Positions,
+    check_bounds,
+    check_config,
+    committed_of,
+    read_positions,
+    stale_keys,
+    starts_of,
+    superseded_keys,
+)
+from samzapy.container.state_restore import StateRestore
+from samzapy.container.task.work_plan import Route
+from samzapy.errors import DeadlineError, MissingTopicError, TemporaryError
+from samzapy.model.grant import Grant
+from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+from samzapy.model.text import some
+from samzapy.model.topics import checkpoint_topic
+
+_LOG = logging.getLogger(__name__)
+_BOUNDS_WAIT_MS = 30_000
+_PAUSE_MS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Inputs:
+    """The inputs of a query that starts.
+
+    Attributes:
+        starts: the offset that each granted bucket is read from, in inputs that are left out too.
+        to_read: those of `starts` whose inputs are there.
+    """
+
+    starts: Mapping[SspKeyBucket, int]
+    to_read: Mapping[SspKeyBucket, int]
+    bounds: Mapping[SystemStreamPartition, TopicBounds]
+
+
+class Startup:
+    """Starts queries, one after the other.
+
+    Attributes:
+        step: the step that is under way; empty while none is.
+    """
+
+    def __init__(
+        self,
+        config: JobConfig,
+        ports: ContainerPorts,
+        ownership: Ownership,
+        query: RunningQuery,
+        failures: QueryFailures,
+        idle: IdleProgress,
+        missing: MissingInputs,
+        restore: StateRestore,
+    ) -> None:
+        self._config = config
+        self._ports = ports
+        self._ownership = ownership
+        self._query = query
+        self._failures = failures
+        self._idle = idle
+        self._missing = missing
+        self._restore = restore
+        # Why the last start was put off; logged once, though it may be so for long.
+        self._put_off = ""
+        self.step = ""
+
+    def run(self, grants: Sequence[Grant]) -> bool:
+        """Start a query for these grants. False if that is not possible yet; the caller tries again."""
+        try:
+            return self._start(grants)
+        except (TemporaryError, DeadlineError) as error:
+            # A deadline here is an open transaction of another producer, which the broker ends by itself.
+            if str(error) != self._put_off:
+                _LOG.warning("start put off: %s", error)
+            self._put_off = str(error)
+        except MissingTopicError as error:
+            self._missing.tolerate(error)
+        # A process that is ended while it waits was not ended by the step.
+        self._begin_step("")
+        self._ports.pause(_PAUSE_MS)
+        return False
+
+    def _start(self, grants: Sequence[Grant]) -> bool:
+        """Take the eight steps. False if the grants changed meanwhile."""
+        check_config(self._config, self._ownership.orders.config)
+        begun_ms = self._ports.clock.monotonic_ms()
+        _LOG.info("granted: %s; bringing local state level", some([grant.task_name for grant in grants]))
+        self._begin_step("shutting earlier workers out")
+        open_slots = self._take_slots()  # 1
+        self._block_earlier_workers()  # 2
+        self._ownership.abort_open_transactions(open_slots)  # 3
+        if not self._confirm(grants):  # 4
+            self._begin_step("")
+            return False
+        # From here on they are held until they are released, whatever the stream says.
+        self._ownership.hold(tuple(grants))
+        restart = self._ownership.orders.restart
+        self._ports.crash_points.hit("after-fence")
+        self._begin_step("reading positions")
+        positions = self._read_positions()  # 5
+        inputs = self._check_inputs(grants, positions)  # 6
+        self._remove_old_positions(grants, positions)
+        self._begin_step("bringing local state level")
+        routes, restored = self._restore.run(grants, inputs.starts, committed_of(grants, positions))  # 7
+        routes = self._query.choose_routes(grants, routes, inputs.to_read, inputs.bounds)
+        self._query.prepare(routes, inputs.to_read, restored)
+        self._ports.crash_points.hit("after-restore")
+        self._begin_step("starting the query")
+        self._start_query(routes, inputs)  # 8
+        self._query.started(self._ownership.query_number, restart)
+        self._missing.all_answered()
+        self.step = self._put_off = ""
+        took_s = (self._query.begun_ms - begun_ms) / 1000
+        _LOG.info("query %d starts after %.1f s", self._ownership.query_number, took_s)
+        return True
+
+    def _begin_step(self, step: str) -> None:
+        """Report a step of the start procedure, so that the coordinator knows at which one this process ends."""
+        self.step = step
+        self._ownership.publish()
+
+    def _take_slots(self) -> Sequence[int]:
+        """Step 1. Returns the slots that may have a transaction open."""
+        open_slots = self._ports.slots.take_all(YIELD_MS)
+        self._failures.look_into_death(open_slots, self._query.routes)
+        return open_slots
+
+    def _block_earlier_workers(self) -> None:
+        """Step 2."""
+        self._ownership.block_earlier_queries()
+        self._idle.clear()
+
+    def _confirm(self, grants: Sequence[Grant]) -> bool:
+        """Step 4: read the stream to its end, after the ids are initialised. True if the grants are still these."""
+        self._ownership.read_to_end()
+        self._ownership.look_around()
+        return self._ownership.own == tuple(grants)
+
+    def _read_positions(self) -> Positions:
+        """Step 5, but for the start rule, which `start.starts_of` applies."""
+        topic = checkpoint_topic(self._config.job)
+        return read_positions(self._ports.topics.checkpoint_records(), topic=topic)
+
+    def _check_inputs(self, grants: Sequence[Grant], positions: Positions) -> _Inputs:
+        """Step 6: leave missing inputs out, and refuse starts outside of what an input holds."""
+        starts = starts_of(grants, positions)
+        if self._missing.leave_out():
+            # That is what the query failed of, or would have.
+            self._failures.reset()
+        self._failures.check_commits(starts)
+        to_read = self._missing.without_left_out(starts)
+        if not to_read:
+            raise TemporaryError(f"nothing is there to be read: {self._missing.text()}")
+        floors = [
+            floor for grant in grants for start in grant.starts if start.ssp_kb in to_read for floor in start.floors
+        ]
+        bounds = self._missing.bounds(sorted({ssp_kb.ssp for ssp_kb in to_read}), _BOUNDS_WAIT_MS)
+        check_bounds(to_read, bounds, floors)
+        return _Inputs(starts=starts, to_read=to_read, bounds=bounds)
+
+    def _remove_old_positions(self, grants: Sequence[Grant], positions: Positions) -> None:
+        """Remove positions of earlier runs now, and those of another factor once the query runs."""
+        epochs = {grant.epoch for grant in self._ownership.orders.grants.values()}
+        self._idle.remove_now(stale_keys(grants, positions))
+        self._idle.remove_later(superseded_keys(grants, positions, epochs))
+
+    def _start_query(self, routes: Sequence[Route], inputs: _Inputs) -> None:
+        """Step 8: let the workers of this query in, and start it."""
+        plan = self._query.work_plan(routes)
+        starts = {route.ssp_kb: inputs.to_read[route.ssp_kb] for route in routes}
+        self._ports.slots.admit(self._ownership.query_number)
+        self._ports.query.start(plan, starts)

@@ -1,0 +1,42 @@
+"""When local state of tasks long gone is removed from this host."""
+
+from __future__ import annotations
+
+import logging
+
+from samzapy.container.local_state.cleanup import REMOVED_AT_ONCE_MAX, remove_unused
+from samzapy.container.ownership import Ownership
+from samzapy.container.ports import ContainerPorts
+from samzapy.model.text import some
+
+_LOG = logging.getLogger(__name__)
+_EVERY_MS = 3_600_000
+_REST_MS = 60_000
+
+
+class StateCleanup:
+    """Removes unused local state once after the first start or catch-up, and from time to time."""
+
+    def __init__(self, ports: ContainerPorts, ownership: Ownership) -> None:
+        self._ports = ports
+        self._ownership = ownership
+        self._next_at_ms = 0
+
+    def run(self) -> None:
+        """Remove local state of tasks that are no more, if it is time to look.
+
+        The caller calls it where it delays no messages and has read the stream at least up to its own registration.
+        """
+        ports = self._ports
+        now_ms = ports.clock.monotonic_ms()
+        if now_ms < self._next_at_ms:
+            return  # Called many times a second, and the tasks in use are computed from every task of the job.
+        in_use = self._ownership.orders.tasks_in_use()
+        if in_use is None:
+            return
+        self._next_at_ms = now_ms + _EVERY_MS
+        removed = remove_unused(in_use, ports.tasks_here(), ports.state_of, ports.clock.wall_ms())
+        if len(removed) == REMOVED_AT_ONCE_MAX:
+            self._next_at_ms = now_ms + _REST_MS  # There may be more, and a disk that fills up.
+        if removed:
+            _LOG.info("removed local state of tasks that are no more: %s", some(removed))

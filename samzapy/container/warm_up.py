@@ -1,0 +1,161 @@
+"""While no query runs here: keep standby state up to date, and warm up the query before it is needed.
+
+A first query costs several seconds on a small machine. A container that waits for its grants runs one that takes no
+record, so that the cost is paid before a key waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from samzapy.config import JobConfig
+from samzapy.container.local_state.standby import Warming, WarmPorts
+from samzapy.container.orders import Orders, WarmTasks
+from samzapy.container.ownership import Ownership
+from samzapy.container.ports import ContainerPorts
+from samzapy.container.running_query import RunningQuery
+from samzapy.container.state_cleanup import StateCleanup
+from samzapy.container.work_planner import WorkPlanner
+from samzapy.model.grant import Grant
+from samzapy.model.job import ExecutionId
+from samzapy.model.ssp import SystemStreamPartition
+from samzapy.model.standby_progress import StandbyProgress
+from samzapy.model.topics import coordinator_topic
+
+_LOG = logging.getLogger(__name__)
+_WARM_UP_MAX_MS = 60_000
+# A container that joins waits for its plan at least this long; in less time a warm-up would only be in the way.
+_WARM_UP_DEBOUNCE_MS = 10_000
+
+
+class QueryWarmUp:
+    """Runs a query once that reads one record of the coordinator stream and takes none.
+
+    Attributes:
+        is_done: no warm-up is needed any more.
+    """
+
+    def __init__(
+        self,
+        config: JobConfig,
+        ports: ContainerPorts,
+        ownership: Ownership,
+        planner: WorkPlanner,
+        query: RunningQuery,
+    ) -> None:
+        self._config = config
+        self._ports = ports
+        self._ownership = ownership
+        self._planner = planner
+        self._query = query
+        self._begun_at_ms: int | None = None
+        self.is_done = False
+
+    def run(self, grants: Sequence[Grant]) -> None:
+        """Begin the warm-up with the routes of these grants, or end it when it is over or takes too long."""
+        ports, now_ms = self._ports, self._ports.clock.monotonic_ms()
+        if self._begun_at_ms is None:
+            self._begun_at_ms = now_ms
+            topic = coordinator_topic(self._config.job)
+            ssp = SystemStreamPartition(self._config.default_system, topic, 0)
+            starts = {start.ssp_kb: start.offset_next for grant in grants for start in grant.starts}
+            routes = [route for grant in grants for route in self._planner.routes_of(grant, starts, "")]
+            plan = self._query.work_plan(routes)
+            ports.query.rehearse(plan, ssp, max(0, self._ownership.orders.offset_next - 1))
+        elif not ports.query.rehearses() or now_ms - self._begun_at_ms >= _WARM_UP_MAX_MS:
+            ports.query.stop()
+            self.is_done = True
+            _LOG.info("the query was tried out in %.1f s", (now_ms - self._begun_at_ms) / 1000)
+
+
+class Standby:
+    """Keeps the state of a processor here whose tasks another execution runs, and warms the query up."""
+
+    def __init__(
+        self,
+        config: JobConfig,
+        execution_id: ExecutionId,
+        ports: ContainerPorts,
+        ownership: Ownership,
+        query: QueryWarmUp,
+        cleanup: StateCleanup,
+    ) -> None:
+        self._ownership = ownership
+        self._query = query
+        self._cleanup = cleanup
+        self._has_time_to_join = config.debounce_ms >= _WARM_UP_DEBOUNCE_MS
+        self._warming = Warming(
+            config,
+            execution_id,
+            WarmPorts(
+                clock=ports.clock,
+                topics=ports.topics,
+                tail=ports.tail,
+                state_of=ports.state_of,
+                tasks_here=ports.tasks_here,
+            ),
+        )
+        self._reported: StandbyProgress | None = None
+        # What was read of the orders, and of which: they change seldom, and a job may have thousands of tasks.
+        self._orders: Orders | None = None
+        self._tasks: WarmTasks | None = None
+        self._run_by_others: tuple[Grant, ...] = ()
+
+    def run(self) -> bool:
+        """Do a piece of the work while nothing runs here. Returns True if there may be more.
+
+        A container that was granted something starts, and a start wants the directories to itself.
+        """
+        self._follow_orders()
+        is_idle = not (self._ownership.own or self._ownership.running)
+        if self._tasks is None or not is_idle:
+            self._warming.close()
+            if is_idle:
+                self._warm_up_to_join()
+            return False
+        is_busy = self._warming.look(self._tasks)
+        progress = self._warming.told(self._tasks)
+        is_caught_up = progress.level >= progress.tasks
+        if is_caught_up and not self._query.is_done and self._tasks.grants:
+            # A restore has the cores to itself.
+            self._query.run(self._tasks.grants)
+        elif is_caught_up:
+            # It knows its own registration, so it knows the plans before that.
+            self._cleanup.run()
+        if self._with_query(progress) != self._reported:
+            self._ownership.publish()
+        return is_busy
+
+    def report(self) -> StandbyProgress | None:
+        """What the next heartbeat says about standby state; None if this container is no standby, or has grants."""
+        self._follow_orders()
+        tasks = self._tasks
+        if tasks is None or self._ownership.own:
+            self._reported = None
+        else:
+            self._reported = self._with_query(self._warming.told(tasks))
+        return self._reported
+
+    def end(self) -> None:
+        """Close what is kept, because this container stops."""
+        self._follow_orders()
+        self._warming.end()
+        self._tasks = None
+
+    def _follow_orders(self) -> None:
+        orders = self._ownership.orders
+        if orders is self._orders:
+            return
+        self._orders = orders
+        self._tasks = orders.to_keep_warm()
+        self._run_by_others = () if self._query.is_done else orders.run_by_others()
+
+    def _warm_up_to_join(self) -> None:
+        """A container that joins a running job waits for its plan anyway, so its query is warmed up meanwhile."""
+        if self._run_by_others and self._has_time_to_join and not self._query.is_done:
+            self._query.run(self._run_by_others)
+
+    def _with_query(self, progress: StandbyProgress) -> StandbyProgress:
+        return replace(progress, is_rehearsed=self._query.is_done)
