@@ -11,6 +11,7 @@ from samzapy.model.placement import Action, StatusCode
 from samzapy.model.standby_progress import StandbyProgress
 from samzapy.testing.builders import a_config, a_heartbeat
 from unit_tests.fixtures.launched_job import LaunchedJob
+from unit_tests.fixtures.operated_job import Job
 
 pytestmark = pytest.mark.slow
 
@@ -214,3 +215,15 @@ def test_a_standby_that_fails_suspends_nothing_but_itself():
 
     assert {} == job.state.suspended
     assert {"0": 4} == job.at_work()
+
+
+def test_a_self_managed_job_records_the_reason_and_suspends_nothing():
+    """Its supervisor must not start the container again (docs/reference/exit-codes.md)."""
+    job = Job()
+    last = job.heartbeat("e0", state=ContainerPhase.STOPPED, exit_code=ExitCode.BAD_DATA, reason=REASON)
+
+    job.hears_heartbeats([last])
+
+    container = job.state.containers["e0"]
+    assert (ContainerPhase.FENCED, f"it ends with exit code 8: {REASON}") == (container.phase, container.reason)
+    assert {} == job.state.suspended
