@@ -37,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import count
 
 from samzapy.coordinator.assignment.grants import executions_to_grant
 from samzapy.coordinator.assignment.liveness import LIVING, NOTHING_SEEN, Sightings, give_up, is_alive
@@ -153,7 +154,7 @@ def launch_wanted(
     kind = {LaunchRole.ACTIVE: "", LaunchRole.STANDBY: f"s{standby}-", LaunchRole.RESERVE: "r-"}[role]
     return LaunchPut(
         launch=Launch(
-            execution_id=ExecutionId(f"container-{processor_id}-{kind}{command.seed}"),
+            execution_id=_unused_id(f"container-{processor_id}-{kind}{command.seed}", state),
             processor_id=processor_id,
             role=role,
             phase=P.WANTED,
@@ -166,6 +167,16 @@ def launch_wanted(
             uuid=uuid,
         )
     )
+
+
+def _unused_id(text: str, state: CoordinatorState) -> ExecutionId:
+    """The id `text`, with a number behind it if an execution has it already.
+
+    Reviews of one round share a seed. After an append of unknown outcome they are decided again, on a state that may
+    have their first launches.
+    """
+    ids = (text if number == 1 else f"{text}-{number}" for number in count(1))
+    return next(ExecutionId(each) for each in ids if each not in state.launches and each not in state.containers)
 
 
 def ordered_to_stop(launch: Launch, command: ReviewLaunches, reason: str) -> LaunchPut:

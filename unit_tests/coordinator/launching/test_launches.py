@@ -10,6 +10,7 @@ from samzapy.coordinator.decide import decide
 from samzapy.coordinator.launching.launches import (
     failed_job,
     is_over,
+    launch_wanted,
     launches_forgotten,
     launches_looked,
     review_launches,
@@ -21,7 +22,7 @@ from samzapy.coordinator.lifecycle.membership import _forgotten
 from samzapy.coordinator.requests.handler import Review
 from samzapy.coordinator.requests.restart_container import REPLACING
 from samzapy.coordinator.requests.scale_containers import RESIZING
-from samzapy.coordinator.state import INITIAL, committed, evolve, tombstone
+from samzapy.coordinator.state import INITIAL, committed, evolve, tombstone, uncommitted
 from samzapy.errors import RejectedError
 from samzapy.inspection.invariants import Invariants
 from samzapy.model.container import ContainerPhase, ProcessorLocality
@@ -1062,3 +1063,12 @@ def test_a_move_starts_no_reserve_once_the_run_is_finished():
     job.settles()
     assert job.state.run.ended
     assert S.FAILED is job.status(1, Place(namespace=Action.PLACE_CONTAINER.namespace))
+
+
+def test_two_launches_of_one_round_never_share_an_id():
+    state = a_state()
+    first = launch_wanted(REVIEW, state, "0", LaunchRole.STANDBY, host="host-a")
+
+    second = launch_wanted(REVIEW, evolve(state, uncommitted([first])), "0", LaunchRole.STANDBY, host="host-b")
+
+    assert f"{first.launch.execution_id}-2" == second.launch.execution_id
