@@ -33,6 +33,7 @@ CLEAN = (
     "samzapy/audit.py",
     "samzapy/cli",
     "samzapy/config",
+    "samzapy/container/local_state",
     "samzapy/container/task",
     "samzapy/coordinator/action_performer.py",
     "samzapy/coordinator/actions.py",

@@ -1,15 +1,15 @@
-"""Local state that nobody on this host has a use for, and when it is removed.
+"""When local state that no task on this host needs is removed.
 
-A task may be gone for good: its input was deleted, or the inputs are grouped, or their keys cut, in another way. What
-it had on this host would stay for ever, since every other look is at tasks that are granted. It is removed when
+A task may be gone for good: its input was deleted, or the grouping of inputs or the cutting of keys has changed. Its
+local state would stay for ever, since everything else looks only at granted tasks. It is removed when
 
 - the task is in no plan in force, and no execution that is not gone may still work for it (`Orders.tasks_in_use`);
 - no process on this host has it open;
-- nothing was written to it for half of the changelog's tombstone retention. Then `restore.doubt` refuses it, also
-  where it would be inherited from, so whoever was granted the task, or its keys, would build the state anew.
+- it was not written for half of the changelog's tombstone retention. Then `restore.doubt` refuses it, also as a source
+  for another task. An execution that is granted the task or its keys builds the state from the changelog.
 
-A worker whose directory goes away all the same fails its query, and the start behind that builds the state from the
-changelog. So nothing is lost when two processes know different plans; the conditions keep work from being done twice.
+If a worker's directory is removed all the same, its query fails, and the next start builds the state from the
+changelog. So no state is lost when two processes know different plans; the conditions only avoid double work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS
 
 UNUSED_MS: Final = CHANGELOG_DELETE_RETENTION_MS // 2
 REMOVED_AT_ONCE_MAX: Final = 10
-"""Files may be large, and whoever removes them also watches the query. What is left goes a minute later."""
+"""Files may be large, and the thread that removes them also watches the query. The rest follows a minute later."""
 
 
 def remove_unused(
@@ -32,7 +32,10 @@ def remove_unused(
     state_of: Callable[[str], StateDirectory],
     now_ms: int,
 ) -> Sequence[TaskName]:
-    """Remove local state of tasks that are not `in_use`; returns whose it was. `now_ms` is wall clock."""
+    """Remove local state of tasks that are not `in_use`; returns those tasks.
+
+    `now_ms` is wall clock.
+    """
     removed: list[TaskName] = []
     for name in sorted(set(tasks_here).difference(in_use)):
         if len(removed) == REMOVED_AT_ONCE_MAX:

@@ -27,7 +27,7 @@ class ChangelogDivergedError(Exception):
 
 
 class ContinuityCheck:
-    """Compares records, as they are read, with a mark; keeps the mark for the next start.
+    """Compares records with a mark as they are read, and makes the next mark.
 
     Args:
         place: the changelog partition, for messages.
@@ -43,11 +43,16 @@ class ContinuityCheck:
 
     @property
     def mark(self) -> ChangelogMark | None:
-        """The mark of local state that contains all that was read; the one before until that is confirmed."""
+        """The mark of local state that contains all records read.
+
+        It is the former mark until that one is confirmed.
+        """
         return self._last if self._expected is None else self._expected
 
     def read(self, records: Sequence[LogRecord]) -> None:
-        """Take records in the order of their offsets. The first call begins at the mark's offset or in front of it.
+        """Take records in the order of their offsets.
+
+        The first call begins at the mark's offset or in front of it.
 
         Raises:
             ChangelogDivergedError: another record stands at the mark's offset.

@@ -1,4 +1,7 @@
-"""Changelogs of the tasks that come next, read while one is brought level: most of a small restore is waiting."""
+"""Reads changelogs ahead: those of the next tasks, while one is restored.
+
+Most of the time of a small restore is waiting.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ TASKS_AHEAD: Final = 4
 
 
 class ReadAhead:
-    """Tells `topics` what will be asked for next.
+    """Requests the changelogs of the next tasks from `topics`.
 
     Args:
-        grants: in the order in which they are brought level.
-        places_of: what of the changelogs a task has to read. Asked once for each task, and only when one before it has
-            something to read: that takes a look into its state, and after a restart most tasks are level.
+        grants: in the order of the restores.
+        places_of: the parts of the changelogs that a task has to read. Called once for each task, and only when a task
+            before it has something to read, because the call opens the task's state.
     """
 
     def __init__(
@@ -31,7 +34,7 @@ class ReadAhead:
         self._number = -1
 
     def task_reads(self, number: int) -> None:
-        """The task with that number is being read; told as often as one likes."""
+        """Note that this task is being restored; may be called any number of times."""
         if number == self._number:
             return
         self._number = number
@@ -43,6 +46,6 @@ class ReadAhead:
         self._topics.read_ahead([place for grant in window for place in self._places.get(grant.task_name, ())])
 
     def end(self) -> None:
-        """Let go of what was read for nothing."""
+        """Release the connections of tasks that were not read."""
         if self._places:
             self._topics.read_ahead(())

@@ -1,31 +1,30 @@
-"""How a task's local state is brought level with its checkpoint: catch up, or rebuild from the changelog.
+"""Brings a task's local state up to its start: it catches up, or it is rebuilt.
 
-Local state is equal to the last Kafka commit or behind it. So catching up only goes forward: apply what the
-changelog holds beyond the local position, then take over the start offsets. Any doubt about what is on the disk
-ends in a rebuild, which needs nothing but the changelog.
+Local state is equal to the last Kafka commit or behind it. So catching up only goes forward: the restore applies the
+changelog entries behind the local position, then takes over the start offsets. Any doubt about the state on the disk
+ends in a rebuild, which needs only the changelog.
 
-Virtual tasks share the changelog partition of their base task. An entry's key says by its message key into which
-bucket it falls (`stream.changelog`), so each task takes its own entries, whatever the factor was when they were
-written, and reads past the others. Entries of a store that belongs to tasks, and not to keys, carry the task's name.
+Virtual tasks share the changelog partition of their base task. The message key within an entry's key determines its
+bucket (`stream.changelog`). So each task takes its own entries, whatever the factor was when they were written, and
+reads past the others. Entries of a store that belongs to tasks, and not to keys, carry the task's name.
 
-After a change of the factor the copy of a broadcast store that a task begins with is another task's, which the grant
-names. The start writes it to the changelog under the task's own name, and last a mark with the grant's epoch. Where the
-mark stands, the copy is whole and the task may have gone on with it; without it, it is made anew. Nobody can write to
-the parent's meanwhile.
+After a change of the factor a task begins with another task's copy of a broadcast store; the grant names that task. The
+start writes the copy to the changelog under the task's own name, and a mark with the grant's epoch behind it. If the
+mark is there, the copy is whole, and the task may have changed it since. Without the mark the copy is made again. The
+parent's copy does not change in the meantime, because no execution runs the parent.
 
-A rewind moves positions in inputs and leaves state as it is: local state may then be ahead of the start, and rightly.
-The grant says up to which epoch that is so, and there the two are not compared. The changelog goes on, so what local
-state lacks is found in it as ever.
+A rewind moves positions in inputs and leaves state as it is, so local state may then be ahead of the start. The grant
+has the epoch up to which this holds, and older local state is not compared with the start. The changelog is not
+rewound, so catching up works as ever.
 
-A container that was given up and does not know it yet may still be at a restore, and so may whoever keeps state warm on
-the host. So what is kept is marked first, as being made ready by this execution, and each transaction looks whether the
-mark still stands: what they have in hand is older than what came in under another's. A rebuild goes into an environment
-of its own.
+A container that was declared lost and does not know it yet may still be in a restore, and a standby on the host may be
+at work too. So local state that is kept is first marked as belonging to this execution, and each transaction checks the
+mark. Without it, a late process could write its older entries over newer ones. A rebuild uses a new environment.
 
-What an earlier run of a bounded job left counts for nothing: the grant says up to which epoch, and from where on the
-changelogs count. So local state of such an epoch is a doubt, and a rebuild begins there. Tombstones for the keys in
-front of that are written by the rebuild too, so that compaction can take them: nobody else may, and nobody can have
-written for the task in the meantime. They change nothing of what is read, so they may be there, half there, or twice.
+State of an earlier run of a bounded job is invalid. The grant has the last epoch of that run, and the changelog offsets
+at which this run begins; local state of such an epoch is rebuilt from there. The rebuild also writes tombstones for the
+keys in front of these offsets, so that compaction can remove them. Only the task's execution may write them, and it has
+not written anything else yet. They do not change the result of a read, so they may be written partly, or twice.
 """
 
 from __future__ import annotations
@@ -59,10 +58,10 @@ _NEAR_OFFSETS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """What to do with a task's environment.
+    """Whether a task's environment is kept, and the changelog offsets to read from.
 
     Attributes:
-        rebuild_reason: why the local state is thrown away; None to keep it.
+        rebuild_reason: why the local state is discarded; None to keep it.
         changelog_from: per store, the first changelog offset to apply.
         marks: per store, the record that the changelog must have for local state to be its (`continuity`).
     """
@@ -86,10 +85,10 @@ def plan_restore(
     """Decide between catching up and rebuilding.
 
     Args:
-        position: what the environment says of itself; None when it is fresh or could not be read.
+        position: that of the environment; None when it is fresh or could not be read.
         starts: where the task's SSPKbs are read from.
         committed: their checkpoints under this grant, where there are any.
-        changelogs: per store, what its changelog partition holds.
+        changelogs: per store, the bounds of its changelog partition.
         topic_ids: per store, the cluster's id of its changelog topic.
         retention_ms: delete.retention.ms of the changelogs; tombstones are sure to be seen for half of it.
     """
@@ -122,7 +121,10 @@ def plan_restore(
 
 
 def _comparable_marks(position: LocalPosition, changelogs: Mapping[str, TopicBounds]) -> Mapping[str, ChangelogMark]:
-    """The marks whose offsets the changelogs still hold: records may have been deleted from the front."""
+    """The marks whose offsets the changelogs still hold.
+
+    Records may have been deleted from the front.
+    """
     return {
         store: mark
         for store, mark in sorted(position.changelog_last.items())
@@ -131,18 +133,21 @@ def _comparable_marks(position: LocalPosition, changelogs: Mapping[str, TopicBou
 
 
 def _read_from(changelog_next: int, mark: ChangelogMark | None) -> int:
-    """The first offset to read: that of a mark close by, so that the same fetch brings its record."""
+    """The first offset to read.
+
+    That is the offset of a mark close by, so that the same fetch brings its record.
+    """
     if mark is None or changelog_next - mark.offset > _NEAR_OFFSETS:
         return changelog_next
     return min(changelog_next, mark.offset)
 
 
 def _is_level(position: LocalPosition, grant: Grant, committed: Mapping[SspKeyBucket, int]) -> bool:
-    """Whether nothing of the changelog can be missing, so that it need not be read: siblings may have written much.
+    """Whether local state lacks nothing, so that the changelog need not be read.
 
-    Under this grant only this execution writes for the task, and every transaction that writes to the changelog moves
-    a checkpoint. So where the environment, which has been level under this grant before, has come to every checkpoint,
-    it has the last transaction too.
+    Siblings may have written much to it. Under this grant only this execution writes for the task, and every
+    transaction that writes to the changelog moves a checkpoint. So an environment that has caught up under this grant
+    before, and has reached every checkpoint, has the last transaction too.
     """
     return (position.execution_id, position.epoch) == (grant.execution_id, grant.epoch) and all(
         position.offsets_next.get(str(ssp_kb), -1) >= offset for ssp_kb, offset in committed.items()
@@ -150,15 +155,15 @@ def _is_level(position: LocalPosition, grant: Grant, committed: Mapping[SspKeyBu
 
 
 def unread(plan: RestorePlan, bounds: Mapping[str, TopicBounds]) -> Mapping[str, range]:
-    """By store, the offsets of its changelog between a task's local state and the end; no empty ones."""
-    found = {store: range(offset, bounds[store].offset_end) for store, offset in plan.changelog_from.items()}
-    return {store: offsets for store, offsets in found.items() if offsets}
+    """By store, the changelog offsets that a task has to read; no empty ranges."""
+    ranges = {store: range(offset, bounds[store].offset_end) for store, offset in plan.changelog_from.items()}
+    return {store: offsets for store, offsets in ranges.items() if offsets}
 
 
 def comparable(
     starts: Mapping[SspKeyBucket, int], position: LocalPosition | None, grant: Grant
 ) -> Mapping[SspKeyBucket, int]:
-    """Those of a grant's starts that local state must not be ahead of: none, when it is older than a rewind."""
+    """The starts to compare local state with: none if it is older than a rewind."""
     return {} if position is not None and position.epoch < grant.epoch_rewound else starts
 
 
@@ -171,7 +176,10 @@ def doubt(
     now_ms: int,
     retention_ms: int,
 ) -> str | None:
-    """Why local state is not to be used; None when it may be. Arguments as of `plan_restore`."""
+    """Why local state must not be used; None if it may be.
+
+    The arguments are those of `plan_restore`.
+    """
     if position is None:
         return "no local state"
     if now_ms - position.caught_up_at_ms > retention_ms // 2:
@@ -189,10 +197,10 @@ def doubt(
         if position.changelog_topic_ids.get(store) != topic_ids[store]:
             return f"the changelog of store {store} was deleted and made again"
         if position.changelog_next[store] > bounds.offset_end:
-            return f"the changelog of store {store} ends before what was read of it"
+            return f"the changelog of store {store} ends before the position of local state"
         # Compaction does not move a topic's first offset, but deleting records does.
         if position.changelog_next[store] < bounds.offset_first:
-            return f"the changelog of store {store} begins after what was read of it"
+            return f"the changelog of store {store} begins after the position of local state"
     return None
 
 
@@ -206,7 +214,7 @@ def level_position(
     now_ms: int,
     changelog_last: Mapping[str, ChangelogMark],
 ) -> LocalPosition:
-    """The position of an environment that has just been brought level and belongs to `execution_id` from now on."""
+    """The position of an environment that has caught up for `execution_id`."""
     return LocalPosition(
         execution_id=execution_id,
         epoch=epoch,
@@ -220,7 +228,7 @@ def level_position(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreJob:
-    """A task's local state as it has to become, and what it is made from.
+    """A restore of one task: its grant and starts, and its changelogs.
 
     Attributes:
         bounds: by store, the bounds of the task's changelog partition when all its earlier owners were done.
@@ -243,7 +251,7 @@ class RestoreJob:
 
     @property
     def begins(self) -> Mapping[str, int]:
-        """By store, the changelog offset from which on entries belong to this run of a bounded job."""
+        """By store, the changelog offset at which this run of a bounded job begins."""
         return {start.store: start.offset for start in self.grant.changelog_starts}
 
     @property
@@ -276,7 +284,10 @@ class RestoreJob:
 
 
 def catch_up_or_rebuild(directory: StateDirectory, job: RestoreJob) -> StateEnvironment:
-    """Bring a task's local state up to its starts and make it its grant's; returns it open.
+    """Bring a task's local state up to its starts and assign it to the grant.
+
+    Returns:
+        The environment, open.
 
     Raises:
         LostRangeError: a changelog ends before this run's part of it begins.
@@ -305,8 +316,8 @@ class _Restore:
     """One pass over an open environment: mark, copy, apply, clean, seal.
 
     Attributes:
-        position: what the environment said of itself before; None when nothing of it is kept.
-        mark: what it says of itself during the pass; None as well then.
+        position: that of the environment before; None if it is not kept.
+        mark: the position during the pass; None if the environment is not kept.
     """
 
     job: RestoreJob
@@ -345,7 +356,7 @@ class _Restore:
             transaction.commit()
 
     def _copy_from_parent(self) -> Mapping[str, TopicBounds]:
-        """Copy the parent's broadcast stores on their changelogs; returns the bounds, with those copies in them."""
+        """Copy the parent's broadcast stores on their changelogs; returns the new bounds."""
         job, grant = self.job, self.job.grant
         if not grant.broadcast_parent:
             return job.bounds
@@ -356,10 +367,10 @@ class _Restore:
         return {**job.bounds, **{store: bounds for (store, _), bounds in now.items()}}
 
     def _apply(self, bounds: Mapping[str, TopicBounds]) -> tuple[Mapping[str, int], Mapping[str, ChangelogMark]]:
-        """Apply what the environment lacks.
+        """Apply the entries that the environment lacks.
 
         Returns:
-            By store, the changelog offset up to which it has everything, and the last record that it contains.
+            By store, the changelog offset up to which it has all entries, and the last record that it contains.
         """
         to_read = sum(map(len, unread(self.plan, bounds).values()))
         self.job.on_read(0, to_read)
@@ -379,9 +390,11 @@ class _Restore:
     def _apply_store(
         self, store: str, offsets: range, on_read: Callable[[int], None]
     ) -> tuple[int, ChangelogMark | None]:
-        """Apply the task's entries of a store; returns the changelog offset up to which all are in, and the last one.
+        """Apply the task's entries of a store.
 
-        That is the end, which lies at the end of `offsets` or behind it, foreign entries and markers included.
+        Returns:
+            The changelog offset up to which all entries are in, and the last record of the task. The offset is the end
+            of the changelog: that of `offsets` or a later one, foreign entries and markers included.
 
         Entries are committed piecemeal. A restore that dies in between has put newer entries over an older position.
         That does no harm: before any worker starts, the next restore reads to the end again.
@@ -413,7 +426,7 @@ class _Restore:
         transaction.commit()
 
     def _clean(self, bounds: Mapping[str, TopicBounds]) -> None:
-        """Remove from the changelogs what an earlier run of a bounded job left."""
+        """Remove the entries of an earlier run of a bounded job from the changelogs."""
         begins = self.job.begins
         for store in sorted(begins.keys() & bounds.keys()):
             _clean(self.environment, store, range(bounds[store].offset_first, begins[store]), self.job)
@@ -437,9 +450,10 @@ class _Restore:
 
 
 def _mark(position: LocalPosition, grant: Grant) -> LocalPosition:
-    """The position of an environment that is being made ready for `grant`: whose it was does not find itself in it.
+    """The position of an environment while it is made ready for `grant`.
 
-    It is never that of the grant itself unless it was so before: only that is level (`_is_level`).
+    Its former execution finds another one in it. The mark has the epoch of the grant only if the
+    position had it before: a position of the grant's epoch has caught up (`_is_level`).
     """
     if (position.execution_id, position.epoch) == (grant.execution_id, grant.epoch):
         return position
@@ -447,17 +461,19 @@ def _mark(position: LocalPosition, grant: Grant) -> LocalPosition:
 
 
 def _begun(environment: StateEnvironment, mark: LocalPosition | None) -> LocalTransaction:
-    """A transaction in an environment that nobody else has written to since it said `mark` of itself.
+    """Begin a transaction in an environment whose position is still `mark`.
 
     Raises:
-        TemporaryError: somebody has.
+        TemporaryError: another process has written to the environment.
     """
     transaction = environment.begin()
     try:
-        found = transaction.position()
-        if found != mark:
-            owner = "nobody" if found is None else f"{found.execution_id or 'whoever keeps it warm'}"
-            raise TemporaryError(f"local state {environment.directory}: wanted it as it was, found it made {owner}'s")
+        position = transaction.position()
+        if position != mark:
+            owner = "no execution" if position is None else position.execution_id or "a standby"
+            raise TemporaryError(
+                f"local state {environment.directory}: wanted it unchanged, found it taken by {owner}"
+            )
     except BaseException:
         transaction.abort()
         raise
@@ -465,7 +481,7 @@ def _begun(environment: StateEnvironment, mark: LocalPosition | None) -> LocalTr
 
 
 def _chunks(records: Iterable[LogRecord], count_max: int) -> Iterator[list[LogRecord]]:
-    """So many records at a time, or fewer where they are large: no more is held in memory, whatever is restored."""
+    """Up to `count_max` records at a time; fewer if they are large, to save memory."""
     chunk: list[LogRecord] = []
     size = 0
     for record in records:
@@ -479,7 +495,7 @@ def _chunks(records: Iterable[LogRecord], count_max: int) -> Iterator[list[LogRe
 
 
 def first_record(topics: Topics, store: str, grant: Grant, offset: int) -> Sequence[LogRecord]:
-    """The first record of a task's changelog partition at `offset` or behind it; none at its end."""
+    """The first changelog record of a task at `offset` or behind it; none at the end."""
     return list(islice(topics.changelog_records(store, grant.changelog_partition, offset), 1))
 
 
@@ -495,16 +511,16 @@ def is_own_entry(grant: Grant, scope: str) -> Callable[[bytes], bool]:
 
 
 def _clean(environment: StateEnvironment, store: str, offsets: range, job: RestoreJob) -> None:
-    """Remove what a store's changelog has at `offsets`, but for keys that were written behind them.
+    """Remove a changelog's entries at `offsets`, but for keys with a later entry.
 
-    `environment` has been built from what stands behind them.
+    `environment` was built from the entries behind `offsets`.
     """
     is_own, place = job.is_own(store), job.place(store)
     earlier = takewhile(lambda record: record.offset < offsets.stop, job.records(store, offsets.start))
     for chunk in _chunks(earlier, _WRITES_PER_TRANSACTION):
         transaction = environment.begin()
         try:
-            # Those of siblings are theirs: they may have written some of them in this run by now.
+            # Siblings remove their own entries: they may have written some of them in this run by now.
             latest = entries_of(chunk, is_own, place)
             left = [key for key in sorted(latest) if latest[key] is not None and transaction.get(store, key) is None]
         finally:
@@ -514,7 +530,7 @@ def _clean(environment: StateEnvironment, store: str, offsets: range, job: Resto
 
 
 def _copy(environment: StateEnvironment, store: str, job: RestoreJob) -> bool:
-    """Give the task its parent's copy of a broadcast store, on the changelog; False if it was there already."""
+    """Copy a broadcast store of the parent on the changelog; False if it was copied."""
     grant = job.grant
     mark = copy_mark_key(grant.task_name), str(grant.epoch).encode()
     transaction = environment.begin()
@@ -531,7 +547,7 @@ def _copy(environment: StateEnvironment, store: str, job: RestoreJob) -> bool:
         copies[owner][sub_key] = value
     if copies[own].get(split_changelog_key(mark[0])[1]) == mark[1]:
         return False
-    # What the task left of an earlier life goes, and the parent's own mark is none of the copy.
+    # Entries of an earlier life of the task are removed, and the parent's mark is not part of the copy.
     copy = dict.fromkeys(copies[own]) | copies[parent]
     writes = [(changelog_key(own, sub_key), value) for sub_key, value in sorted(copy.items())]
     writes = [(key, value) for key, value in writes if key != mark[0]] + [mark]
@@ -554,18 +570,18 @@ def _check_begins(job: RestoreJob) -> None:
 def entries_of(
     records: Iterable[LogRecord], is_own: Callable[[bytes], bool], place: str
 ) -> dict[bytes, bytes | None]:
-    """The task's entries among `records`, by their changelog keys: of several with one key the last stands.
+    """The task's entries among `records`: the last one of each changelog key.
 
-    A record whose key is no changelog key is no entry of any store: it is left aside, and told in the log.
+    A record whose key is not a changelog key is not an entry of a store. It is ignored, with a line in the log.
     """
-    found: dict[bytes, bytes | None] = {}
+    entries: dict[bytes, bytes | None] = {}
     others, first = 0, ""
     for record in records:
         key = record.key or b""
         try:
             if is_own(key):
                 split_changelog_key(key)
-                found[key] = record.value
+                entries[key] = record.value
         except ValueError as error:
             others += 1
             size = len(key) + len(record.value or b"")
@@ -578,11 +594,11 @@ def entries_of(
             others,
             first,
         )
-    return found
+    return entries
 
 
 def local_position(directory: StateDirectory) -> LocalPosition | None:
-    """What a task's local state says of itself; None when there is none, or somebody else keeps its lock."""
+    """The position of a task's local state; None if there is none or it is locked."""
     try:
         return known_position(directory)
     except DeadlineError:
@@ -590,10 +606,10 @@ def local_position(directory: StateDirectory) -> LocalPosition | None:
 
 
 def known_position(directory: StateDirectory) -> LocalPosition | None:
-    """What a task's local state says of itself; None when there is none.
+    """The position of a task's local state; None if there is none.
 
     Raises:
-        DeadlineError: somebody keeps its lock, and so works in it.
+        DeadlineError: another process has its lock, and so works in it.
     """
     environment = directory.existing()
     if environment is None:
@@ -605,10 +621,10 @@ def known_position(directory: StateDirectory) -> LocalPosition | None:
 
 
 def position_in(environment: StateEnvironment) -> LocalPosition | None:
-    """What an open environment says of itself; None of a fresh one, and of one that cannot be read.
+    """The position of an open environment; None if it is fresh or cannot be read.
 
     Raises:
-        DeadlineError: somebody keeps its lock.
+        DeadlineError: another process has its lock.
     """
     try:
         transaction = environment.begin()

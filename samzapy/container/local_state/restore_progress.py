@@ -1,4 +1,7 @@
-"""How far a start is with bringing local state level, and how long it will take yet; told when it takes long."""
+"""The progress of a start that restores local state, and the time left.
+
+It is reported only when the restore takes long.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,11 @@ class Restoring:
 
 
 class RestoreProgress:
-    """Counts along while tasks are brought level one after another, and tells from time to time.
+    """Counts the tasks that were restored, and reports the progress from time to time.
 
     Args:
-        ahead_of: what each task from that number on has to read. Asked once, when something is told for the first time:
-            that takes a look into each task's state, and most starts are over by then.
+        ahead_of: the number of offsets that each task from that number on has to read. Called once, at the first
+            report: the call opens each task's state, and most starts are over by then.
         now_ms: monotonic.
     """
 
@@ -66,7 +69,7 @@ class RestoreProgress:
         self._ahead_from = 0
 
     def task_reads(self, read: int, to_read: int) -> None:
-        """The task at hand has read so much of what it has to read."""
+        """Note the number of offsets that the current task has read, of `to_read`."""
         self._own = (read, to_read)
         now_ms = self._now_ms()
         if now_ms - self._told_ms < TELL_EVERY_MS:
@@ -77,7 +80,7 @@ class RestoreProgress:
             self._tell(so_far)
 
     def task_is_level(self) -> None:
-        """The task at hand is level, and the next one is at hand."""
+        """Note that the current task has caught up; the next one follows."""
         self._level += 1
         self._restored += self._own[1]
         self._own = (0, 0)

@@ -1,20 +1,20 @@
-"""A virtual task's first state, taken from its relatives on this host: its parent's after a split, its children's
-after a merge.
+"""A virtual task's first state, taken from other tasks' state on this host.
 
-Without that it would come from the changelog, which the whole base task shares, so the pause of a key would grow with
-the state of all keys. Here each entry is copied once, from a file to a file, whatever the number of heirs.
+After a split it comes from the parent, after a merge from the children. Otherwise the state would come from the
+changelog, which the whole base task shares, and the pause of a key would grow with the state of all keys. Here each
+entry is copied once, from file to file, whatever the number of tasks that take a part.
 
-A relative is any task of the same base whose bucket overlaps: the parent, the children, or what is left of an older
-factor. Its environment holds everything of its own bucket up to its place in the changelog, and only of that bucket
-anything is taken. An heir's part may come from several relatives, of each piece the one that is furthest, and then the
-heir stands in the changelog where the least of them does: `container.local_state.restore` brings it level from there
-as it does with any state that is behind.
+A relative is any task of the same base whose bucket overlaps: the parent, the children, or a task of an older factor.
+Its environment holds all entries of its own bucket up to its changelog position, and only entries of that bucket are
+taken. An heir's part may come from several relatives, each piece from the one that has read furthest. The heir then has
+the lowest of their changelog positions, and `container.local_state.restore` catches up from there.
 
-Nothing here is needed: whatever is in doubt about a relative (the list of `restore`), or not whole, or kept locked by
-another process, leaves the heir without state, and it is built from the changelog.
+Nothing here is needed. If a relative is in doubt (the list of `restore`), incomplete, or locked by another process, the
+heir begins without state and is built from the changelog.
 
-Nobody writes to a relative any more: its bucket is granted to the heir, so whoever had it has let go or is fenced. Its
-mark is taken off all the same before it is read, so that a worker that was held up for long finds it is no longer its.
+No execution writes to a relative any more: its bucket is granted to the heir, so its former owner has released it or is
+fenced. Its mark is removed before it is read all the same, so that a worker that was held up for long finds that the
+environment is no longer its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relative:
-    """A task with local state on this host, and what that says of itself."""
+    """A task with local state on this host, and the position of that state."""
 
     task_name: TaskName
     bucket: int
@@ -50,7 +50,7 @@ class Relative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What the restore of a container needs to know of its host and its changelogs.
+    """A container's host and changelogs, for its restores.
 
     Attributes:
         tasks_here: the tasks with local state on this host.
@@ -78,7 +78,7 @@ class _Heir:
 
 
 def inherit(grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], host: Host) -> None:
-    """Give those of `grants` that have no local state of use what their relatives on this host have."""
+    """Give tasks without usable local state that of their relatives on this host."""
     relatives_of = relatives(grants, host.tasks_here)
     heirs = [heir for grant in grants if (heir := _heir(grant, relatives_of[grant.task_name], starts, host))]
     try:
@@ -106,7 +106,10 @@ def _takers(heirs: Sequence[_Heir]) -> Sequence[tuple[Relative, Sequence[_Heir]]
 
 
 def _copy_to_takers(source: Relative, takers: Sequence[_Heir], host: Host) -> None:
-    """Copy a relative's entries to its takers; those whose part could not be copied begin without state."""
+    """Copy a relative's entries to its takers.
+
+    A taker whose part could not be copied begins without state.
+    """
     takers = [heir for heir in takers if heir.environment is not None]
     if takers and not _hand_over(source, takers, host):
         for heir in takers:
@@ -114,45 +117,53 @@ def _copy_to_takers(source: Relative, takers: Sequence[_Heir], host: Host) -> No
 
 
 def relatives(grants: Iterable[Grant], tasks_here: Iterable[TaskName]) -> Mapping[TaskName, Sequence[TaskName]]:
-    """For each granted task those of `tasks_here` that have, or had, part of its keys; without itself."""
+    """For each granted task, the other tasks here that have or had part of its keys."""
     here = _by_base(tasks_here)
-    found = {}
+    overlapping = {}
     for grant in grants:
         own = TaskNameParts.parse(grant.task_name)
-        found[grant.task_name] = sorted(
+        overlapping[grant.task_name] = sorted(
             parts.name for parts in here.get(own.base_name, ()) if parts.name != own.name and own.overlaps(parts)
         )
-    return found
+    return overlapping
 
 
 def _by_base(names: Iterable[TaskName]) -> Mapping[TaskName, Sequence[TaskNameParts]]:
-    """Virtual tasks by their base task; a look at each pair would take minutes with a thousand of them."""
-    found: dict[TaskName, list[TaskNameParts]] = {}
+    """Virtual tasks by their base task.
+
+    A look at each pair would take minutes with a thousand tasks.
+    """
+    by_base: dict[TaskName, list[TaskNameParts]] = {}
     for parts in map(TaskNameParts.parse, names):
-        found.setdefault(parts.base_name, []).append(parts)
-    return found
+        by_base.setdefault(parts.base_name, []).append(parts)
+    return by_base
 
 
 def choose(bucket: int, factor: int, candidates: Sequence[Relative]) -> tuple[int, Mapping[int, Relative]] | None:
-    """Whose state makes up `bucket` of `factor`: by bucket of the finest factor, which comes first.
+    """The relatives whose state makes up `bucket` of `factor`.
 
-    Of several that have a piece, the one that has read furthest; None when there is none for one of the pieces.
+    Returns:
+        The finest factor, and by each of its buckets the relative that has read furthest; None if a bucket has none.
     """
-    finest = max((factor, *(found.factor for found in candidates)))
+    finest = max((factor, *(relative.factor for relative in candidates)))
     chosen: dict[int, Relative] = {}
     for piece in range(bucket, finest, factor):
-        having = [found for found in candidates if piece % found.factor == found.bucket]
+        having = [relative for relative in candidates if piece % relative.factor == relative.bucket]
         if not having:
             return None
-        chosen[piece] = max(having, key=lambda found: (sum(found.position.changelog_next.values()), found.task_name))
+        chosen[piece] = max(having, key=_progress)
     return finest, chosen
 
 
-def clear_out(grants: Sequence[Grant], host: Host) -> None:
-    """Remove what relatives left on this host, now that `grants` have state of their own.
+def _progress(relative: Relative) -> tuple[int, TaskName]:
+    return sum(relative.position.changelog_next.values()), relative.task_name
 
-    One stays while a part of its keys has no newer state here, because another container on this host may be about to
-    take it; until it is so old that nobody would use it.
+
+def clear_out(grants: Sequence[Grant], host: Host) -> None:
+    """Remove local state of relatives on this host, now that `grants` have their own.
+
+    It stays while a part of its keys has no newer state here, because another container on this host may be about to
+    take it. It is removed when it is too old to be used.
     """
     relatives_of = relatives(grants, host.tasks_here)
     newest: dict[TaskName, int] = {}
@@ -165,15 +176,15 @@ def clear_out(grants: Sequence[Grant], host: Host) -> None:
         try:
             position = known_position(host.state_of(name))
         except DeadlineError:
-            continue  # Somebody is at work in it.
+            continue  # Another process works in it.
         if position is not None and position.epoch > newest[name]:
-            continue  # Its grant is newer than ours: we are late, and it is at work.
+            continue  # Its grant is newer than ours: we are late, and its owner is at work.
         own = TaskNameParts.parse(name)
         base = own.base_name
         newer = [other for other in here.get(base, ()) if position and _is_newer(other.name, position, host)]
         if _is_taken_over(own, [*granted.get(base, ()), *newer]) or (position and _is_too_old(position, host)):
             host.state_of(name).remove()
-            _LOG.info("removed the local state of %s, whose keys other tasks have", name)
+            _LOG.info("removed the local state of %s: other tasks have its keys", name)
 
 
 def _heir(grant: Grant, names: Sequence[TaskName], starts: Mapping[SspKeyBucket, int], host: Host) -> _Heir | None:
@@ -194,20 +205,22 @@ def _heir(grant: Grant, names: Sequence[TaskName], starts: Mapping[SspKeyBucket,
         return None
     candidates = []
     for name in names:
-        found = local_position(host.state_of(name))
-        reason = "there is none" if found is None else _doubt(found, grant, host)
-        if found is None or reason is not None:
-            _LOG.info("task %s takes nothing of the local state of %s: %s", grant.task_name, name, reason)
+        relative_position = local_position(host.state_of(name))
+        reason = "there is none" if relative_position is None else _doubt(relative_position, grant, host)
+        if relative_position is None or reason is not None:
+            _LOG.info("task %s does not take the local state of %s: %s", grant.task_name, name, reason)
             continue
         parts = TaskNameParts.parse(name)
-        candidates.append(Relative(task_name=name, bucket=parts.bucket, factor=parts.factor, position=found))
+        candidates.append(
+            Relative(task_name=name, bucket=parts.bucket, factor=parts.factor, position=relative_position)
+        )
     bucket, factor = grant.key_bucket
     chosen = choose(bucket, factor, candidates)
     return None if chosen is None else _Heir(grant, chosen[1], chosen[0])
 
 
 def _doubt(position: LocalPosition, grant: Grant, host: Host) -> str | None:
-    """Why nothing is taken of a relative; None to take it."""
+    """Why the state of a relative is not taken; None to take it."""
     if position.epoch <= grant.counts_after:
         return "an earlier run of the job left it"
     if position.epoch > grant.epoch:
@@ -224,7 +237,7 @@ def _doubt(position: LocalPosition, grant: Grant, host: Host) -> str | None:
 
 
 def _ahead(position: LocalPosition, grant: Grant) -> str | None:
-    """As with a task's own state: what it has done must be done according to the grant, in each shared bucket."""
+    """Why the position is ahead of the grant in a shared bucket; None if it is not."""
     if position.epoch < grant.epoch_rewound:
         return None
     for text, offset in sorted(position.offsets_next.items()):
@@ -258,7 +271,7 @@ def _hand_over(source: Relative, takers: Sequence[_Heir], host: Host) -> bool:
         environments = [heir.environment for heir in takers if heir.environment is not None]
         environment.hand_over(stores, environments, heir_of_bucket)
     except (DeadlineError, LocalStateError) as error:
-        _LOG.warning("the state of task %s could not be taken over and is read anew: %s", source.task_name, error)
+        _LOG.warning("cannot copy the local state of task %s, will read its changelog: %s", source.task_name, error)
         return False
     finally:
         environment.close()
@@ -266,15 +279,15 @@ def _hand_over(source: Relative, takers: Sequence[_Heir], host: Host) -> bool:
 
 
 def _sealed(environment: StateEnvironment, source: Relative) -> bool:
-    """Take the mark of the execution that had it off; False when it is not what it was when it was looked at.
+    """Remove the former execution from the position; False if that has changed.
 
-    Another container on this host may have done so meanwhile, for its own part.
+    Another container on this host may have removed it meanwhile, for its own part.
     """
     sealed = replace(source.position, execution_id="")
     transaction = environment.begin()
     try:
-        found = transaction.position()
-        if found is None or replace(found, execution_id="") != sealed:
+        position = transaction.position()
+        if position is None or replace(position, execution_id="") != sealed:
             return False
         transaction.set_position(sealed)
         transaction.commit()
@@ -284,7 +297,7 @@ def _sealed(environment: StateEnvironment, source: Relative) -> bool:
 
 
 def _taker(bucket: int, source: Relative, takers: Sequence[_Heir]) -> int:
-    """Which of `takers` has a bucket of the finest factor, as far as it takes it from `source`; -1 for none."""
+    """The number of the taker that takes this bucket from `source`; -1 for none."""
     for number, heir in enumerate(takers):
         if heir.sources.get(bucket % heir.factor) == source:
             return number
@@ -292,7 +305,7 @@ def _taker(bucket: int, source: Relative, takers: Sequence[_Heir]) -> int:
 
 
 def _set_position(heir: _Heir, host: Host) -> None:
-    """Where the heir stands: no further than any of those that it was made of."""
+    """Write the heir's position: the lowest of the relatives that it was made of."""
     assert heir.environment is not None
     positions = [relative.position for relative in heir.sources.values()]
     bounds = host.own_bounds(heir.grant)
@@ -318,13 +331,16 @@ def _set_position(heir: _Heir, host: Host) -> None:
 
 
 def _furthest_marks(positions: Sequence[LocalPosition], stores: Sequence[str]) -> Mapping[str, ChangelogMark]:
-    """By store, the last record that one of these states contains: a changelog that has it has all before it."""
+    """By store, the last record that one of these states contains.
+
+    A changelog that has this record has all records before it.
+    """
     marks = {store: [p.changelog_last[store] for p in positions if store in p.changelog_last] for store in stores}
     return {store: max(candidates) for store, candidates in marks.items() if candidates}
 
 
 def _give_up(heir: _Heir) -> None:
-    """Close an heir's environment. Without a position it counts for nothing."""
+    """Close an heir's environment, which is ignored without a position."""
     environment, heir.environment = heir.environment, None
     if environment is not None:
         environment.close()

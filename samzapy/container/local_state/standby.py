@@ -1,21 +1,22 @@
-"""Local state kept at hand for a processor whose tasks another execution runs: a standby, or the reserve of a move.
+"""Local state that a standby keeps for tasks that another execution runs.
 
-Theory. What a runner commits stands on the changelogs, so whoever reads them has the state, but for what was committed
-a moment ago. A warm execution restores the tasks of its processor on its own host, and then reads on. It takes no slot
-and no transactional id, and writes nothing to Kafka; so it can be wrong about everything and harm nobody. When it is
-granted the tasks it starts as any execution does (`container.startup`): `restore.plan_restore` finds local state with
-a position in the changelogs, keeps it, and catches up what is left.
+Every commit of a runner is on the changelogs, so a reader of them has the state, except for the last moment. A standby,
+or the reserve of a move, restores the tasks of its processor on its own host and then reads on. It takes no slot and no
+transactional id and writes nothing to Kafka, so its mistakes harm no other execution. When it is granted the tasks, it
+starts as any execution does (`container.startup`): `restore.plan_restore` finds local state with a changelog position,
+keeps it, and catches up.
 
-What the state is worth is said by the newest grant of each task, whoever has it: from where on the changelog counts,
-and of which keys. So the same doubts as in a start end in a rebuild here, and a plan with another factor takes what
-relatives left (`container.local_state.split_and_merge`). The position that is written names no execution, no position
-in inputs, and the epoch of that grant: it is what the changelog says up to there, no more.
+The newest grant of each task says from where on the changelog counts, and for which keys. So the same doubts as in a
+start end in a rebuild here, and after a change of the factor the standby takes the state of relatives
+(`container.local_state.split_and_merge`). The position that is written has no execution and no input positions. It has
+the epoch of that grant, and claims only that the state equals the changelog up to its offsets.
 
-A task's directory belongs to whoever runs it. Where the runner is on this host, or the directory is marked by an
-execution that lives, nothing is touched: the state is at hand as it is. Should somebody else write to a directory that
-is kept, its position is not what was written last, and it is looked at anew.
+A task's directory belongs to the execution that runs it. If the runner is on this host, or the directory is marked by a
+living execution, the directory is not touched: the state is local as it is. If another process writes to a directory
+that is kept, its position is no longer the one written last, and the standby opens it again.
 
-The work is cut into pieces (`look`), because whoever does it also reads its orders; heartbeats go out by themselves.
+The work is done in pieces (`look`), because the same thread also reads the container's orders. Heartbeats are sent by
+another thread.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _POSITION_EVERY_MS = 5000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmPorts:
-    """What keeping state warm needs of the world; as of `container.ports.ContainerPorts`."""
+    """The ports of a standby, a part of `container.ports.ContainerPorts`."""
 
     clock: Clock
     topics: Topics
@@ -95,7 +96,7 @@ class _Kept:
 
 
 class _Disturbed(Exception):
-    """What is kept is not what it was taken for: no error, a reason to look again."""
+    """The state that is kept has changed: no error, but a reason to open it again."""
 
 
 class Warming:
@@ -120,7 +121,7 @@ class Warming:
     def look(self, wanted: WarmTasks) -> bool:
         """Do a piece of the work; whether there was any, and may be more.
 
-        What fails is tried again a little later: somebody else runs the tasks.
+        A failure is retried a little later: another execution runs the tasks.
         """
         now_ms = self._ports.clock.monotonic_ms()
         if wanted != self._wanted:
@@ -133,7 +134,7 @@ class Warming:
                 return True
             return self._state is not None and self._state.read_on(now_ms)
         except _Disturbed as disturbed:
-            _LOG.warning("local state that is kept warm is looked at anew: %s", disturbed)
+            _LOG.warning("standby state has changed, will open it again: %s", disturbed)
             self._let_go()
             self._again_at_ms = now_ms + _AGAIN_MS
             return False
@@ -148,12 +149,12 @@ class Warming:
         return StandbyProgress(tasks=wanted.task_count) if self._state is None else self._state.progress(wanted)
 
     def close(self) -> None:
-        """Let go of every directory, and of the connection; what was read stands in them."""
+        """Write the positions, then release the directories and the connection."""
         try:
             if self._state is not None:
                 self._state.write_positions(self._ports.clock.monotonic_ms())
         except (_Disturbed, DeadlineError, LocalStateError) as error:
-            _LOG.info("how far local state was kept warm is not written: %s", error)
+            _LOG.info("cannot write the position of standby state: %s", error)
         self._let_go()
         self._wanted = None
 
@@ -174,7 +175,7 @@ class Warming:
 
     def _put_off(self, error: SamzapyError, now_ms: int) -> None:
         if str(error) != self._trouble:
-            _LOG.warning("keeping state warm is put off: %s", error)
+            _LOG.warning("cannot keep standby state, will retry: %s", error)
         self._trouble = str(error)
         self._let_go()
         self._again_at_ms = now_ms + _AGAIN_MS
@@ -186,7 +187,10 @@ class Warming:
 
 
 class _StandbyState:
-    """The state that is kept for one set of orders: opened once, then read on until it is closed."""
+    """The state that is kept for one set of orders.
+
+    It is opened once, then read on until it is closed.
+    """
 
     def __init__(self, config: JobConfig, execution_id: ExecutionId, ports: WarmPorts) -> None:
         self._config = config
@@ -206,7 +210,7 @@ class _StandbyState:
         return sorted(self._kept)
 
     def open(self, wanted: WarmTasks) -> None:
-        """Open the environments of the tasks that nobody runs here, and follow their changelogs."""
+        """Open the environments of tasks that run elsewhere, and follow their changelogs."""
         grants = [grant for grant in wanted.grants if not self._is_with_runner(grant, wanted)]
         host = self._host_now(grants)
         starts = {start.ssp_kb: start.offset_next for grant in grants for start in grant.starts}
@@ -218,7 +222,7 @@ class _StandbyState:
         self._ports.tail.assign({place: self._reached(place) for place in self._places()})
         progress = self.progress(wanted)
         _LOG.info(
-            "keeping the state of %d tasks warm (%s): %d records to read; %d more stand with their runner here",
+            "keeping standby state of %d tasks (%s): %d records to read; %d more tasks run on this host",
             len(grants),
             some([grant.task_name for grant in grants]),
             progress.total,
@@ -226,7 +230,7 @@ class _StandbyState:
         )
 
     def progress(self, wanted: WarmTasks) -> StandbyProgress:
-        """How ready the tasks of `wanted` are; those that were granted again since are not."""
+        """How ready the tasks of `wanted` are; a task that was granted again is not."""
         epochs = {grant.task_name: grant.epoch for grant in wanted.grants}
         current = [kept for name, kept in self._kept.items() if epochs.get(name) == kept.grant.epoch]
         with_runner = self._with_runner & epochs.keys()
@@ -271,7 +275,10 @@ class _StandbyState:
     # --- opening ---
 
     def _is_with_runner(self, grant: Grant, wanted: WarmTasks) -> bool:
-        """Whether a living execution works in the task's directory. One of an older grant has let go of it."""
+        """Whether a living execution works in the task's directory.
+
+        An execution of an older grant has released it.
+        """
         if grant.task_name in wanted.with_runner:
             return True
         try:
@@ -296,17 +303,17 @@ class _StandbyState:
         )
 
     def _opened(self, grant: Grant, host: Host) -> _Kept:
-        """A task's environment with what can be kept in it, and the position that says so."""
+        """Open a task's environment, with its state if usable, and write its position."""
         directory = self._ports.state_of(grant.task_name)
-        # Not `open`, which leaves behind what is locked: somebody may be at work in it.
+        # Not `open`, which discards a locked environment: another process may work in it.
         environment = directory.existing() or directory.fresh()
         try:
             position = position_in(environment)
             if position is not None and position.epoch > grant.epoch:
-                raise _Disturbed(f"{grant.task_name} has been granted anew")
+                raise _Disturbed(f"{grant.task_name} has been granted again")
             plan = plan_restore(
                 position,
-                # Level under a grant is only who has it, and that is somebody else.
+                # Another execution has the grant, so the state is not taken for caught up under it.
                 grant=replace(grant, execution_id=self._execution_id),
                 starts={start.ssp_kb: start.offset_next for start in grant.starts},
                 committed={},
@@ -318,7 +325,7 @@ class _StandbyState:
             caught_up_at_ms = host.now_ms if position is None else position.caught_up_at_ms
             if plan.rebuild_reason is not None:
                 if position is not None:
-                    _LOG.warning("task %s: warm state is rebuilt: %s", grant.task_name, plan.rebuild_reason)
+                    _LOG.warning("task %s: standby state is rebuilt: %s", grant.task_name, plan.rebuild_reason)
                 stale, environment, caught_up_at_ms = environment, directory.fresh(), host.now_ms
                 stale.close()
                 position = None
@@ -329,7 +336,7 @@ class _StandbyState:
                 written=position,
                 offsets_next=dict(plan.changelog_from),
                 begins=plan.changelog_from,
-                targets={store: found.offset_end for store, found in host.own_bounds(grant).items()},
+                targets={store: bounds.offset_end for store, bounds in host.own_bounds(grant).items()},
                 caught_up_at_ms=caught_up_at_ms,
                 written_at_ms=self._ports.clock.monotonic_ms(),
                 is_own=is_own,
@@ -369,26 +376,26 @@ class _StandbyState:
                 raise _Disturbed("a changelog was deleted and made again")
         caught_up_at_ms = min(kept.caught_up_at_ms for kept in self._kept.values())
         if self._ports.clock.wall_ms() - caught_up_at_ms > CHANGELOG_DELETE_RETENTION_MS // 2:
-            # What was removed meanwhile may have left no trace.
+            # A tombstone written meanwhile may be gone.
             raise _Disturbed("it was not read for longer than half of the changelog's tombstone retention")
 
     def _take(self, kept: _Kept, read: Mapping[tuple[str, int], TailRead], now_ms: int) -> None:
-        """Put the task's part of what was read into its environment, with where that ends."""
+        """Write the task's entries and its new position to its environment."""
         partition = kept.grant.changelog_partition
         entries: dict[str, Mapping[bytes, bytes | None]] = {}
         has_moved = False
         for store in self._stores:
-            found = read[store, partition]
-            if found.offset_next < kept.offsets_next[store]:
+            tail = read[store, partition]
+            if tail.offset_next < kept.offsets_next[store]:
                 continue  # Another task that shares the partition is behind.
-            self._compare(kept, store, found.records, is_at_end=found.is_at_end)
-            # Of several records with one key the last stands, as on the topic. Those that are in already do no harm:
-            # what came of a key behind them is read here too.
-            own = entries_of(found.records, kept.is_own[store], self._place(store, kept.grant))
+            self._compare(kept, store, tail.records, is_at_end=tail.is_at_end)
+            # The last record of each key counts, as on the topic. Records that are in already do no harm: any later
+            # record of their keys is read here too.
+            own = entries_of(tail.records, kept.is_own[store], self._place(store, kept.grant))
             if own:
                 entries[store] = own
-            has_moved = has_moved or found.offset_next > kept.offsets_next[store]
-            kept.offsets_next[store] = found.offset_next
+            has_moved = has_moved or tail.offset_next > kept.offsets_next[store]
+            kept.offsets_next[store] = tail.offset_next
         if all(read[store, partition].is_at_end for store in self._stores):
             kept.caught_up_at_ms = self._ports.clock.wall_ms()
             has_moved = True
@@ -396,7 +403,7 @@ class _StandbyState:
             self._write(kept, entries, now_ms)
 
     def _compare(self, kept: _Kept, store: str, records: Sequence[LogRecord], *, is_at_end: bool) -> None:
-        """Compare records with what the state contains; state that its changelog does not have is discarded.
+        """Compare records with the mark; discard state that its changelog does not have.
 
         Raises:
             _Disturbed: it was discarded.
@@ -419,7 +426,7 @@ class _StandbyState:
         transaction = kept.environment.begin()
         try:
             if transaction.position() != kept.written:
-                raise _Disturbed(f"{kept.grant.task_name} was written to by somebody else")
+                raise _Disturbed(f"{kept.grant.task_name} was written by another process")
             for store in sorted(entries):
                 transaction.write(store, entries[store])
             transaction.set_position(position)
@@ -429,7 +436,7 @@ class _StandbyState:
         kept.written, kept.written_at_ms = position, now_ms
 
     def _clear_out(self) -> None:
-        """Remove what relatives left on this host. They have no use once all is level."""
+        """Remove local state of relatives, which has no use once all tasks have caught up."""
         self._has_cleared_out = True
         ports = self._ports
         grants = [kept.grant for kept in self._kept.values()]
@@ -443,7 +450,7 @@ class _StandbyState:
         )
         clear_out(grants, host)
 
-    # --- what is kept ---
+    # --- state that is kept ---
 
     def _places(self) -> Collection[tuple[str, int]]:
         return sorted(

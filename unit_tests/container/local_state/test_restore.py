@@ -84,12 +84,12 @@ def test_local_state_without_a_doubt_is_caught_up_from_where_it_stands() -> None
         (
             LEVEL,
             {"changelogs": {"sums": TopicBounds(offset_first=5, offset_end=19)}},
-            "the changelog of store sums ends before what was read of it",
+            "the changelog of store sums ends before the position of local state",
         ),
         (
             LEVEL,
             {"changelogs": {"sums": TopicBounds(offset_first=21, offset_end=30)}},
-            "the changelog of store sums begins after what was read of it",
+            "the changelog of store sums begins after the position of local state",
         ),
     ],
 )
@@ -302,7 +302,7 @@ def test_a_restore_that_was_overtaken_writes_nothing_more_into_what_is_another_s
     world.told = overtaken  # type: ignore[assignment]
 
     if is_kept:
-        with pytest.raises(TemporaryError, match="found it made e7's"):
+        with pytest.raises(TemporaryError, match="found it taken by e7"):
             world.restore(epoch=7)
     else:
         # In an environment of its own, which counts for nothing any more.
