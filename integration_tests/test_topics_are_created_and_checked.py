@@ -267,13 +267,13 @@ def test_the_topic_of_an_intermediate_stream_is_made_at_once_and_grows_for_who_l
     create(connection, f"in-{job}", 1)
     topic = f"__samzapy-intermediate-{job}-again"
 
-    def submitted(partitions: int, *, in_office: bool) -> int:
+    def submitted(partitions: int, *, is_leader: bool) -> int:
         config = a_config(
             job_name=job.removesuffix("-1"),
             task_inputs=f"kafka.in-{job}",
             task_intermediate_again_partitions=str(partitions),
         )
-        found = submission_of(config, admin, "processor 0", NO_GROUPERS, CoordinatorState() if in_office else None)
+        found = submission_of(config, admin, "processor 0", NO_GROUPERS, CoordinatorState() if is_leader else None)
         (of_input,) = [one for one in found.inputs if one.system_stream.stream == topic]
         (own,) = [one for one in found.own_topics if one.name == topic]
         assert (of_input.topic_id, of_input.partition_count) == (own.topic_id, own.partition_count)
@@ -281,14 +281,14 @@ def test_the_topic_of_an_intermediate_stream_is_made_at_once_and_grows_for_who_l
         assert count == admin.partition_count(topic)
         return count
 
-    assert submitted(2, in_office=False) == 2
+    assert submitted(2, is_leader=False) == 2
     made = admin.look([topic])[topic].settings
     assert ("delete", "604800000", "-1", "LogAppendTime") == tuple(
         made[name] for name in ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
     )
-    assert submitted(4, in_office=False) == 2
-    assert submitted(4, in_office=True) == 4
-    assert submitted(2, in_office=True) == 4
+    assert submitted(4, is_leader=False) == 2
+    assert submitted(4, is_leader=True) == 4
+    assert submitted(2, is_leader=True) == 4
     with pytest.raises(ConfigError, match="wanted a whole multiple of the 4 partitions"):
-        submitted(6, in_office=True)
+        submitted(6, is_leader=True)
     assert admin.partition_count(topic) == 4

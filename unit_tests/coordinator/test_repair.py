@@ -74,7 +74,7 @@ def restored(world):
 
 
 @pytest.mark.parametrize("record", COORDINATOR_RECORDS, ids=lambda record: type(record).__name__)
-def test_what_stands_under_a_key_is_known_for_every_kind_of_record(record):
+def test_the_record_of_a_key_is_known_for_every_kind(record):
     state = evolve(INITIAL, [Committed(1, record)])
 
     assert record == standing(state, key_of(record).encode())
@@ -84,7 +84,7 @@ def test_what_stands_under_a_key_is_known_for_every_kind_of_record(record):
 @pytest.mark.parametrize(
     "key", [None, b"", b"\xff", b"weather/today", b"plan/01/task/t", b"checkpoint/kafka.a.0:0/1"]
 )
-def test_nothing_stands_under_a_key_that_is_none(key):
+def test_an_invalid_key_has_no_record(key):
     assert standing(evolve(INITIAL, [Committed(1, EpochPut(epoch=1))]), key) is None
 
 
@@ -137,9 +137,7 @@ def test_each_value_is_written_again_once_and_so_many_in_a_round(world, leader, 
     assert key == restored(world)[0]
 
 
-def test_a_flood_of_foreign_keys_is_not_held_by_the_leader_and_what_it_replaced_is_written_again(
-    world, leader, monkeypatch
-):
+def test_a_flood_of_foreign_keys_is_bounded_and_replaced_values_are_restored(world, leader, monkeypatch):
     monkeypatch.setattr(replay_module, "FOREIGN_KEPT_MAX", 5)
     key = a_grant_key(leader)
     foreign(world, key, None)
@@ -153,7 +151,7 @@ def test_a_flood_of_foreign_keys_is_not_held_by_the_leader_and_what_it_replaced_
     assert leader.status().state == replay(records(world), topic=TOPIC).state
 
 
-def test_what_is_foreign_is_told_in_the_status_and_in_the_history_and_the_job_goes_on(world, leader):
+def test_foreign_records_are_shown_in_status_and_history_and_the_job_goes_on(world, leader):
     offset = foreign(world, b"epoch", b"\xc3\x01random")
 
     rounds(world, leader, 2, a_heartbeat("e1"))
@@ -169,7 +167,7 @@ def test_what_is_foreign_is_told_in_the_status_and_in_the_history_and_the_job_go
     assert ["record-unreadable"] == [found.code for found in told]
 
 
-def test_a_successor_undoes_what_was_written_while_nobody_led(world, leader):
+def test_a_new_leader_restores_values_that_were_replaced_without_a_leader(world, leader):
     state = leader.status().state
     key = a_grant_key(leader)
     leader.step_down()

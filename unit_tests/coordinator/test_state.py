@@ -14,7 +14,7 @@ from unit_tests.fixtures.coordinator_histories import Machine, run
 
 
 @given(put=PUTS)
-def test_a_tombstone_takes_away_what_was_put_whatever_kind_it_is(put):
+def test_a_tombstone_removes_a_record_of_any_kind(put):
     there = evolve(INITIAL, [Committed(0, put)])
 
     assert INITIAL == evolve(there, [Committed(1, Removed(key=key_of(put)))])
@@ -30,7 +30,7 @@ def test_every_record_has_an_event_before_and_after_it_is_known(put):
     assert event_name(put, latest(there, put))
 
 
-def test_what_stood_there_is_told_of_the_same_key_only():
+def test_the_latest_record_is_that_of_the_same_key():
     state = evolve(INITIAL, [Committed(0, ConfigPut(config_key="a", value="1"))])
 
     assert ConfigPut(config_key="a", value="1") == latest(state, ConfigPut(config_key="a", value="2"))
@@ -80,7 +80,7 @@ def test_the_job_model_holds_hosts_and_tasks_in_the_order_of_their_numbers():
     assert a_grant().task_name == model.tasks[0].name
 
 
-def test_a_view_is_made_once_of_each_state_and_anew_of_the_next_one():
+def test_a_view_is_computed_once_per_state():
     made = []
     view = remembered(lambda found: made.append(found) or len(found.config))
     state = evolve(INITIAL, committed([ConfigPut(config_key="a", value="")], 0))
@@ -91,7 +91,7 @@ def test_a_view_is_made_once_of_each_state_and_anew_of_the_next_one():
     assert 2 == len(made)
 
 
-def test_what_was_asked_of_a_state_does_not_make_it_another_one():
+def test_computed_views_do_not_affect_equality_of_states():
     first, second = a_grant(epoch=1), a_grant(epoch=2)
     state = evolve(INITIAL, committed([GrantPut(grant=second)], 0))
 

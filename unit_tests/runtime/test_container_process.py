@@ -39,7 +39,7 @@ class Process:
         return self.done == ["workers killed", code]
 
 
-def test_a_process_that_was_given_up_ends_also_if_its_query_does_not_stop() -> None:
+def test_a_lost_process_ends_even_if_its_query_does_not_stop() -> None:
     process = Process()
 
     process.given_up = "term 3 does not count it among the living"
@@ -47,7 +47,7 @@ def test_a_process_that_was_given_up_ends_also_if_its_query_does_not_stop() -> N
     assert process.ends_with(ExitCode.LOST)
 
 
-def test_a_process_that_was_drained_ends_also_if_nobody_answers() -> None:
+def test_a_drained_process_ends_even_if_no_broker_answers() -> None:
     process = Process()
 
     process.drain.ask("a test")
@@ -82,7 +82,7 @@ def _nothing_is_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("_nothing_is_temporary")
 @pytest.mark.parametrize("kind", ["tmpfs", "ramfs", "devtmpfs"])
-def test_a_directory_in_memory_is_said_not_to_be_kept(
+def test_a_store_directory_in_memory_is_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     told = told_of(tmp_path / "state", f"{ROOT}none {tmp_path} {kind} rw 0 0\n", caplog)
@@ -90,7 +90,7 @@ def test_a_directory_in_memory_is_said_not_to_be_kept(
     assert f"local.store.dir {tmp_path / 'state'} is not kept over reboots: state will be rebuilt" in told
 
 
-def test_a_directory_for_temporary_files_is_said_not_to_be_kept(
+def test_a_store_directory_for_temporary_files_is_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -99,7 +99,7 @@ def test_a_directory_for_temporary_files_is_said_not_to_be_kept(
 
 
 @pytest.mark.usefixtures("_nothing_is_temporary")
-def test_of_a_directory_on_a_disk_nothing_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_directory_on_disk_gives_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     # The mount that is nearest to it counts, wherever it stands in the table; a name that begins alike is none.
     others = f"none {tmp_path}/sta tmpfs rw 0 0\nnone {tmp_path.parent} tmpfs rw 0 0\n"
 

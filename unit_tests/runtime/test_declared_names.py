@@ -35,13 +35,13 @@ def in_a_function(*lines: str) -> str:
         ("def late(): x.store('seen')", "wanted store 'seen'"),
     ],
 )
-def test_a_name_that_is_not_declared_is_told_with_its_line(line: str, problem: str) -> None:
+def test_an_undeclared_name_is_reported_with_its_line(line: str, problem: str) -> None:
     (found,) = undeclared(in_a_function("pass", line), CONFIG)
 
     assert found.startswith(f"line 5: {problem}")
 
 
-def test_every_line_is_told() -> None:
+def test_every_line_with_an_undeclared_name_is_reported() -> None:
     text = in_a_function("x.store('one')", "c.send('', 1)", "x.store('sums')", "x.store('two')")
 
     assert ["line 4", "line 5", "line 7"] == [problem.partition(":")[0] for problem in undeclared(text, CONFIG)]
@@ -61,7 +61,7 @@ def test_every_line_is_told() -> None:
         ("y = {}", "y.store('seen')"),
     ],
 )
-def test_what_is_declared_or_may_be_left_out_is_taken(lines: tuple[str, ...]) -> None:
+def test_declared_and_optional_names_are_accepted(lines: tuple[str, ...]) -> None:
     assert [] == undeclared(in_a_function(*lines), CONFIG)
 
 

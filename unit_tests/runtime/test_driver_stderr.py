@@ -11,7 +11,7 @@ import pytest
 from samzapy.runtime.driver_stderr import ForwardedStderr, real_stderr
 
 
-def test_what_is_written_is_there_once_it_is_flushed() -> None:
+def test_written_text_has_arrived_after_a_flush() -> None:
     there: list[str] = []
     stream = ForwardedStderr(lambda: there.append, io.StringIO())
 
@@ -22,7 +22,7 @@ def test_what_is_written_is_there_once_it_is_flushed() -> None:
     assert "first\nsecond\n" == "".join(there)
 
 
-def test_what_cannot_be_forwarded_comes_out_here() -> None:
+def test_text_that_cannot_be_forwarded_goes_to_the_own_stderr() -> None:
     def refuse(text: str) -> None:
         raise ConnectionError("the JVM is gone")
 
@@ -39,7 +39,7 @@ def test_what_cannot_be_forwarded_comes_out_here() -> None:
     assert "first\nsecond\n" == own.getvalue()
 
 
-def test_what_waits_for_a_connection_that_does_not_come_comes_out_here() -> None:
+def test_text_without_a_connection_goes_to_the_own_stderr() -> None:
     never = threading.Event()
 
     def connect() -> Callable[[str], None]:

@@ -81,7 +81,7 @@ def test_a_module_may_stand_in_a_package_of_the_job(directory):
         ("own_groupers:__doc__", "wanted a class __doc__"),
     ],
 )
-def test_code_from_elsewhere_and_names_that_are_not_there_are_refused(directory, name, names):
+def test_code_from_other_directories_and_missing_names_are_refused(directory, name, names):
     with pytest.raises(TaskModuleError, match=rf"grouper\.factory={name}: .*{names}"):
         loaded(directory, name)
 

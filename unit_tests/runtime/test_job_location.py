@@ -83,6 +83,6 @@ def test_no_host_is_called_as_a_destination_of_requests_is(word):
 
 
 @pytest.mark.parametrize("given", [("",), ("a b",), ("h", "r 1"), ("x" * 401,), ("h\u00e4",)])
-def test_a_location_has_a_word_that_a_record_can_hold(given):
+def test_a_location_must_be_a_text_that_a_record_can_hold(given):
     with pytest.raises(ValueError, match="wanted ASCII"):
         LocationId(*given)

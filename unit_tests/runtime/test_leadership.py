@@ -47,7 +47,7 @@ def a_coordination() -> Coordination:
     )
 
 
-def test_each_round_serves_the_producers_that_are_there_whoever_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_round_polls_the_existing_producers_of_leaders_and_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     Producer.made = []
     for module in (log, placement):
         monkeypatch.setattr(module, "TransactionalProducer", Producer)
@@ -63,7 +63,7 @@ def test_each_round_serves_the_producers_that_are_there_whoever_leads(monkeypatc
     assert [2, 2] == [producer.served for producer in Producer.made]
 
 
-def test_who_leads_watches_its_own_topics_with_their_settings_and_inputs_without() -> None:
+def test_a_leader_watches_its_internal_topics_and_its_inputs() -> None:
     world: Any = World()  # type: ignore[no-untyped-call]
     service = world.coordinator()
     coordination = a_coordination()

@@ -69,7 +69,7 @@ def test_a_processor_that_lives_on_this_host_is_refused_a_second_time():
     ],
     ids=["another processor", "gone", "pid used again", "stopped", "given up", "rebooted, and no leader"],
 )
-def test_another_one_or_one_that_is_gone_is_in_nobody_s_way(container):
+def test_another_processor_or_an_ended_process_does_not_prevent_a_start(container):
     refuse(container)
 
 
@@ -96,7 +96,7 @@ def test_one_on_another_host_is_refused_while_the_leader_hears_of_it(monkeypatch
     ],
     ids=["no leader", "odd answer", "silent", "never heard of", "another"],
 )
-def test_one_on_another_host_that_nobody_hears_of_is_in_nobody_s_way(monkeypatch, told):
+def test_a_silent_container_on_another_host_does_not_prevent_a_start(monkeypatch, told):
     monkeypatch.setattr(leader_status.HttpCoordinatorClient, "status", lambda *_: told)
 
     refuse(elsewhere())

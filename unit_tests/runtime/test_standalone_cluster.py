@@ -13,7 +13,7 @@ JOB = Path("/srv/job.py")
 
 
 @pytest.mark.parametrize("missing", THERE)
-def test_where_the_master_is_must_be_said(missing: str) -> None:
+def test_the_address_of_the_master_is_required(missing: str) -> None:
     config = a_config(**{key: value for key, value in THERE.items() if key != missing})
 
     with pytest.raises(ConfigError, match=r"wanted cluster.standalone.rest.url and cluster.standalone.page.url"):

@@ -107,7 +107,7 @@ def test_a_setting_under_which_data_is_lost_is_refused_at_a_start_and_not_in_off
 
 
 @pytest.mark.parametrize("topic", ["orders", checkpoint_topic(JOB), CHANGELOG])
-def test_a_topic_that_is_not_there_is_neither_missed_nor_made_in_office(topic: str) -> None:
+def test_a_leader_neither_requires_nor_creates_a_missing_topic(topic: str) -> None:
     """A broker that was just restarted may not know it yet; made again it would be another one."""
     cluster = Cluster1(orders=4)
     state = a_job(cluster)
@@ -117,12 +117,12 @@ def test_a_topic_that_is_not_there_is_neither_missed_nor_made_in_office(topic: s
     assert topic not in cluster.topics
 
 
-def test_at_a_start_an_input_that_is_not_there_is_refused() -> None:
+def test_a_start_without_an_input_topic_is_refused() -> None:
     with pytest.raises(MissingTopicError, match="orders"):
         handed_in(Cluster1())
 
 
-def test_an_input_that_was_never_read_must_be_there_in_office_too() -> None:
+def test_a_leader_also_requires_inputs_that_were_never_read() -> None:
     cluster = Cluster1(orders=4)
     state = a_job(cluster)
 
@@ -152,7 +152,7 @@ def test_a_topic_that_the_job_does_not_have_yet_is_made_and_checked_in_office() 
         handed_in(cluster, state)
 
 
-def test_an_intermediate_stream_that_is_not_there_is_left_out_in_office() -> None:
+def test_a_leader_leaves_out_a_missing_intermediate_stream() -> None:
     config = a_config(task_intermediate_again_partitions="2")
     cluster = Cluster1(orders=4)
     state = a_job(cluster, config)

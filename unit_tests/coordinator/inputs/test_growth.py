@@ -65,7 +65,7 @@ def test_the_ends_are_read_when_every_producer_has_had_its_time_and_only_of_the_
     assert ((50, 60),) == tuple(one.ends for one in job.input.expansions)
 
 
-def test_a_new_partition_waits_until_each_old_one_has_passed_its_end_whoever_reads_it():
+def test_a_new_partition_waits_until_all_old_ones_have_passed_their_ends():
     job = Job(processors=("0", "1"), systems_kafka_samza_offset_default="upcoming")
     job.world.watermarks = {an_ssp("kafka.orders.0"): 150, an_ssp("kafka.orders.1"): 160}
     job.looks(orders=4)
@@ -96,7 +96,7 @@ def test_a_new_partition_waits_until_each_old_one_has_passed_its_end_whoever_rea
     assert steps == job.events()
 
 
-def test_only_who_has_an_old_partition_says_how_far_it_is():
+def test_only_the_owner_of_an_old_partition_reports_its_position():
     job = Job(processors=("0", "1", "2"))
     job.stale["2"] = {"kafka.orders.0": 5000}
     job.looks(orders=3)
@@ -113,7 +113,7 @@ def test_only_who_has_an_old_partition_says_how_far_it_is():
     assert 3 == job.input.partition_count
 
 
-def test_what_was_said_under_an_earlier_grant_counts_no_more():
+def test_a_position_under_an_earlier_grant_is_ignored():
     job = Job()
     job.looks(orders=3)
     job.runs(ms=SETTLE_MS)
@@ -146,7 +146,7 @@ def test_torn_anywhere_between_the_plan_and_the_fact_it_is_all_taken_in_at_last(
     assert {"kafka.orders.2": FIRST, "kafka.orders.3": FIRST}.items() <= job.granted().items()
 
 
-def test_who_joins_while_the_fact_is_torn_off_its_plan_is_planned_for_with_all_partitions():
+def test_a_processor_that_joins_after_a_torn_plan_gets_all_partitions_planned():
     job = Job(**STATE)
     job.looks(orders=4)
     job.reads(p0=99, p1=100)
@@ -319,7 +319,7 @@ def test_the_wall_clock_shortens_no_settling():
     assert [False] == [one.settled for one in job.input.expansions]
 
 
-def test_nothing_is_taken_in_while_nobody_runs():
+def test_no_partition_is_added_while_no_container_runs():
     job = Job()
     job.looks(orders=4)
     job.reads(p0=100, p1=100)
@@ -335,7 +335,7 @@ def test_nothing_is_taken_in_while_nobody_runs():
     assert 2 == job.input.partition_count
 
 
-def test_what_cannot_be_planned_is_refused_by_name_and_the_job_goes_on():
+def test_an_expansion_that_cannot_be_planned_is_refused_and_the_job_goes_on():
     job = Job(partitions=4, **STATE)
     plan = job.state.plan
 
@@ -442,7 +442,7 @@ def test_every_task_must_have_passed_in_a_broadcast_input_before_it_gets_more_of
     assert {f"orders.{n}": [f"orders.{n}", "rules.0", "rules.1"] for n in range(2)} == job.planned()
 
 
-def test_of_a_broadcast_input_with_named_partitions_more_of_them_are_nobody_s():
+def test_new_partitions_of_a_broadcast_input_with_named_partitions_are_not_read():
     job = Job(counts={"orders": 2, "rules": 1}, task_broadcast_inputs="kafka.rules#0")
     plan = job.state.plan
 

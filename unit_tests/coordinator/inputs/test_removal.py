@@ -98,7 +98,7 @@ def test_a_topic_that_is_gone_leaves_the_plan_after_several_looks_and_the_others
     check_laws(job)
 
 
-def test_what_is_missing_is_shown_until_it_is_decided():
+def test_a_missing_input_is_reported_until_it_is_removed():
     job = a_job()
 
     job.looks(orders_b=None)
@@ -107,7 +107,7 @@ def test_what_is_missing_is_shown_until_it_is_decided():
     assert job.service.is_leader
 
 
-def test_one_look_that_finds_it_begins_the_counting_anew():
+def test_a_look_that_finds_the_topic_restarts_the_count():
     job = a_job()
 
     for _ in range(3):
@@ -157,7 +157,7 @@ def test_the_same_look_twice_is_one():
     assert 0 == job.of("orders-b").gone_at_ms
 
 
-def test_who_takes_over_counts_anew():
+def test_a_new_leader_restarts_the_count():
     job = a_job()
     for _ in range(LOOKS_MISSING - 1):
         job.looks(orders_b=None)
@@ -239,7 +239,7 @@ def test_tasks_that_have_other_inputs_keep_those_and_go_on_where_they_were():
     check_laws(job)
 
 
-def test_starts_are_resolved_for_tasks_whose_topics_are_there():
+def test_starts_are_resolved_for_tasks_whose_topics_exist():
     job = a_job(processors=())
     job.looks(orders_b=None)
     job.processors = ("0",)
@@ -305,7 +305,7 @@ def test_a_topic_that_was_made_again_between_two_looks_goes_and_comes():
     check_laws(job)
 
 
-def test_a_topic_is_not_taken_anew_while_somebody_may_commit_for_the_one_before():
+def test_a_recreated_topic_waits_while_a_container_may_commit_for_the_old_one():
     job = a_job()
     for _ in range(LOOKS_MISSING):
         job.looks(orders_b=None)
@@ -420,7 +420,7 @@ def test_a_departure_that_would_move_keyed_state_is_refused_by_name_and_the_job_
     assert "" == job.of("orders-b").gone_refused
 
 
-def test_a_departure_that_is_torn_is_made_whole_by_the_next_review():
+def test_the_next_review_completes_a_torn_removal():
     job = a_job(**STATE)
     for _ in range(LOOKS_MISSING - 1):
         job.looks(orders_b=None)
@@ -480,7 +480,7 @@ def handed_in(job, found, cause="submit-2", **topic_ids):
     return a_submission(config=resolve_inputs(config, found), partition_counts=counts, topic_ids=ids, cause=cause)
 
 
-def test_a_submission_keeps_what_is_planned_and_not_found():
+def test_a_submission_keeps_planned_inputs_that_are_missing():
     job = a_job()
     before = job.state
 
@@ -535,8 +535,7 @@ def test_another_topic_under_the_name_of_an_input_that_is_named_is_refused():
 def test_before_anything_is_planned_another_topic_of_a_pattern_is_simply_another_one():
     job = a_job()
     first = handed_in(job, {"orders": 2})
-    office = INITIAL
-    state = evolve(office, committed(submit_job(first, office, Sightings()), 0))
+    state = evolve(INITIAL, committed(submit_job(first, INITIAL, Sightings()), 0))
 
     again = submit_job(replace(first, inputs=(replace(first.inputs[0], topic_id="another"),)), state, Sightings())
 
@@ -552,7 +551,7 @@ def test_a_pattern_that_matches_nothing_is_refused_in_a_job_that_is_new_and_wher
     assert 4 == len(job.state.plan)
 
 
-def test_a_topic_that_was_gone_is_looked_at_and_told_as_one_to_come():
+def test_a_recreated_topic_is_reported_as_a_new_input():
     job = a_job()
     goes(job)
     job.ids["orders-b"] = "another"

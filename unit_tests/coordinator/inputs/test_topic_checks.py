@@ -151,7 +151,7 @@ def test_findings_are_those_of_the_term(world, service):
     assert [] == codes(service)
 
 
-def test_what_the_topics_must_be_is_read_off_the_log(world):
+def test_the_specifications_of_topics_come_from_the_log(world):
     config = a_config(
         job_coordinator_replication_factor="2",
         stores_seen_changelog_replication_factor="3",
@@ -241,7 +241,7 @@ def test_its_messages_go_by_age_so_its_beginning_is_no_sign_of_anything(two_step
         (lambda topic: replace(of_the_input(topic), partition_count=1), "topic-partition-count"),
     ],
 )
-def test_what_is_wrong_with_it_is_one_finding(world, two_steps, change, code):
+def test_each_problem_of_a_topic_is_one_finding(world, two_steps, change, code):
     look(world, two_steps, **{INTERMEDIATE: change})
 
     assert [code] == codes(two_steps)

@@ -76,7 +76,7 @@ def a_writer(job):
 # --- what it makes ---
 
 
-def test_the_golden_file_is_what_a_downgrade_makes():
+def test_a_downgrade_writes_the_golden_file():
     assert ROWS == list(left_by(given_back(stopped_job(is_scaled=True))))
 
 
@@ -94,7 +94,7 @@ def test_release_0_1_0_reads_every_record_of_it():
     assert first_unread(log_of(BEFORE, "coordinator")) is not None
 
 
-def test_it_says_of_the_job_what_was_said_before_but_for_floors_that_are_passed():
+def test_a_downgrade_keeps_the_state_of_the_job_without_passed_floors():
     before, after = state_of(BEFORE), state_of(ROWS)
 
     def without_floors(grant):
@@ -156,7 +156,7 @@ def test_all_that_it_writes_says_so_and_is_numbered_on():
     assert written[-1].offset + 1 == offset_after_downgrade([*before, *written])
 
 
-def test_an_auditor_finds_no_fault_in_what_is_left():
+def test_an_audit_of_the_downgraded_stream_finds_no_fault():
     """Although the topic's settings promise that nothing younger than a week was taken."""
     job = given_back(stopped_job(is_scaled=True))
     records = list(job.world.log().read())
@@ -350,7 +350,7 @@ def test_a_job_of_one_partition_for_each_task_is_not_refused():
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_release_0_1_0_does_not_have_is_refused_by_name(text):
+def test_features_that_release_0_1_0_lacks_are_refused_with_a_named_reason(text):
     state = state_of(BEFORE)
     changed = evolve(state, uncommitted([REFUSED[text](state)]))
 
@@ -378,7 +378,7 @@ def test_floors_that_the_positions_have_not_passed_are_refused():
     assert "factorFinest" in found
 
 
-def test_a_request_that_is_over_stands_in_nobody_s_way():
+def test_a_closed_request_does_not_prevent_a_downgrade():
     state = evolve(state_of(BEFORE), uncommitted([a_request(StatusCode.SUCCEEDED)]))
 
     assert () == refusals(state, read_of(BEFORE))
@@ -394,7 +394,7 @@ def test_a_startpoint_that_grants_have_taken_up_is_forgotten():
 # --- what is said, and the topic's settings ---
 
 
-def test_settings_that_release_0_1_0_would_refuse_are_told():
+def test_settings_that_release_0_1_0_refuses_are_listed():
     state = evolve(
         state_of(BEFORE),
         uncommitted(
@@ -405,7 +405,7 @@ def test_settings_that_release_0_1_0_would_refuse_are_told():
     assert ("job.elasticity.factor",) == settings_without(state)
 
 
-def test_the_hosts_are_told_on_which_local_state_may_be():
+def test_hosts_that_may_have_local_state_are_listed():
     assert ("host-a",) == hosts_with_state(state_of(BEFORE))
     assert ("host-a",) == hosts_with_state(state_of(ROWS))
 
@@ -421,7 +421,7 @@ def test_settings_are_put_back_as_they_were():
     } == settings_before(spec, mine)
 
 
-def test_what_a_killed_downgrade_left_says_nothing_about_the_settings_before():
+def test_settings_left_by_a_killed_downgrade_are_not_restored():
     spec = coordinator_spec("flights-1")
 
     wanted = {name: spec.settings[name] for name in ("min.compaction.lag.ms", "delete.retention.ms")}
@@ -429,7 +429,7 @@ def test_what_a_killed_downgrade_left_says_nothing_about_the_settings_before():
     assert wanted == settings_before(spec, {})
 
 
-def test_a_tombstone_that_is_still_there_is_not_written_again_and_is_waited_for():
+def test_an_existing_tombstone_is_not_written_again_and_its_removal_is_awaited():
     job = given_back(stopped_job(is_scaled=True))
     log = MemoryLog(job.world.topic, "somebody")
     log.take_over()

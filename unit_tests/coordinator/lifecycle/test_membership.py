@@ -66,7 +66,7 @@ def a_job_of(*executions):
 # --- joining ---
 
 
-def test_nothing_is_planned_before_somebody_is_there():
+def test_no_plan_is_made_without_a_processor():
     assert Job.submitted().at(99_999) is None
 
 
@@ -81,7 +81,7 @@ def test_those_that_come_together_first_are_planned_for_together():
     assert "012" == a_job_of("1a", "0a", "2a").members
 
 
-def test_who_joins_a_running_job_is_planned_for_when_the_debounce_is_over():
+def test_a_processor_that_joins_is_planned_after_the_debounce():
     job = a_job_of("0a")
     job.comes("1a")
 
@@ -101,7 +101,7 @@ def test_the_window_is_counted_from_the_first_that_joins_and_takes_all_that_came
     assert 2 == job.state.generation.generation
 
 
-def test_who_comes_and_goes_for_ever_keeps_nobody_waiting_for_ever():
+def test_a_processor_that_keeps_joining_and_leaving_does_not_delay_the_others():
     job = a_job_of("0a")
     job.comes("1a")
     job.at(0)
@@ -113,7 +113,7 @@ def test_who_comes_and_goes_for_ever_keeps_nobody_waiting_for_ever():
     assert "01" == job.at(20_000)
 
 
-def test_who_was_gone_before_it_was_planned_for_changes_nothing():
+def test_a_processor_that_left_before_it_was_planned_changes_nothing():
     job = a_job_of("0a")
     job.comes("1a")
     job.at(1_000)
@@ -144,7 +144,7 @@ def test_ids_are_in_the_order_of_their_numbers():
 
 
 @pytest.mark.parametrize("leaves", [Job.crashes, Job.stops])
-def test_who_is_gone_keeps_its_tasks_for_the_grace_and_then_loses_them_to_the_others(leaves):
+def test_an_absent_processor_keeps_its_tasks_for_the_grace_time(leaves):
     job = a_job_of("0a", "1a")
     mine = job.tasks_of("0")
     leaves(job, "0a")
@@ -154,7 +154,7 @@ def test_who_is_gone_keeps_its_tasks_for_the_grace_and_then_loses_them_to_the_ot
 
 
 @pytest.mark.parametrize("leaves", [Job.crashes, Job.stops])
-def test_who_comes_back_within_the_grace_goes_on_with_its_tasks(leaves):
+def test_a_processor_that_returns_within_the_grace_time_continues_its_tasks(leaves):
     job = a_job_of("0a", "1a")
     leaves(job, "0a")
     job.at(5_000)
@@ -165,7 +165,7 @@ def test_who_comes_back_within_the_grace_goes_on_with_its_tasks(leaves):
 
 
 @pytest.mark.parametrize("state", [RUNNING, STOPPED])
-def test_nobody_waits_for_who_cannot_come_back(state):
+def test_a_processor_that_cannot_return_loses_its_tasks_at_once(state):
     job = Job.submitted()
     for execution in ("0a", "1a"):
         job.step(
@@ -216,7 +216,7 @@ def test_each_absence_has_a_grace_of_its_own():
     assert ["01", "01", "1"] == [job.at(now) for now in (21_000, 50_999, 51_000)]
 
 
-def test_the_last_plan_stays_when_nobody_is_left():
+def test_the_last_plan_stays_without_a_processor():
     job = a_job_of("0a", "1a")
     job.stops("0a", "1a")
 
@@ -288,7 +288,7 @@ def test_a_run_ends_with_the_last_that_leaves_and_the_next_begins_with_the_first
     assert ("run-2-60000", False) == run_of(job)
 
 
-def test_in_a_new_run_who_comes_first_finds_its_tasks_and_those_of_the_others_wait_for_them():
+def test_in_a_new_run_the_first_processor_finds_its_tasks_and_the_other_tasks_wait():
     job = a_job_of("0a", "1a", "2a")
     job.stops("0a", "1a", "2a")
     job.at(50_000)
@@ -299,7 +299,7 @@ def test_in_a_new_run_who_comes_first_finds_its_tasks_and_those_of_the_others_wa
     assert "01" == job.at(90_000)
 
 
-def test_in_a_new_run_of_other_processors_nobody_waits_for_those_of_the_last_one():
+def test_a_new_run_of_other_processors_does_not_wait_for_the_last_members():
     job = a_job_of("0a", "1a")
     job.stops("0a", "1a")
     job.comes("7a")
@@ -307,7 +307,7 @@ def test_in_a_new_run_of_other_processors_nobody_waits_for_those_of_the_last_one
     assert "7" == job.at(60_000, run_id="run-2")
 
 
-def test_who_is_the_only_one_there_waits_for_nobody_and_makes_room_for_who_comes_back():
+def test_a_single_processor_is_planned_at_once_and_shares_with_one_that_returns():
     job = a_job_of("0a")
     job.crashes("0a")
     job.comes("7a")
@@ -357,7 +357,7 @@ def test_the_last_of_a_member_is_remembered_while_it_may_come_back():
     assert {"1a"} == set(job.state.containers)
 
 
-def test_who_is_lost_and_not_fenced_is_not_forgotten():
+def test_a_lost_execution_is_not_forgotten_before_it_is_fenced():
     job = a_job_of("0a", "1a")
     job.step(ContainerGone("0a", "gone"))
     job.comes("0b")
@@ -401,7 +401,7 @@ class Bounded(Job):
         return self.state.run.finished
 
 
-def test_a_run_is_finished_when_all_who_hold_a_task_have_read_it_to_its_end():
+def test_a_run_is_finished_when_every_task_is_read_to_its_end():
     job = Bounded.running()
 
     assert [False, False, True] == [job.says("0a"), job.says("1a", finished=False), job.says("1a")]
@@ -433,7 +433,7 @@ def test_a_review_that_finds_the_run_finished_leaves_nothing_to_do_for_the_next(
     assert () == job.step(review)
 
 
-def test_a_run_is_not_finished_while_a_task_is_held_by_nobody():
+def test_a_run_is_not_finished_while_a_task_has_no_owner():
     job = Bounded.running()
     job.says("0a")
 
@@ -521,7 +521,7 @@ def test_a_run_of_a_job_without_an_end_goes_on_with_everything(config):
     assert (0, places) == (job.state.run.counts_after, job.places)
 
 
-def test_a_run_of_a_bounded_job_begins_without_positions_state_and_places_and_waits_for_nobody():
+def test_a_run_of_a_bounded_job_begins_fresh_and_waits_for_no_member():
     job = Again.after_a_run()
     epoch = job.state.epoch
 
@@ -530,7 +530,7 @@ def test_a_run_of_a_bounded_job_begins_without_positions_state_and_places_and_wa
     assert 4 == len(job.tasks_of("0"))
 
 
-def test_what_is_forgotten_once_stays_so_in_runs_that_go_on():
+def test_a_fresh_beginning_stays_in_effect_in_later_unbounded_runs():
     job = Again.after_a_run()
     epoch = job.state.epoch
     job.at(50_000)
@@ -552,7 +552,7 @@ def test_the_first_run_has_nothing_to_leave_out():
     assert 0 == job.state.run.counts_after
 
 
-def test_a_crash_goes_on_with_the_run_and_with_what_it_left():
+def test_a_crash_continues_the_run_and_its_state():
     job = Again.after_a_run()
     job.at(50_000)
     granted(job)
@@ -564,7 +564,7 @@ def test_a_crash_goes_on_with_the_run_and_with_what_it_left():
     assert before == job.state.run
 
 
-def test_wherever_the_beginning_of_a_run_is_torn_the_next_review_makes_it_whole():
+def test_the_next_review_completes_a_torn_beginning_of_a_run():
     job = Again.after_a_run()
     review = ReviewMembers(now_ms=50_000, debounce_ms=DEBOUNCE_MS, grace_ms=GRACE_MS, run_id_next="run-2")
     records = decide(review, job.state, job.seen).records

@@ -49,7 +49,7 @@ def after(state, records):
     return evolve(state, committed(records, 100))
 
 
-def in_office():
+def with_a_term():
     return after(INITIAL, start_term(a_term(0), INITIAL))
 
 
@@ -67,7 +67,7 @@ def kinds(records):
 
 
 def test_a_plan_is_written_before_the_generation_that_makes_it_effective_and_others_removed_after_it():
-    state = after(in_office(), submitted(in_office()))
+    state = after(with_a_term(), submitted(with_a_term()))
 
     records = submitted(state, partition_counts={"kafka.orders": 5})
 
@@ -80,7 +80,7 @@ def test_a_plan_is_written_before_the_generation_that_makes_it_effective_and_oth
 
 @pytest.mark.parametrize("count", range(1, 12))
 def test_a_torn_submission_changes_no_plan_in_force_and_is_completed(count):
-    state = after(in_office(), submitted(in_office()))
+    state = after(with_a_term(), submitted(with_a_term()))
     records = submitted(state, partition_counts={"kafka.orders": 6})
     torn = after(state, records[:count])
     effective = any(isinstance(record, GenerationPut) for record in records[:count])
@@ -94,7 +94,7 @@ def test_a_torn_submission_changes_no_plan_in_force_and_is_completed(count):
 
 
 def test_the_number_of_an_unfinished_plan_is_not_used_again():
-    state = after(in_office(), submitted(in_office()))
+    state = after(with_a_term(), submitted(with_a_term()))
     unfinished = replace(state.plan[0], generation=2)
     torn = after(state, [unfinished])
     # A new term must not remove it: it alone holds the number.
@@ -106,17 +106,17 @@ def test_the_number_of_an_unfinished_plan_is_not_used_again():
     assert {3} == {number for number, _ in after(torn, records).planned_tasks}
 
 
-def test_a_new_term_removes_what_its_predecessor_left_of_older_plans():
-    state = after(in_office(), submitted(in_office()))
+def test_a_new_term_removes_records_of_older_plans():
+    state = after(with_a_term(), submitted(with_a_term()))
     records = submitted(state, partition_counts={"kafka.orders": 5})
     torn = after(state, [record for record in records if not isinstance(record, Removed)])
 
     assert {2} == {number for number, _ in after(torn, start_term(a_term(1), torn)).planned_tasks}
 
 
-def test_settings_that_are_no_more_are_removed_in_a_fixed_order():
+def test_removed_settings_get_tombstones_in_a_fixed_order():
     extra = {"task_hang_timeout_ms": "1", "job_id": "1", "job_shutdown_drain_ms": "1"}
-    state = after(in_office(), submitted(in_office(), config=a_config(**extra)))
+    state = after(with_a_term(), submitted(with_a_term(), config=a_config(**extra)))
 
     records = submitted(state)
 
@@ -124,7 +124,7 @@ def test_settings_that_are_no_more_are_removed_in_a_fixed_order():
 
 
 def test_only_settings_that_changed_are_written():
-    state = after(in_office(), submitted(in_office()))
+    state = after(with_a_term(), submitted(with_a_term()))
 
     records = submitted(state, config=a_config(job_container_heartbeat_ms="500"))
 
@@ -132,15 +132,15 @@ def test_only_settings_that_changed_are_written():
 
 
 def test_a_refused_plan_is_refused_before_anything_is_written():
-    state = after(in_office(), submitted(in_office()))
+    state = after(with_a_term(), submitted(with_a_term()))
 
     with pytest.raises(PartitionSchemeError):
         submitted(state, partition_counts={"kafka.orders": 2})
 
 
 @pytest.mark.parametrize(("expected", "found"), [(1, 0), (0, 1), (2, 1)])
-def test_what_was_planned_from_another_generation_is_not_applied(expected, found):
-    state = after(in_office(), submitted(in_office())) if found else in_office()
+def test_a_plan_from_another_generation_is_not_applied(expected, found):
+    state = after(with_a_term(), submitted(with_a_term())) if found else with_a_term()
     changed = a_config(task_partition_scheme="group-by-partition")
 
     with pytest.raises(
@@ -153,7 +153,7 @@ def test_what_was_planned_from_another_generation_is_not_applied(expected, found
 
 
 def test_a_job_that_runs_is_taken_over_whatever_was_planned_before():
-    state = after(in_office(), submitted(in_office()))
+    state = after(with_a_term(), submitted(with_a_term()))
     state = after(state, [ContainerPut(container=a_container(pid=2))])
 
     assert () == submit_job(replace(a_submission(), expected_generation=7), state, Sightings())
@@ -164,11 +164,11 @@ def test_a_topic_of_ours_with_two_partitions_is_refused():
     topics = tuple(replace(topic, partition_count=2) for topic in command.own_topics)
 
     with pytest.raises(TopicPolicyError, match="wanted 1 partition, found 2"):
-        submit_job(replace(command, own_topics=topics), in_office(), Sightings())
+        submit_job(replace(command, own_topics=topics), with_a_term(), Sightings())
 
 
 def test_a_partition_that_was_added_to_a_topic_of_ours_while_the_job_runs_is_left_to_the_looks_at_topics():
-    state = after(in_office(), submitted(in_office()))
+    state = after(with_a_term(), submitted(with_a_term()))
     command = a_submission()
     topics = tuple(replace(topic, partition_count=2) for topic in command.own_topics)
 
@@ -176,7 +176,7 @@ def test_a_partition_that_was_added_to_a_topic_of_ours_while_the_job_runs_is_lef
 
 
 def test_a_stream_of_a_newer_format_is_not_led():
-    state = after(in_office(), [FormatLevelPut(level=FORMAT_LEVEL + 1)])
+    state = after(with_a_term(), [FormatLevelPut(level=FORMAT_LEVEL + 1)])
 
     with pytest.raises(UnknownSchemaError, match="newer release"):
         start_term(a_term(1), state)
@@ -184,7 +184,7 @@ def test_a_stream_of_a_newer_format_is_not_led():
 
 def test_an_input_that_returns_is_still_known_by_its_topic():
     config = a_config(task_inputs="kafka.orders,kafka.refunds")
-    state = after(in_office(), submitted(in_office(), config=config))
+    state = after(with_a_term(), submitted(with_a_term(), config=config))
     without = after(state, submitted(state))
     assert 4 == len(without.plan)
 
@@ -194,8 +194,8 @@ def test_an_input_that_returns_is_still_known_by_its_topic():
     assert [planned.partition_id for planned in state.plan] == [planned.partition_id for planned in with_again.plan]
 
 
-def test_what_is_recorded_of_hosts_decides_where_a_task_goes_whose_processor_is_gone():
-    state = after(in_office(), submitted(in_office()))
+def test_recorded_hosts_decide_where_the_task_of_a_lost_processor_goes():
+    state = after(with_a_term(), submitted(with_a_term()))
     state = after(state, replan(state, ("0", "1")))
     gone = [planned.task_name for planned in state.plan if planned.processor_id == "1"]
     places = [LocalityPut(locality=ProcessorLocality(processor_id=f"{one}", host=f"host-{one}")) for one in (2, 3)]
@@ -211,7 +211,7 @@ def test_state_that_was_kept_once_binds_also_after_its_store_is_gone_from_the_co
     stateful = a_config(stores_seen_msg_serde="json", local_store_dir="/data")
     first = a_submission(config=stateful)
     changelog = OwnTopicFound(name=changelog_topic("flights-1", "seen"), topic_id="id", partition_count=4)
-    state = in_office()
+    state = with_a_term()
     state = after(state, submit_job(replace(first, own_topics=(*first.own_topics, changelog)), state, Sightings()))
     state = after(state, replan(state, ("0",)))
     state = after(state, submitted(state))  # The store is taken out...
@@ -227,7 +227,7 @@ def test_a_store_keeps_the_scope_under_which_it_was_filled():
     first = a_submission(config=stateful)
     first = replace(first, own_topics=(*first.own_topics, changelog))
     of_tasks = a_config(stores_seen_msg_serde="json", local_store_dir="/data", stores_seen_scope="task")
-    state = after(in_office(), submit_job(first, in_office(), Sightings()))
+    state = after(with_a_term(), submit_job(first, with_a_term(), Sightings()))
     # Nothing was kept yet.
     assert submit_job(replace(first, config=of_tasks), state, Sightings())
 
@@ -238,12 +238,12 @@ def test_a_store_keeps_the_scope_under_which_it_was_filled():
         submit_job(replace(first, config=of_tasks), state, Sightings())
 
 
-def test_a_store_of_tasks_is_not_left_out_by_a_job_that_would_forget_whose_its_entries_are():
+def test_a_store_with_task_scope_cannot_be_left_out():
     of_tasks = a_config(stores_seen_msg_serde="json", local_store_dir="/data", stores_seen_scope="task")
     changelog = OwnTopicFound(name=changelog_topic("flights-1", "seen"), topic_id="id", partition_count=4)
     first = a_submission(config=of_tasks)
     first = replace(first, own_topics=(*first.own_topics, changelog))
-    state = after(in_office(), submit_job(first, in_office(), Sightings()))
+    state = after(with_a_term(), submit_job(first, with_a_term(), Sightings()))
     # Nothing was kept yet.
     assert submit_job(replace(first, config=a_config()), state, Sightings())
 
@@ -254,7 +254,7 @@ def test_a_store_of_tasks_is_not_left_out_by_a_job_that_would_forget_whose_its_e
 
 
 def test_a_changed_scheme_is_a_new_generation_that_says_so():
-    state = after(in_office(), submitted(in_office()))
+    state = after(with_a_term(), submitted(with_a_term()))
 
     records = submitted(state, config=a_config(task_partition_scheme="group-by-partition"))
 
@@ -265,7 +265,7 @@ def test_a_changed_scheme_is_a_new_generation_that_says_so():
 def test_broadcast_inputs_are_recorded_with_each_task_and_as_inputs():
     config = a_config(task_broadcast_inputs="kafka.rules#[0-1]")
 
-    state = after(in_office(), submitted(in_office(), config=config, partition_counts={"kafka.rules": 3}))
+    state = after(with_a_term(), submitted(with_a_term(), config=config, partition_counts={"kafka.rules": 3}))
 
     assert {("kafka.rules.0", "kafka.rules.1")} == {tuple(map(str, task.broadcast_ssps)) for task in state.plan}
     assert ["kafka.orders", "kafka.rules"] == sorted(map(str, state.inputs))
@@ -280,7 +280,7 @@ def test_a_job_s_own_grouper_plans_and_is_recorded_by_its_name():
     config = a_config(job_systemstreampartition_grouper_factory="own:Ssps")
     command = replace(a_submission(config=config), groupers=Groupers(ssps=Ssps()))
 
-    state = after(in_office(), submit_job(command, in_office(), Sightings()))
+    state = after(with_a_term(), submit_job(command, with_a_term(), Sightings()))
     state = after(state, replan(state, ("0",), command.groupers))
 
     assert ["all"] == [task.task_name for task in state.plan]
@@ -290,7 +290,7 @@ def test_a_job_s_own_grouper_plans_and_is_recorded_by_its_name():
 
 def test_a_changelog_without_a_partition_for_a_task_is_refused_with_the_command_that_adds_it():
     """Tasks came and went while there was no store, so the numbers of those there are lie above the count of inputs."""
-    state = after(in_office(), submitted(in_office()))
+    state = after(with_a_term(), submitted(with_a_term()))
     for scheme in ("cogroup", "max"):
         state = after(state, submitted(state, config=a_config(task_partition_scheme=scheme)))
     config = a_config(stores_seen_msg_serde="json", local_store_dir="/data", task_partition_scheme="cogroup")
@@ -308,18 +308,18 @@ def test_a_changelog_without_a_partition_for_a_task_is_refused_with_the_command_
 # --- one configuration for all processors ---
 
 
-def test_what_belongs_to_one_process_is_neither_recorded_nor_compared():
+def test_settings_of_one_process_are_neither_recorded_nor_compared():
     config = a_config(
         processor_id="7", local_store_dir="/x", job_coordinator_host="10.0.0.7", job_coordinator_port="8181"
     )
-    state = after(in_office(), submitted(in_office()))
+    state = after(with_a_term(), submitted(with_a_term()))
 
     assert () == submitted(state, config=config)
     assert () == differences(config, state.config)
 
 
 def test_a_process_of_another_configuration_is_refused_by_the_names_of_its_keys_while_the_job_runs():
-    state = after(in_office(), submitted(in_office(), config=a_config(task_hang_timeout_ms="5")))
+    state = after(with_a_term(), submitted(with_a_term(), config=a_config(task_hang_timeout_ms="5")))
     state = after(state, [ContainerPut(container=a_container(processor_id="3", host="host-c"))])
     config = a_config(task_inputs="kafka.refunds", processor_id="9")
 
@@ -341,15 +341,15 @@ def handed_in(state, **settings):
 
 
 def test_a_first_factor_is_recorded_before_the_configuration_and_planned_by():
-    records = submitted(in_office(), config=a_config(job_elasticity_factor="4"))
+    records = submitted(with_a_term(), config=a_config(job_elasticity_factor="4"))
 
     assert FactorPut(factor=4) == records[0]
-    state = after(in_office(), records)
+    state = after(with_a_term(), records)
     assert (4, {4}) == (state.generation.factor, {kb.factor for task in state.plan for kb in task.ssp_kbs})
 
 
-def test_a_restart_does_not_undo_what_the_job_was_scaled_to():
-    state = after(handed_in(in_office(), job_elasticity_factor="2"), [FactorPut(factor=8, uuid="u")])
+def test_a_restart_does_not_undo_a_scaling():
+    state = after(handed_in(with_a_term(), job_elasticity_factor="2"), [FactorPut(factor=8, uuid="u")])
 
     assert 8 == handed_in(state, job_elasticity_factor="2").factor.factor
     # A line that was taken out says nothing either.
@@ -357,21 +357,21 @@ def test_a_restart_does_not_undo_what_the_job_was_scaled_to():
 
 
 def test_a_factor_that_is_set_to_another_value_acts_also_back_to_1():
-    state = handed_in(in_office(), job_elasticity_factor="2")
+    state = handed_in(with_a_term(), job_elasticity_factor="2")
     assert 1 == handed_in(state, job_elasticity_factor="1").generation.factor
 
-    scaled = after(handed_in(in_office()), [FactorPut(factor=8, uuid="u")])
+    scaled = after(handed_in(with_a_term()), [FactorPut(factor=8, uuid="u")])
     assert 1 == handed_in(scaled, job_elasticity_factor="1").generation.factor
 
 
 @pytest.mark.parametrize(("asked", "is_ended"), [("3", True), ("5", False)])
-def test_a_number_of_containers_that_is_set_anew_ends_a_scale_to_another_one(asked, is_ended):
+def test_a_changed_container_count_fails_a_pending_scale_request(asked, is_ended):
     def hands_in(state, count):
         config = a_config(job_container_count=str(count))
         command = replace(a_submission(config=config), container_count=count, now_ms=7)
         return submit_job(command, state, Sightings())
 
-    state = after(in_office(), hands_in(in_office(), 2))
+    state = after(with_a_term(), hands_in(with_a_term(), 2))
     request = replace(
         a_move(StatusCode.IN_PROGRESS), action="scale", processor_id="", arguments=json.dumps({"containers": asked})
     )
@@ -384,7 +384,7 @@ def test_a_number_of_containers_that_is_set_anew_ends_a_scale_to_another_one(ask
 
 
 def test_a_factor_that_was_torn_from_its_configuration_acts_all_the_same():
-    state = handed_in(in_office(), job_elasticity_factor="2")
+    state = handed_in(with_a_term(), job_elasticity_factor="2")
     records = submitted(state, config=a_config(job_elasticity_factor="4"))
 
     for torn in range(1, len(records) + 1):
@@ -392,23 +392,23 @@ def test_a_factor_that_was_torn_from_its_configuration_acts_all_the_same():
         assert (4, 4) == (again.factor.factor, again.generation.factor)
 
 
-def test_a_changed_configuration_is_taken_while_nobody_runs():
-    state = after(in_office(), submitted(in_office()))
+def test_a_changed_configuration_is_accepted_while_no_container_runs():
+    state = after(with_a_term(), submitted(with_a_term()))
 
     check_joinable(state, a_config(task_hang_timeout_ms="5"), running=[])
     check_joinable(INITIAL, a_config(), running=["e1"])
 
 
 def test_a_changed_secret_is_no_other_configuration():
-    state = after(in_office(), submitted(in_office(), config=a_config(systems_kafka_client_sasl_password="a")))
+    state = after(with_a_term(), submitted(with_a_term(), config=a_config(systems_kafka_client_sasl_password="a")))
 
     assert () == submitted(state, config=a_config(systems_kafka_client_sasl_password="b"))
 
 
-def test_what_a_pattern_matches_is_no_setting_and_is_taken_in_while_the_job_runs():
+def test_a_new_match_of_a_pattern_is_read_while_the_job_runs_without_a_new_setting():
     raw = a_config(task_inputs="kafka.~orders.*")
     resolved = resolve_inputs(raw, ["orders"])
-    state = after(in_office(), submitted(in_office(), config=resolved))
+    state = after(with_a_term(), submitted(with_a_term(), config=resolved))
     state = after(state, [ContainerPut(container=a_container())])
     more = resolve_inputs(raw, ["orders", "orders2"])
     seen = Sightings(last={"e1": Sighting(at_ms=1, stream_offset=0, held=frozenset(), figures=Figures())})
@@ -423,7 +423,7 @@ def test_what_a_pattern_matches_is_no_setting_and_is_taken_in_while_the_job_runs
 def test_an_intermediate_stream_is_recorded_as_an_input_and_as_a_topic_of_ours():
     config = a_config(task_intermediate_again_partitions="3")
 
-    state = after(in_office(), submitted(in_office(), config=config))
+    state = after(with_a_term(), submitted(with_a_term(), config=config))
 
     topic = config.intermediates[0].topic
     (found,) = [put for stream, put in state.inputs.items() if stream.stream == topic]
@@ -434,7 +434,7 @@ def test_an_intermediate_stream_is_recorded_as_an_input_and_as_a_topic_of_ours()
 
 def test_it_cannot_be_handed_in_with_fewer_partitions_than_before():
     before = a_config(task_intermediate_again_partitions="4")
-    state = after(in_office(), submitted(in_office(), config=before))
+    state = after(with_a_term(), submitted(with_a_term(), config=before))
 
     with pytest.raises(ConfigError, match=r"task\.intermediate\.again\.partitions: wanted at least 4"):
         submitted(state, config=a_config(task_intermediate_again_partitions="2"))
