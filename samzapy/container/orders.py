@@ -146,33 +146,46 @@ class Orders:
 
     def is_all(self, own: Sequence[Grant]) -> bool:
         """Whether these are grants for every task that the plan in force has for this execution."""
-        planned = {found.task_name for found in self._plan().values() if self._works_for(found.processor_id)}
+        planned = {task.task_name for task in self._plan().values() if self._works_for(task.processor_id)}
         return bool(planned) and planned == {grant.task_name for grant in own}
 
     def to_keep_warm(self) -> WarmTasks | None:
-        """What is to be kept at hand; None where this is no standby and no reserve."""
+        """The tasks whose state is kept here; None if this execution is no standby and no reserve."""
         own = self.containers.get(self.execution_id)
         if self.launch is None or self.launch.role is LaunchRole.ACTIVE or own is None:
             return None
-        here = {
-            execution_id
-            for execution_id, found in self.containers.items()
-            if found.shares_host_with(own) and execution_id != self.execution_id and found.phase in _LIVING
-        }
-        newest = self._newest()
-        planned = [found for found in self._plan().values() if found.processor_id == own.processor_id]
-        # Letting go changes nothing of what they say about the state, and comes when there is no time to look again.
-        grants = tuple(
-            replace(newest[found.task_name], released=False)
-            for found in sorted(planned, key=lambda found: found.task_name)
-            if found.task_name in newest
-            and {start.ssp_kb for start in newest[found.task_name].starts} == set(found.positions)
-        )
+        living = self._living_on_host_of(own)
+        planned = [task for task in self._plan().values() if task.processor_id == own.processor_id]
+        grants = self._granted_as_planned(planned)
         return WarmTasks(
             grants=grants,
             task_count=len(planned),
-            with_runner=frozenset(grant.task_name for grant in grants if grant.execution_id in here),
-            living=frozenset(here),
+            with_runner=frozenset(grant.task_name for grant in grants if grant.execution_id in living),
+            living=living,
+        )
+
+    def _living_on_host_of(self, own: Container) -> frozenset[ExecutionId]:
+        """The other executions that live on the host of this one."""
+        return frozenset(
+            container.execution_id
+            for container in self.containers.values()
+            if container.shares_host_with(own)
+            and container.execution_id != self.execution_id
+            and container.phase in _LIVING
+        )
+
+    def _granted_as_planned(self, planned: Iterable[PlannedTaskPut]) -> tuple[Grant, ...]:
+        """The newest grants of these tasks that have the buckets of the plan, by task name.
+
+        They count as not released: a release changes nothing of what they say about the state, and comes when there is
+        no time to look again.
+        """
+        newest = self._newest()
+        return tuple(
+            replace(newest[task.task_name], released=False)
+            for task in sorted(planned, key=lambda task: task.task_name)
+            if task.task_name in newest
+            and {start.ssp_kb for start in newest[task.task_name].starts} == set(task.positions)
         )
 
     def run_by_others(self) -> tuple[Grant, ...]:
@@ -180,9 +193,10 @@ class Orders:
         be planned for; else nothing. One that the coordinator started is planned for as soon as it has come."""
         plan, newest = self._plan(), self._newest()
         is_waiting = self.processor_id is not None and self.launch is None
-        if not is_waiting or any(self._works_for(found.processor_id) for found in plan.values()):
+        if not is_waiting or any(self._works_for(task.processor_id) for task in plan.values()):
             return ()
-        others = {name for name, found in self.containers.items() if found.phase in _LIVING} - {self.execution_id}
+        others = {name for name, container in self.containers.items() if container.phase in _LIVING}
+        others -= {self.execution_id}
         grants = [newest[name] for name in sorted(plan) if name in newest]
         are_run = all(not grant.released and grant.execution_id in others for grant in grants)
         return tuple(grants) if are_run and len(grants) == len(plan) else ()
@@ -202,7 +216,7 @@ class Orders:
         return {grant.task_name: grant for grant in sorted(self.grants.values(), key=lambda grant: grant.epoch)}
 
     def _plan(self) -> Mapping[str, PlannedTaskPut]:
-        return {found.task_name: found for found in self.planned.values() if found.generation == self.generation}
+        return {task.task_name: task for task in self.planned.values() if task.generation == self.generation}
 
     def _is_taken_away(self, grant: Grant, planned: PlannedTaskPut | None) -> bool:
         """Whether the plan in force gives the task, with these buckets, to another processor, or to none; or the
@@ -235,79 +249,114 @@ def read_on(orders: Orders, records: Iterable[LogRecord], offset_next: int, *, t
 
 def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Orders:
     """`orders` after `records`, which end before `offset_next`."""
-    grants, planned, topic_ids = dict(orders.grants), dict(orders.planned), dict(orders.input_topic_ids)
-    input_ends, config = dict(orders.input_ends), dict(orders.config)
-    restarts, startpoints, placed = dict(orders.restarts), dict(orders.startpoints), dict(orders.placed)
-    containers = dict(orders.containers)
-    # What each record says of this execution; they are told at once, as a stream has many of them.
-    said: dict[str, Any] = {}
-    launch = orders.launch
+    fold = _Fold(orders)
     for record in records:
+        fold.apply(record)
+    return fold.result(offset_next)
+
+
+class _Fold:
+    """Orders that take in records; the tables are copied once, as a stream has many records."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._containers = dict(orders.containers)
+        self._grants = dict(orders.grants)
+        self._planned = dict(orders.planned)
+        self._startpoints = dict(orders.startpoints)
+        self._input_topic_ids = dict(orders.input_topic_ids)
+        self._input_ends = dict(orders.input_ends)
+        self._restarts = dict(orders.restarts)
+        self._placed = dict(orders.placed)
+        self._config = dict(orders.config)
+        self._launch = orders.launch
+        # The other fields that changed, by name.
+        self._changed: dict[str, Any] = {}
+
+    def apply(self, record: Record) -> None:
+        """Take in one record; a record that does not concern containers changes nothing."""
+        match record:
+            case Removed():
+                self._remove(record.key)
+            case ContainerPut(container=container):
+                self._put_container(container)
+            case LaunchPut(launch=launch):
+                if launch.execution_id == self._orders.execution_id:
+                    self._launch = launch
+            case GenerationPut():
+                self._changed["generation"] = record.generation
+            case RunPut():
+                self._changed["run"] = record
+            case TermPut():
+                self._changed["term"] = record
+            case _:
+                self._put_in_table(record)
+
+    def result(self, offset_next: int) -> Orders:
+        return replace(
+            self._orders,
+            **self._changed,
+            launch=self._launch,
+            grants=self._grants,
+            planned=self._planned,
+            startpoints=self._startpoints,
+            input_topic_ids=self._input_topic_ids,
+            input_ends=self._input_ends,
+            config=self._config,
+            restarts=self._restarts,
+            placed=self._placed,
+            containers=self._containers,
+            offset_next=offset_next,
+        )
+
+    def _put_in_table(self, record: Record) -> None:
         match record:
             case GrantPut():
-                grants[key_of(record)] = record.grant
+                self._grants[key_of(record)] = record.grant
             case ConfigPut():
-                config[record.config_key] = record.value
-            case Removed():
-                grants.pop(record.key, None)
-                planned.pop(record.key, None)
-                parsed = parse_key(record.key)
-                if parsed.namespace is Namespace.CONTAINER:
-                    containers.pop(ExecutionId(parsed.parts[0]), None)
-                if parsed.namespace is Namespace.CONFIG:
-                    config.pop(parsed.parts[0], None)
-                if parsed.namespace is Namespace.STARTPOINT:
-                    startpoints.pop(SspKeyBucket.parse(parsed.parts[0]), None)
-                if parsed.namespace is Namespace.PLACED:
-                    placed.pop(ProcessorId(parsed.parts[0]), None)
-                if record.key == launch_key(orders.execution_id) and launch is not None:
-                    # Forgotten is what has ended, and it keeps the role that it had.
-                    launch = replace(launch, phase=LaunchPhase.ENDED)
-                if record.key == container_key(orders.execution_id):
-                    # Compaction may have taken what stood before it: that it was lost, or stopped, and is fenced.
-                    said |= {"phase": ContainerPhase.FENCED, "reason": "it is forgotten"}
+                self._config[record.config_key] = record.value
             case StartpointPut(startpoint=startpoint):
-                startpoints[startpoint.ssp_kb] = startpoint
+                self._startpoints[startpoint.ssp_kb] = startpoint
             case PlannedTaskPut():
-                planned[key_of(record)] = record
-            case GenerationPut():
-                said["generation"] = record.generation
+                self._planned[key_of(record)] = record
             case InputPut():
-                topic_ids[record.system_stream] = record.topic_id
+                self._input_topic_ids[record.system_stream] = record.topic_id
             case InputEndPut():
-                input_ends[record.ssp] = record.offset_end
+                self._input_ends[record.ssp] = record.offset_end
             case RestartPut():
-                restarts[record.processor_id] = record.number
+                self._restarts[record.processor_id] = record.number
             case PlacedPut():
-                placed[record.processor_id] = record.execution_id
-            case RunPut():
-                said["run"] = record
-            case TermPut():
-                said["term"] = record
-            case LaunchPut() if record.launch.execution_id == orders.execution_id:
-                launch = record.launch
-            case ContainerPut(container=container):
-                if container.is_gone:
-                    containers.pop(container.execution_id, None)
-                else:
-                    containers[container.execution_id] = container
-                if container.execution_id == orders.execution_id:
-                    said |= {"phase": container.phase, "reason": container.reason}
-                    said["processor_id"] = container.processor_id
+                self._placed[record.processor_id] = record.execution_id
             case _:
                 pass
-    return replace(
-        orders,
-        **said,
-        launch=launch,
-        grants=grants,
-        planned=planned,
-        startpoints=startpoints,
-        input_topic_ids=topic_ids,
-        input_ends=input_ends,
-        config=config,
-        restarts=restarts,
-        placed=placed,
-        containers=containers,
-        offset_next=offset_next,
-    )
+
+    def _put_container(self, container: Container) -> None:
+        if container.is_gone:
+            self._containers.pop(container.execution_id, None)
+        else:
+            self._containers[container.execution_id] = container
+        if container.execution_id == self._orders.execution_id:
+            self._changed |= {"phase": container.phase, "reason": container.reason}
+            self._changed["processor_id"] = container.processor_id
+
+    def _remove(self, key: str) -> None:
+        self._grants.pop(key, None)
+        self._planned.pop(key, None)
+        parsed = parse_key(key)
+        match parsed.namespace:
+            case Namespace.CONTAINER:
+                self._containers.pop(ExecutionId(parsed.parts[0]), None)
+            case Namespace.CONFIG:
+                self._config.pop(parsed.parts[0], None)
+            case Namespace.STARTPOINT:
+                self._startpoints.pop(SspKeyBucket.parse(parsed.parts[0]), None)
+            case Namespace.PLACED:
+                self._placed.pop(ProcessorId(parsed.parts[0]), None)
+            case _:
+                pass
+        if key == launch_key(self._orders.execution_id) and self._launch is not None:
+            # A removed launch has ended, and it keeps the role that it had.
+            self._launch = replace(self._launch, phase=LaunchPhase.ENDED)
+        if key == container_key(self._orders.execution_id):
+            # Compaction may have taken the record before it, which said that it was lost, or stopped and fenced.
+            self._changed |= {"phase": ContainerPhase.FENCED, "reason": "it is forgotten"}
