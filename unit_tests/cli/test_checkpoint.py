@@ -8,7 +8,7 @@ from samzapy.model.ssp import SspKeyBucket
 BUCKET = SspKeyBucket.parse("kafka.orders.0:0/1")
 
 
-def test_each_of_the_two_has_the_epoch_that_decides_whether_it_counts() -> None:
+def test_checkpoint_and_progress_are_listed_with_their_epochs() -> None:
     done = Checkpoint(ssp_kb=BUCKET, offset_next=10, epoch=3, execution_id="e1", task_name="Partition_0")
     read = Progress(ssp_kb=BUCKET, offset_next=20, epoch=4, execution_id="e2")
 

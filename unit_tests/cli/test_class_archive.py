@@ -24,11 +24,11 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def test_it_says_where_the_archive_is(archive: Path) -> None:
+def test_the_command_prints_the_path_of_the_archive(archive: Path) -> None:
     assert f"{archive}\n" == CliRunner().invoke(command.class_archive).output
 
 
-def test_what_a_worker_is_to_have_can_be_read_by_a_shell(archive: Path) -> None:
+def test_a_shell_can_read_the_environment_for_a_worker(archive: Path) -> None:
     told = CliRunner().invoke(command.class_archive, ["--of-worker"]).output
 
     found = dict(word.split("=", 1) for word in shlex.split(told))

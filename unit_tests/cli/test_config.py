@@ -52,7 +52,7 @@ def test_one_key_is_explained_in_full(properties: Path) -> None:
     assert not any(line[0] in ("recorded", "refused") for line in lines)
 
 
-def test_without_a_key_what_is_set_is_listed_and_no_secret(properties: Path) -> None:
+def test_without_a_key_all_set_keys_are_listed_without_secrets(properties: Path) -> None:
     shown = asked("explain", "--config", str(properties), "--set", "job.id=2").stdout
 
     rows = [line.split() for line in shown.splitlines()]
@@ -63,11 +63,11 @@ def test_without_a_key_what_is_set_is_listed_and_no_secret(properties: Path) -> 
     assert "hunter2" not in shown
 
 
-def test_a_key_is_explained_without_a_file_too() -> None:
+def test_a_key_is_explained_without_a_file() -> None:
     assert "15000" in asked("explain", "job.container.lease.ms").stdout
 
 
-def test_json_has_everything(properties: Path) -> None:
+def test_json_has_all_fields_of_a_key(properties: Path) -> None:
     found: list[dict[str, Any]] = json.loads(
         asked("explain", "job.*", "--config", str(properties), "-o", "json").stdout
     )
@@ -79,7 +79,7 @@ def test_json_has_everything(properties: Path) -> None:
     assert ("default", None) == (by_key["job.id"]["origin"], by_key["job.id"]["recorded"])
 
 
-def test_a_configuration_that_is_refused_is_explained_all_the_same(properties: Path) -> None:
+def test_an_invalid_configuration_can_be_explained(properties: Path) -> None:
     """That is when it is needed."""
     properties.write_text(PROPERTIES + "nonsense=1\njob.container.lost.ms=1\n")
 
@@ -109,7 +109,7 @@ def test_an_unknown_key_is_refused_with_the_nearest(properties: Path) -> None:
         ([None], None, "1", "default"),
     ],
 )
-def test_a_factor_that_was_kept_from_an_earlier_configuration_is_told(
+def test_a_factor_of_an_earlier_configuration_is_shown(
     properties: Path,
     monkeypatch: pytest.MonkeyPatch,
     handed_in: list[str | None],
@@ -154,7 +154,7 @@ def test_a_good_configuration_passes_the_check(properties: Path) -> None:
         ("task.name.grouper.factory=nowhere:Nothing", TaskModuleError, "nowhere"),
     ],
 )
-def test_what_a_start_would_refuse_is_refused(
+def test_check_refuses_a_configuration_that_a_start_would_refuse(
     properties: Path, line: str, error: type[ConfigError], words: str
 ) -> None:
     properties.write_text(f"{PROPERTIES}{line}\n")

@@ -62,7 +62,7 @@ def test_an_error_of_ours_is_one_message_and_its_exit_code(
     assert "samzapy: Wanted an idle job, found one that runs: stop it first.\n" == capsys.readouterr().err
 
 
-def test_no_code_of_a_topic_s_reaches_the_terminal(
+def test_control_codes_of_a_topic_do_not_reach_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @click.command()
@@ -77,7 +77,7 @@ def test_no_code_of_a_topic_s_reaches_the_terminal(
     assert "samzapy: wanted two lines,\nfound \\x1b]0;another title\\x07\n" == capsys.readouterr().err
 
 
-def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_raised_with_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samzapy, "_table", {"break": LazyCommand(f"{__name__}:break_down", "")})
 
     with pytest.raises(ZeroDivisionError):

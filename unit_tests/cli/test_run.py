@@ -44,7 +44,7 @@ def test_the_printed_command_shows_no_password(job_file: Path, monkeypatch: pyte
     assert "--set job.id=7" in ran.output
 
 
-def test_a_home_sign_that_no_shell_replaced_is_said_to_be_no_home_directory(job_file: Path) -> None:
+def test_a_tilde_that_no_shell_has_replaced_is_refused(job_file: Path) -> None:
     with pytest.raises(ConfigError, match=r"~/job.properties, found No such file .*; ~ is not expanded"):
         read_config(job_file, Path("~/job.properties"), (), {})
     with pytest.raises(ConfigError) as refused:
@@ -122,7 +122,7 @@ def test_the_spark_of_the_environment_is_started_whatever_others_there_are(
     ],
     ids=["run", "submit"],
 )
-def test_a_host_on_which_spark_cannot_start_is_refused_before_it_is_started(
+def test_a_host_on_which_spark_cannot_start_is_refused_before_the_start(
     job_file: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[click.Command, Sequence[str]]
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 256))
@@ -140,7 +140,7 @@ def test_spark_resolves_no_name_of_the_host(monkeypatch: pytest.MonkeyPatch) -> 
     assert "127.0.0.1" == environment_of_spark()["SPARK_LOCAL_IP"]
 
 
-def test_settings_that_are_named_stay_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_given_spark_conf_dir_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "conf").mkdir()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")

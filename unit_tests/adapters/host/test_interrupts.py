@@ -7,7 +7,7 @@ import pytest
 from samzapy.adapters.host.interrupts import Interrupts
 
 
-def test_a_signal_is_told_from_an_error_of_the_same_class() -> None:
+def test_a_signal_is_distinguished_from_an_error_of_the_same_class() -> None:
     before = signal.getsignal(signal.SIGINT)
     try:
         interrupts = Interrupts.installed()

@@ -69,7 +69,7 @@ ALL = a_state(
 )
 
 
-def test_what_is_wanted_is_started_what_is_late_is_killed_and_all_that_may_run_is_looked_at() -> None:
+def test_wanted_launches_are_started_late_ones_killed_and_running_ones_looked_at() -> None:
     launcher, said = Recorded(), list[LaunchesLooked | LaunchTroubles]()
 
     watching(launcher, lambda: ALL, said.append).go_on()
@@ -89,7 +89,7 @@ def test_what_is_wanted_is_started_what_is_late_is_killed_and_all_that_may_run_i
     assert 5 == looked.retry_window_ms
 
 
-def test_who_was_heard_of_is_not_started() -> None:
+def test_a_container_that_has_sent_a_heartbeat_is_not_started() -> None:
     launcher = Recorded()
     heard = evolve(ALL, committed([ContainerPut(container=a_container("wanted"))], 9))
 
@@ -102,7 +102,7 @@ def _ignored(found: LaunchesLooked | LaunchTroubles) -> None:
     pass
 
 
-def test_who_does_not_lead_does_nothing() -> None:
+def test_a_launch_watch_that_does_not_lead_does_nothing() -> None:
     launcher = Recorded()
 
     watching(launcher, lambda: None, _ignored).go_on()
@@ -110,7 +110,7 @@ def test_who_does_not_lead_does_nothing() -> None:
     assert [] == launcher.asked
 
 
-def test_what_is_asked_for_no_more_is_not_done_however_long_the_others_took() -> None:
+def test_a_launch_that_is_withdrawn_during_a_round_is_not_started() -> None:
     """Another process leads by now, or the stream says something else."""
     states = [a_state(*(a_launch(f"e{number}", phase=LaunchPhase.WANTED) for number in range(4)))]
 
@@ -130,7 +130,7 @@ def test_what_is_asked_for_no_more_is_not_done_however_long_the_others_took() ->
     assert [("launch", "e0"), ("launch", "e2")] == [asked for asked in launcher.asked if asked[0] == "launch"]
 
 
-def test_trouble_with_one_keeps_nobody_else_waiting_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_trouble_with_one_launch_delays_no_other_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     launcher, said = Recorded(LaunchError("no slot is free")), list[LaunchesLooked | LaunchTroubles]()
     watch = watching(launcher, lambda: ALL, said.append)
 
@@ -143,7 +143,7 @@ def test_trouble_with_one_keeps_nobody_else_waiting_and_is_told_once(caplog: pyt
     assert 1 == caplog.text.count("no slot is free")
 
 
-def test_that_the_trouble_is_over_is_told_once_more() -> None:
+def test_the_end_of_a_trouble_is_reported_once() -> None:
     launcher, said = Recorded(LaunchError("no slot is free")), list[LaunchesLooked | LaunchTroubles]()
     watch = watching(launcher, lambda: ALL, said.append)
 
@@ -155,7 +155,7 @@ def test_that_the_trouble_is_over_is_told_once_more() -> None:
     assert [2, 0] == [len(found.troubles) for found in said if isinstance(found, LaunchTroubles)]
 
 
-def test_who_waits_for_a_start_hears_that_the_cluster_manager_does_not_answer() -> None:
+def test_a_start_that_waits_has_the_reason_that_the_cluster_manager_is_silent() -> None:
     class Away(Recorded):
         def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
             raise LaunchError("no answer")
@@ -167,7 +167,7 @@ def test_who_waits_for_a_start_hears_that_the_cluster_manager_does_not_answer() 
     assert [LaunchTroubles({ExecutionId("wanted"): "no answer"})] == said
 
 
-def test_a_launcher_that_fails_as_nobody_expected_ends_its_process() -> None:
+def test_an_unexpected_error_of_a_launcher_ends_the_process() -> None:
     failures: list[Exception] = []
     watch = LaunchWatch(
         Recorded(ValueError("a fault of ours")),

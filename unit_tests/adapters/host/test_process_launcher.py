@@ -102,7 +102,7 @@ def test_a_container_runs_on_the_host_that_is_wanted_with_a_directory_of_its_own
     assert (cluster.directory / "h2" / f"{launch.execution_id}.log").exists()
 
 
-def test_the_same_launch_again_is_nothing_whoever_asks_for_it(cluster: Cluster) -> None:
+def test_a_repeated_launch_starts_nothing_from_any_coordinator(cluster: Cluster) -> None:
     first, second, launch = cluster.launcher(), cluster.launcher(), wanted("e1")
 
     first.launch(launch)
@@ -113,7 +113,7 @@ def test_the_same_launch_again_is_nothing_whoever_asks_for_it(cluster: Cluster) 
     assert seen(first, launch) == seen(second, launch)
 
 
-def test_of_one_that_is_wanted_and_was_not_started_nothing_is_known(cluster: Cluster) -> None:
+def test_a_wanted_launch_that_was_not_started_is_unknown(cluster: Cluster) -> None:
     assert None is seen(cluster.launcher(), wanted("e1"))
 
 
@@ -123,7 +123,7 @@ def test_a_container_that_was_started_and_is_not_there_has_ended(cluster: Cluste
     assert found == Launched(state=LaunchedState.ENDED)
 
 
-def test_who_started_a_container_knows_its_exit_code_and_its_last_words(cluster: Cluster) -> None:
+def test_the_launcher_that_started_a_container_knows_its_exit_code_and_last_line(cluster: Cluster) -> None:
     cluster.script = "echo first; echo 'samzapy: no such topic'; echo; exit 8"
     first, second, launch = cluster.launcher(), cluster.launcher(), wanted("e1")
     first.launch(launch)
@@ -133,7 +133,7 @@ def test_who_started_a_container_knows_its_exit_code_and_its_last_words(cluster:
     assert Launched(state=LaunchedState.ENDED, reason="samzapy: no such topic") == seen(second, launched(launch))
 
 
-def test_one_that_ended_before_it_was_seen_is_not_started_again(cluster: Cluster) -> None:
+def test_a_container_that_ended_before_a_look_is_not_started_again(cluster: Cluster) -> None:
     cluster.script = "exit 2"
     launcher, launch = cluster.launcher(), wanted("e1")
     launcher.launch(launch)
@@ -149,7 +149,7 @@ def _has_ended(launcher: ProcessLauncher, launch: Launch) -> bool:
     return found is not None and found.state is LaunchedState.ENDED
 
 
-def test_who_started_a_container_finds_it_while_it_shows_no_environment(cluster: Cluster) -> None:
+def test_the_launcher_that_started_a_container_finds_it_without_its_environment(cluster: Cluster) -> None:
     cluster.script = "sleep 600 & exec env -i sleep 600"
     launcher, launch = cluster.launcher(h1=1), wanted("e1")
     launcher.launch(launch)
@@ -169,7 +169,7 @@ def test_who_started_a_container_finds_it_while_it_shows_no_environment(cluster:
     wait_until(lambda: _has_ended(launcher, launch), WAIT_S, "the container to end")
 
 
-def test_a_kill_ends_all_that_the_container_started(cluster: Cluster) -> None:
+def test_a_kill_ends_all_processes_of_a_container(cluster: Cluster) -> None:
     launcher, other, launch = cluster.launcher(), cluster.launcher(), wanted("e1")
     launcher.launch(launch)
     wait_until(lambda: len(cluster.processes(launch)) == 2, WAIT_S, "the shell and its child to run")
@@ -183,7 +183,7 @@ def test_a_kill_ends_all_that_the_container_started(cluster: Cluster) -> None:
     assert [] == cluster.processes(launch)
 
 
-def test_what_a_dead_container_leaves_behind_is_ended(cluster: Cluster) -> None:
+def test_processes_that_a_dead_container_leaves_behind_are_killed(cluster: Cluster) -> None:
     launcher, launch = cluster.launcher(), wanted("e1")
     launcher.launch(launch)
     wait_until(lambda: len(cluster.processes(launch)) == 2, WAIT_S, "the shell and its child to run")
@@ -222,7 +222,7 @@ def test_hosts_have_room_for_as_many_as_have_no_slot_yet(cluster: Cluster) -> No
     assert {"h1": 0, "h2": 0} == cluster.launcher(h1=1, h2=1).hosts(), "whoever started them"
 
 
-def test_where_any_host_will_do_it_is_the_one_with_the_fewest_containers(cluster: Cluster) -> None:
+def test_without_a_requested_host_the_one_with_the_fewest_containers_is_chosen(cluster: Cluster) -> None:
     launcher = cluster.launcher(h1=3, h2=3)
     launches = [wanted(f"e{number}", str(number)) for number in range(4)]
 
@@ -248,7 +248,7 @@ def test_a_standby_is_never_on_a_host_of_its_processor(cluster: Cluster) -> None
     assert ["h1", "h2", "h1"] == hosts
 
 
-def test_a_host_that_there_is_not_is_no_reason_to_wait(cluster: Cluster) -> None:
+def test_a_launch_on_an_unknown_host_fails_at_once(cluster: Cluster) -> None:
     launcher, launch = cluster.launcher(), wanted("e1", host="h9")
 
     launcher.launch(launch)
@@ -259,7 +259,7 @@ def test_a_host_that_there_is_not_is_no_reason_to_wait(cluster: Cluster) -> None
     assert "found h9" in found.reason
 
 
-def test_what_the_machine_lacks_for_now_is_asked_for_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_lacks_resources_is_retried(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(launch: Launch, store_dir: Path) -> Sequence[str]:
         raise EnvironmentMissingError("wanted spark-submit")
 
@@ -280,7 +280,7 @@ def test_what_the_machine_lacks_for_now_is_asked_for_again(cluster: Cluster, mon
     assert 1 == len(cluster.asked)
 
 
-def test_what_can_never_be_started_has_ended(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_that_can_never_start_has_ended(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(launch: Launch, store_dir: Path) -> Sequence[str]:
         raise ConfigError("no such option")
 
@@ -294,7 +294,7 @@ def test_what_can_never_be_started_has_ended(cluster: Cluster, monkeypatch: pyte
     )
 
 
-def test_without_descriptors_it_is_looked_at_again_later(cluster: Cluster) -> None:
+def test_a_look_without_free_descriptors_is_retried(cluster: Cluster) -> None:
     launcher, launch = cluster.launcher(), wanted("e1")
     launcher.launch(launch)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -320,7 +320,7 @@ def test_a_lock_that_another_coordinator_holds_is_not_waited_for(cluster: Cluste
     assert 1 == len(cluster.asked)
 
 
-def test_containers_of_another_directory_are_none_of_this_cluster(cluster: Cluster, tmp_path: Path) -> None:
+def test_containers_of_another_directory_belong_to_another_cluster(cluster: Cluster, tmp_path: Path) -> None:
     launch = wanted("e1")
     cluster.launcher().launch(launch)
     other = Cluster(tmp_path / "other")

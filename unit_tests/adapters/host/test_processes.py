@@ -52,7 +52,7 @@ def test_the_same_pid_and_time_of_another_boot_is_another_process(sleeper: Proce
     assert not replace(sleeper, boot_id="the boot before").is_alive()
 
 
-def test_a_stopped_process_is_alive_and_says_so(sleeper: ProcessIdentity) -> None:
+def test_a_stopped_process_is_alive_and_known_as_stopped(sleeper: ProcessIdentity) -> None:
     sleeper.send(signal.SIGSTOP)
 
     wait_until(sleeper.is_stopped, 10.0, "the process to stop")
@@ -85,12 +85,12 @@ def test_a_process_whose_first_thread_ended_is_alive_as_long_as_another_runs() -
     assert process.wait_gone(deadline_s=0)
 
 
-def test_a_pid_that_nobody_has_is_refused() -> None:
+def test_an_unused_pid_is_refused() -> None:
     with pytest.raises(ProcessLookupError):
         ProcessIdentity.of(2**22 + 1)
 
 
-def test_a_process_of_its_own_session_prints_behind_what_is_in_its_log(tmp_path: Path) -> None:
+def test_a_process_in_its_own_session_appends_to_its_log(tmp_path: Path) -> None:
     log = tmp_path / "said.log"
     log.write_text("before\n")
 
@@ -100,7 +100,7 @@ def test_a_process_of_its_own_session_prints_behind_what_is_in_its_log(tmp_path:
     assert ["before", "out", "error", str(process.pid)] == log.read_text().split()
 
 
-def test_what_outlives_its_starter_keeps_no_lock_that_a_shell_holds_for_it(tmp_path: Path) -> None:
+def test_a_started_process_inherits_no_file_lock_of_a_shell(tmp_path: Path) -> None:
     with (tmp_path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         os.set_inheritable(lock.fileno(), True)
@@ -144,7 +144,7 @@ def before_its_children() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("before_its_children")
-def test_who_was_started_is_found_at_once(tmp_path: Path) -> None:
+def test_a_started_process_is_found_at_once(tmp_path: Path) -> None:
     value = uuid.uuid4().hex
     for _ in range(20):
         process = start_in_own_session(["/bin/sleep", "60"], tmp_path / "log", {"SAMZAPY_FOUND_AT_ONCE": value})
@@ -154,7 +154,7 @@ def test_who_was_started_is_found_at_once(tmp_path: Path) -> None:
         assert (process,) == found
 
 
-def test_who_becomes_one_program_after_another_is_found_all_the_time(tmp_path: Path) -> None:
+def test_a_process_is_found_while_it_becomes_another_program(tmp_path: Path) -> None:
     again, value = 'exec /bin/sh -c "$0" "$0"', uuid.uuid4().hex
     process = start_in_own_session(["/bin/sh", "-c", again, again], tmp_path / "log", {"SAMZAPY_BECOMES": value})
     try:

@@ -48,7 +48,7 @@ def test_two_directories_have_different_ids(tmp_path):
     assert id_of(tmp_path / "a") != id_of(tmp_path / "b")
 
 
-def test_two_processes_on_a_host_get_two_ids_and_each_gets_one_of_them_again(tmp_path):
+def test_two_processes_on_a_host_get_two_ids_and_get_them_again_after_a_restart(tmp_path):
     with another_process(tmp_path) as (_, one), another_process(tmp_path) as (_, two):
         three = id_of(tmp_path)
         assert 3 == len({one, two, three})
@@ -69,7 +69,7 @@ def test_the_id_of_a_killed_process_is_free(tmp_path):
 @pytest.mark.parametrize(
     "left", [b"", b"\xff\x00 half", b"../../etc", b"a-b"], ids=["nothing", "bytes", "path", "dash"]
 )
-def test_what_is_no_id_is_replaced(tmp_path, left):
+def test_an_invalid_id_in_a_file_is_replaced(tmp_path, left):
     (tmp_path / "0").write_bytes(left)
 
     made = id_of(tmp_path)

@@ -56,7 +56,7 @@ def dead() -> str:
     return f"{boot_id()} {child.pid} 1"
 
 
-def test_only_what_nobody_uses_is_removed(root: Path) -> None:
+def test_only_unused_scratch_directories_are_removed(root: Path) -> None:
     gone = [
         left_behind(root, dead()),
         left_behind(root, f"the-boot-before {OWN.pid} {OWN.started_ms}"),
@@ -98,7 +98,7 @@ def another_execution(*wrapper: str) -> Iterator[tuple[Path, subprocess.Popen[st
             child.stdin.write("\n")
 
 
-def test_what_an_execution_of_another_container_of_the_machine_uses_stays() -> None:
+def test_the_scratch_directory_of_an_execution_in_another_pid_namespace_stays() -> None:
     """Its pid is 1 to itself, and here that is another process."""
     apart = ["unshare", "--pid", "--fork", "--mount-proc"]
     if subprocess.run([*apart, "true"], capture_output=True).returncode:
@@ -113,7 +113,7 @@ def test_what_an_execution_of_another_container_of_the_machine_uses_stays() -> N
     assert not path.exists()
 
 
-def test_what_ages_files_away_makes_nobody_s_scratch_free(root: Path) -> None:
+def test_the_deletion_of_old_files_frees_no_used_scratch_directory(root: Path) -> None:
     with another_execution() as (path, _):
         (path / "owner").unlink()
         os.utime(path, (time.time() - 3600,) * 2)
@@ -121,7 +121,7 @@ def test_what_ages_files_away_makes_nobody_s_scratch_free(root: Path) -> None:
             assert path.exists()
 
 
-def test_what_a_killed_execution_left_goes_at_the_next_start() -> None:
+def test_the_scratch_directory_of_a_killed_execution_is_removed_at_the_next_start() -> None:
     with another_execution() as (path, child):
         child.kill()
         child.wait()
@@ -131,7 +131,7 @@ def test_what_a_killed_execution_left_goes_at_the_next_start() -> None:
         assert not path.exists()
 
 
-def test_where_memory_is_short_scratch_is_on_disk_and_that_is_told(
+def test_with_little_memory_scratch_is_on_disk_which_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(scratch, "_MEMORY_FREE_MIN_BYTES", 1 << 60)
@@ -173,7 +173,7 @@ def test_scratch_of_a_person_is_not_where_a_logout_removes_it(
     assert not is_on_disk(), "system users are spared"
 
 
-def test_where_there_is_no_place_on_disk_memory_is_taken_however_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_temporary_directory_scratch_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def none_usable() -> str:
         raise FileNotFoundError("No usable temporary directory")
 

@@ -88,7 +88,7 @@ def test_a_host_with_all_that_is_needed_is_taken() -> None:
 SEEN = "from samzapy.adapters.host.spark_host import SparkHost; print(SparkHost.here())"
 
 
-def test_the_hard_limit_of_open_files_is_seen() -> None:
+def test_a_hard_limit_of_open_files_is_detected() -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (100, 300))
 
@@ -100,7 +100,7 @@ def test_the_hard_limit_of_open_files_is_seen() -> None:
 @pytest.mark.parametrize(
     ("locale", "is_ascii"), [("C", True), ("POSIX", True), ("no_SUCH.UTF-8", True), ("C.UTF-8", False)]
 )
-def test_an_ascii_locale_is_seen(locale: str, is_ascii: bool) -> None:
+def test_an_ascii_locale_is_detected(locale: str, is_ascii: bool) -> None:
     environment = {**os.environ, "LC_ALL": locale}
     seen = subprocess.run(
         [sys.executable, "-c", SEEN], capture_output=True, text=True, env=environment, check=True

@@ -77,7 +77,7 @@ def an_admin(client: Client, *, deadline_s: float = 0.0) -> KafkaAdmin:
     return admin
 
 
-def test_a_start_that_is_refused_is_over() -> None:
+def test_a_refused_login_ends_a_start() -> None:
     client = Client(TIMED_OUT, None, events=(REFUSED,))
 
     with pytest.raises(
@@ -93,12 +93,12 @@ def test_a_connection_that_broke_while_it_was_made_is_no_wrong_password_later() 
 
 
 @pytest.mark.parametrize("client", [Client(TIMED_OUT, events=(REFUSED,)), Client(REFUSED)], ids=["event", "answer"])
-def test_what_does_not_let_us_in_for_long_is_named(client: Client) -> None:
+def test_a_cluster_that_refuses_the_login_is_named_with_the_reason(client: Client) -> None:
     with pytest.raises(BrokerUnavailableError, match="authentication or TLS: SASL handshake failed"):
         an_admin(client).broker_count()
 
 
-def test_what_was_said_before_the_question_is_not_the_reason_of_its_error() -> None:
+def test_events_before_a_question_are_not_the_reason_of_its_error() -> None:
     client = Client(TIMED_OUT)
     client.waiting.append(REFUSED)
 
@@ -106,13 +106,13 @@ def test_what_was_said_before_the_question_is_not_the_reason_of_its_error() -> N
         an_admin(client).broker_count()
 
 
-def test_settings_are_asked_for_of_those_topics_alone_whose_they_matter() -> None:
+def test_settings_are_read_only_for_our_own_topics() -> None:
     looked = an_admin(Client()).look(["ours"], ["ours", "theirs"])
 
     assert {"ours": {"retention.ms": "5"}, "theirs": {}} == {name: topic.settings for name, topic in looked.items()}
 
 
-def test_of_three_partitions_those_that_nobody_leads_are_left_out() -> None:
+def test_partitions_without_a_leader_are_left_out() -> None:
     assert {"orders": {0}} == an_admin(Client()).led(["orders"])
 
 

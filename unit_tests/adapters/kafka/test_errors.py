@@ -57,11 +57,11 @@ def test_no_code_is_named_twice() -> None:
         (KafkaError.CONCURRENT_TRANSACTIONS, TemporaryError),
     ],
 )
-def test_the_branch_says_who_can_do_something(code: int, expected: type[SamzapyError]) -> None:
+def test_the_error_class_says_how_to_react(code: int, expected: type[SamzapyError]) -> None:
     assert type(translate(KafkaException(KafkaError(code)), "testing")) is expected
 
 
-def test_a_fatal_error_is_never_tried_again() -> None:
+def test_a_fatal_error_is_never_temporary() -> None:
     error = KafkaError(KafkaError._TRANSPORT, "x", True)
 
     assert error.fatal()
@@ -73,14 +73,14 @@ def test_a_fatal_fencing_is_still_a_fencing() -> None:
     assert type(translate(KafkaError(KafkaError._FENCED, "x", True), "testing")) is FencedError
 
 
-def test_what_librdkafka_calls_retriable_is_temporary() -> None:
+def test_an_error_that_librdkafka_calls_retriable_is_temporary() -> None:
     error = KafkaError(KafkaError._STATE, "x", False, True)
 
     assert error.retriable()
     assert isinstance(translate(error, "testing"), TemporaryError)
 
 
-def test_a_refused_login_is_named_as_such_although_waiting_ends_in_a_time_out() -> None:
+def test_a_refused_login_is_named_although_the_wait_ends_in_a_time_out() -> None:
     events = [
         KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"),
         KafkaError(KafkaError._AUTHENTICATION, "SASL authentication error: invalid credentials"),
@@ -93,13 +93,13 @@ def test_a_refused_login_is_named_as_such_although_waiting_ends_in_a_time_out() 
     assert "ssl.ca.location" in message
 
 
-def test_a_connection_that_breaks_at_its_first_word_looks_like_tls() -> None:
+def test_a_connection_that_breaks_at_its_first_request_looks_like_tls() -> None:
     event = KafkaError(KafkaError._TRANSPORT, "Disconnected while requesting ApiVersion: might be caused by ...")
 
     assert "looks like authentication or TLS" in connection_hint([event])
 
 
-def test_without_any_event_the_message_says_what_to_look_at() -> None:
+def test_without_events_the_message_has_a_general_remedy() -> None:
     message = str(unavailable("broker-1:9092", 3.0, "reading x"))
 
     assert "see whether the brokers run" in message

@@ -35,7 +35,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     return broker
 
 
-def test_what_a_reading_to_the_end_took_before_it_failed_comes_again(broker: Broker) -> None:
+def test_records_of_a_failed_read_to_the_end_are_read_again(broker: Broker) -> None:
     follower = KafkaFollower(KafkaConnection(bootstrap_servers="b:1"), "stream")
 
     with pytest.raises(BrokerUnavailableError):
@@ -46,7 +46,7 @@ def test_what_a_reading_to_the_end_took_before_it_failed_comes_again(broker: Bro
     assert RECORDS == [*follower.poll()]
 
 
-def test_what_a_look_took_before_it_failed_is_handed_out_and_comes_once(broker: Broker) -> None:
+def test_records_of_a_failed_poll_are_handed_out_once(broker: Broker) -> None:
     follower = KafkaFollower(KafkaConnection(bootstrap_servers="b:1"), "stream")
 
     assert RECORDS[:3] == [*follower.poll()]
@@ -55,7 +55,7 @@ def test_what_a_look_took_before_it_failed_is_handed_out_and_comes_once(broker: 
     assert RECORDS[3:] == [*follower.to_the_end()]
 
 
-def test_for_how_long_no_broker_answers_is_counted_from_the_first_look_that_failed(
+def test_the_silence_of_the_brokers_counts_from_the_first_failed_poll(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = [100.0]
@@ -75,7 +75,7 @@ def test_for_how_long_no_broker_answers_is_counted_from_the_first_look_that_fail
     assert 0 == follower.silent_ms()
 
 
-def test_a_stream_that_is_not_there_for_a_moment_is_one_without_news(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_is_missing_for_a_moment_gives_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [100.0]
     monkeypatch.setattr(follow.time, "monotonic", lambda: now_s[0])
 

@@ -37,17 +37,17 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str]], KafkaPosition
     return after
 
 
-def test_an_input_that_goes_between_two_questions_is_asked_about_again(asked: Any) -> None:
+def test_an_input_that_is_deleted_between_two_questions_is_a_temporary_error(asked: Any) -> None:
     with pytest.raises(TemporaryError, match="refunds"):
         asked({"orders"}).read([ORDERS, REFUNDS])
 
 
-def test_a_topic_that_is_missing_all_the_same_is_named(asked: Any) -> None:
+def test_a_missing_topic_error_of_an_input_with_a_leader_is_raised(asked: Any) -> None:
     with pytest.raises(MissingTopicError, match="refunds"):
         asked({"orders", "refunds"}).read([ORDERS, REFUNDS])
 
 
-def test_what_nobody_leads_is_left_out_and_keeps_nothing_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_without_a_leader_is_left_out_and_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     def led(self: KafkaAdmin, names: Any) -> Mapping[str, frozenset[int]]:
         return dict.fromkeys(names, frozenset({0}))
 

@@ -33,7 +33,7 @@ def settings_with(**properties: str) -> dict[str, Any]:
         ("client.id", "mine"),
     ],
 )
-def test_the_operators_word_counts_over_our_defaults(name: str, value: str) -> None:
+def test_the_operators_settings_override_our_defaults(name: str, value: str) -> None:
     assert value != settings_with()[name]
 
     assert value == settings_with(**{name: value})[name]
@@ -45,7 +45,7 @@ def test_an_alias_comes_after_our_default_so_that_it_counts() -> None:
     assert names.index("compression.type") < names.index("compression.codec")
 
 
-def test_what_exactly_once_rests_on_is_ours_and_refused_where_it_is_configured() -> None:
+def test_settings_that_exactly_once_rests_on_cannot_be_configured() -> None:
     ours = {
         "transactional.id": "samzapy/flights-1/e1/0",
         "transaction.timeout.ms": 20_000,
@@ -61,7 +61,7 @@ def test_what_exactly_once_rests_on_is_ours_and_refused_where_it_is_configured()
     assert ours.keys() <= set(CLIENT_PROPERTIES_REFUSED)
 
 
-def test_librdkafka_takes_them_all() -> None:
+def test_librdkafka_accepts_all_producer_settings() -> None:
     settings = settings_with(compression_codec="zstd", linger_ms="50")
 
     Producer({name: value for name, value in settings.items() if name != "logger"}).close()

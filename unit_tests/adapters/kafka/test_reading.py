@@ -98,17 +98,17 @@ def test_a_partition_that_never_gets_a_leader_is_a_cluster_that_is_not_there(mon
         asked(Cluster(asks_without_leader=float("inf")), monkeypatch, "orders", 0.5)
 
 
-def test_a_client_that_is_refused_looks_who_leads_and_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_client_looks_for_the_leader_and_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 42 == asked(Restarted(), monkeypatch, "orders", 30.0)
 
 
-def test_an_answer_without_an_offset_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_without_an_offset_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read up to there, a topic would be empty."""
     assert 42 == asked(LeaderGone(), monkeypatch, "orders", 30.0)
 
 
 @pytest.mark.parametrize(("topic", "partitions"), [("others", (0,)), ("orders", (1,))])
-def test_what_is_not_there_is_named_soon(
+def test_a_missing_topic_is_named_soon(
     monkeypatch: pytest.MonkeyPatch, topic: str, partitions: tuple[int, ...]
 ) -> None:
     cluster = Cluster(asks_without_leader=float("inf"), partitions=partitions)
@@ -178,7 +178,7 @@ class Message:
         return None
 
 
-def test_what_comes_late_of_the_partition_before_is_neither_a_record_nor_the_end(
+def test_late_messages_of_the_previous_partition_are_neither_records_nor_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Taken for the end of the partition that is read now, it would hide the records of a whole task."""

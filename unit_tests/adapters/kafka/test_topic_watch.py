@@ -31,7 +31,7 @@ class Topics:
         return Cluster(bootstrap_servers="b:9092", broker_count=1)
 
 
-def test_while_a_topic_is_missing_the_next_look_comes_sooner(monkeypatch):
+def test_the_next_look_comes_sooner_while_a_topic_is_missing(monkeypatch):
     monkeypatch.setattr(topic_watch, "_AGAIN_MS", 500)
     of_all, of_one = [], []
     watches = [
@@ -49,7 +49,7 @@ def test_while_a_topic_is_missing_the_next_look_comes_sooner(monkeypatch):
     assert len(of_all) == 1
 
 
-def test_inputs_are_looked_for_without_their_settings_also_those_that_are_gone():
+def test_inputs_are_looked_at_without_settings_even_if_missing():
     topics = Topics("own", "input")
     watch = TopicWatch(
         topics, names=tuple, put=print, interval_ms=1_000, names_found=lambda found: [*sorted(found), "gone"]
@@ -62,7 +62,7 @@ def test_inputs_are_looked_for_without_their_settings_also_those_that_are_gone()
     assert ["gone", "input", "own"] == sorted(looked.described)
 
 
-def test_a_look_that_is_refused_is_told_once_and_one_without_an_answer_is_not(caplog):
+def test_a_refused_look_is_logged_once_and_one_without_an_answer_is_not(caplog):
     refused, away = ConfigError("not allowed"), BrokerUnavailableError("no broker")
     topics, found = Topics("a", errors=[away, refused, refused]), []
     watch = TopicWatch(topics, names=lambda: ["a"], put=found.append, interval_ms=500)

@@ -16,7 +16,7 @@ from samzapy.testing.waiting import wait_until
 NOWHERE = KafkaConnection(bootstrap_servers="127.0.0.1:1")
 
 
-def test_whoever_is_served_keeps_no_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serving_a_producer_drains_its_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
 
     def parse(text: str) -> ConnectionCounters:

@@ -102,7 +102,7 @@ def test_missing_jars_are_fetched_and_come_in_the_lists_order(repository: Reposi
     assert [("b-1.jar", b"B"), ("a-1.jar", b"A")] == [(path.name, path.read_bytes()) for path in paths]
 
 
-def test_what_is_there_is_not_fetched_again(repository: Repository, cache_dir: Path) -> None:
+def test_jars_in_the_cache_are_not_fetched_again(repository: Repository, cache_dir: Path) -> None:
     old = repository.publish("old", b"old")
     verified_jars([old], cache_dir)
     new = repository.publish("new", b"new")
@@ -114,7 +114,7 @@ def test_what_is_there_is_not_fetched_again(repository: Repository, cache_dir: P
     assert not (cache_dir / "jars" / "staging").exists()
 
 
-def test_who_must_not_wait_gets_the_jars_that_are_there_or_none(tmp_path: Path) -> None:
+def test_without_waiting_either_all_jars_are_given_or_none(tmp_path: Path) -> None:
     homes = [tmp_path / "jars" / jar.sha256[:12] / jar.file_name for jar in read_lock(connector_lock())]
     for home in homes[1:]:
         home.parent.mkdir(parents=True)
@@ -127,9 +127,7 @@ def test_who_must_not_wait_gets_the_jars_that_are_there_or_none(tmp_path: Path) 
     assert tuple(homes) == jars_there(connector_lock(), tmp_path)
 
 
-def test_a_jar_that_the_repository_serves_with_other_bytes_is_refused_by_name(
-    repository: Repository, cache_dir: Path
-) -> None:
+def test_a_jar_with_other_bytes_from_the_repository_is_refused(repository: Repository, cache_dir: Path) -> None:
     jar = repository.publish("a", b"as locked")
     repository.exchange(jar, b"something else")
 
@@ -171,7 +169,7 @@ def test_a_download_that_was_cut_off_is_thrown_away(
     assert "an earlier download was cut off" in caplog.text
 
 
-def test_who_waited_for_another_process_takes_the_jars_it_fetched(repository: Repository, cache_dir: Path) -> None:
+def test_a_process_that_waited_takes_the_jars_of_the_other_one(repository: Repository, cache_dir: Path) -> None:
     jar = repository.publish("a", b"A")
     home = cache_dir / "jars" / jar.sha256[:12] / jar.file_name
     (cache_dir / "jars").mkdir(parents=True)
@@ -187,7 +185,7 @@ def test_who_waited_for_another_process_takes_the_jars_it_fetched(repository: Re
     assert [] == repository.calls
 
 
-def test_an_unreachable_repository_says_what_was_wanted_and_what_access_is_needed(
+def test_an_unreachable_repository_is_an_error_with_the_access_that_is_needed(
     repository: Repository, cache_dir: Path
 ) -> None:
     here, missing = repository.publish("here", b"1"), repository.publish("missing", b"2")
@@ -289,14 +287,16 @@ def test_ivy_leaves_the_home_directory_alone(repository: Repository, cache_dir: 
     assert f"-Duser.home={cache_dir}/jars/staging" in repository.calls[0]
 
 
-def test_a_cache_that_cannot_be_written_says_which_variable_moves_it(repository: Repository, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_an_error_with_the_variable_to_set(
+    repository: Repository, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(EnvironmentMissingError, match=r"cannot be written.*Point SAMZAPY_CACHE_DIR"):
         verified_jars([repository.publish("a", b"A")], tmp_path / "file")
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_sets_the_cache_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("SAMZAPY_CACHE_DIR", raising=False)
@@ -309,14 +309,14 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
     assert Path("/data/samzapy") == cache_root()
 
 
-def test_a_cache_below_a_home_sign_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_path_that_begins_with_a_tilde_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAMZAPY_CACHE_DIR", "~/cache")
 
     with pytest.raises(EnvironmentMissingError, match="SAMZAPY_CACHE_DIR: wanted a path, found '~/cache'"):
         cache_root()
 
 
-def test_a_user_without_a_home_directory_is_told_which_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_directory_the_error_has_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HOME", "XDG_CACHE_HOME", "SAMZAPY_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.getuid", lambda: 1_000_650_000)

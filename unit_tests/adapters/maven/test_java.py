@@ -47,7 +47,7 @@ def test_java_home_that_points_nowhere_is_refused_although_path_has_a_java(
         find_java()
 
 
-def test_no_java_at_all_says_what_to_install() -> None:
+def test_without_java_the_error_says_which_version_to_install() -> None:
     with pytest.raises(EnvironmentMissingError, match=r"no java is on PATH\. Install a Java runtime 17 or newer"):
         find_java()
 

@@ -67,7 +67,7 @@ def test_the_bound_on_bytes_is_left_out_when_ten_micro_batches_had_small_records
     assert ROWS_ALONE == container.bounds
 
 
-def test_a_larger_record_brings_it_back_and_ten_small_ones_are_waited_for_again() -> None:
+def test_a_large_record_restores_the_bound_on_bytes_until_ten_small_batches() -> None:
     container = AContainer()
     container.reads(*[1] * 10)
 
@@ -77,7 +77,7 @@ def test_a_larger_record_brings_it_back_and_ten_small_ones_are_waited_for_again(
     assert ROWS_ALONE == container.bounds
 
 
-def test_a_query_begins_with_both() -> None:
+def test_a_query_begins_with_both_bounds() -> None:
     container = AContainer()
     container.reads(*[1] * 10)
 
@@ -88,7 +88,7 @@ def test_a_query_begins_with_both() -> None:
 
 
 @pytest.mark.parametrize("text", [PASSED, "OutOfMemoryException: Failure allocating buffer."])
-def test_after_records_became_large_all_at_once_it_is_never_left_out_again(text: str) -> None:
+def test_the_bound_on_bytes_remains_after_records_became_large_all_at_once(text: str) -> None:
     container = AContainer()
     container.reads(*[1] * 10)
 
@@ -99,7 +99,7 @@ def test_after_records_became_large_all_at_once_it_is_never_left_out_again(text:
     assert BOTH == container.bounds
 
 
-def test_another_failure_is_no_reason_and_nor_is_that_one_while_bytes_are_bound() -> None:
+def test_other_failures_do_not_count_as_large_records() -> None:
     container = AContainer()
     assert container.bound.failed(PASSED) is None
     container.reads(*[1] * 10)
@@ -111,7 +111,7 @@ def test_another_failure_is_no_reason_and_nor_is_that_one_while_bytes_are_bound(
     assert ROWS_ALONE == container.bounds
 
 
-def test_a_user_s_own_bound_on_bytes_is_kept_and_so_is_ours_without_one_on_rows() -> None:
+def test_a_users_own_bound_on_bytes_is_kept_and_ours_without_a_bound_on_rows() -> None:
     own, rowless = AContainer(**{BYTES_SETTING: "1000"}), AContainer(**{ROWS_SETTING: "0"})
 
     own.reads(*[1] * 20)
@@ -120,7 +120,7 @@ def test_a_user_s_own_bound_on_bytes_is_kept_and_so_is_ours_without_one_on_rows(
     assert (1000, BYTES_MAX) == (own.bounds[0], rowless.bounds[0])
 
 
-def test_rows_alone_are_as_many_as_fit_into_caches() -> None:
+def test_without_the_bound_on_bytes_the_rows_fit_into_caches() -> None:
     container = AContainer()
 
     container.reads(*[SMALL_ROW] * 9)
@@ -131,7 +131,7 @@ def test_rows_alone_are_as_many_as_fit_into_caches() -> None:
     assert ROWS_MAX == container.rows
 
 
-def test_with_both_bounds_there_are_as_many_rows_as_configured() -> None:
+def test_with_both_bounds_a_batch_has_the_configured_rows() -> None:
     container = AContainer(**{ROWS_SETTING: "5000"})
     container.reads(*[1024] * 10)
     assert 2048 == container.rows

@@ -32,7 +32,7 @@ def test_spark_gets_the_archive_that_was_made_and_keeps_its_own_options(tmp_path
     assert other == with_archive(other, path)
 
 
-def test_a_path_with_a_blank_stays_one_word(tmp_path: Path) -> None:
+def test_a_path_with_a_blank_stays_one_argument(tmp_path: Path) -> None:
     path = archive_path(tmp_path / "of Jane", ())
     path.parent.mkdir(parents=True)
     path.touch()
@@ -40,7 +40,7 @@ def test_a_path_with_a_blank_stays_one_word(tmp_path: Path) -> None:
     assert with_archive({}, path)[VARIABLE].startswith(f'"-XX:SharedArchiveFile={path}" -Xlog')
 
 
-def test_jars_stand_behind_what_somebody_else_put_there_and_once() -> None:
+def test_jars_are_appended_once_to_an_existing_class_path() -> None:
     jars = (Path("/a.jar"), Path("/b.jar"))
     assert {"A": "1"} == with_class_path({"A": "1"}, ())
 
@@ -49,7 +49,7 @@ def test_jars_stand_behind_what_somebody_else_put_there_and_once() -> None:
     assert {CLASS_PATH_VARIABLE: "/own:/b.jar:/a.jar"} == once == with_class_path(once, jars)
 
 
-def test_a_worker_hands_jars_and_archive_on_to_what_it_starts(tmp_path: Path) -> None:
+def test_a_workers_drivers_inherit_jars_and_archive(tmp_path: Path) -> None:
     path = archive_path(tmp_path, ())
     path.touch()
 
@@ -59,7 +59,9 @@ def test_a_worker_hands_jars_and_archive_on_to_what_it_starts(tmp_path: Path) ->
     assert ("/a.jar", None) == (given[CLASS_PATH_VARIABLE], given.get(VARIABLE))
 
 
-def test_it_is_of_one_environment_and_class_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_belongs_to_one_environment_and_class_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = archive_path(tmp_path, ())
     assert before != archive_path(tmp_path, (Path("/a.jar"),))
     monkeypatch.setattr(sys, "prefix", "/elsewhere")
@@ -68,7 +70,7 @@ def test_it_is_of_one_environment_and_class_path(tmp_path: Path, monkeypatch: py
     assert ".jsa" == before.suffix
 
 
-def test_it_is_of_the_very_files_and_what_was_before_is_removed(tmp_path: Path) -> None:
+def test_an_archive_belongs_to_the_very_jars_and_older_ones_are_removed(tmp_path: Path) -> None:
     """As after an installation of the same Spark: the JVM would refuse the archive, and say nothing."""
     jar = tmp_path / "a.jar"
     jar.touch()
@@ -86,7 +88,7 @@ def test_it_is_of_the_very_files_and_what_was_before_is_removed(tmp_path: Path) 
     assert [False, True, True] == [path.exists() for path in (before, after, another)]
 
 
-def test_what_is_there_is_not_made_again_and_what_cannot_be_made_is_named(
+def test_an_existing_archive_is_not_made_again_and_a_failure_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")

@@ -69,7 +69,7 @@ def test_a_container_on_yarn_is_one_command_on_one_labelled_node() -> None:
     } == {value for word, value in pairwise(command) if word == "-shell_env"}
 
 
-def test_what_yarn_runs_is_spark_submit_with_each_word_as_it_is() -> None:
+def test_yarn_runs_spark_submit_with_unchanged_arguments() -> None:
     program = replace(PROGRAM, overrides=("job.name=it's; rm -rf /",))
 
     script = options(yarn_command(program, LAUNCH, YARN))["-shell_command"]
@@ -104,7 +104,7 @@ def test_a_word_that_yarn_would_change_is_refused(text: str) -> None:
         "a\nb",
     ],
 )
-def test_a_variable_that_a_shell_would_read_is_refused_by_name_and_not_shown(text: str) -> None:
+def test_a_variable_with_shell_syntax_is_refused_without_its_value(text: str) -> None:
     with pytest.raises(ConfigError, match="environment of a container, A: wanted letters, digits") as refused:
         yarn_command(replace(PROGRAM, environment={"A": text}), LAUNCH, YARN)
 
@@ -115,7 +115,7 @@ def test_a_variable_that_a_shell_would_read_is_refused_by_name_and_not_shown(tex
         yarn_command(replace(PROGRAM, environment={text: "a"}), LAUNCH, YARN)
 
 
-def test_a_variable_of_plain_words_is_set() -> None:
+def test_a_variable_of_plain_text_is_set() -> None:
     text = "/opt/a_b:/opt/c-d.jar,k=v@w%20+1"
 
     assert f"A={text}" in yarn_command(replace(PROGRAM, environment={"A": text, "B": ""}), LAUNCH, YARN)
@@ -129,7 +129,7 @@ def test_on_any_host_no_label_and_no_node_is_asked_for() -> None:
     assert not [word for word in yarn_command(PROGRAM, anywhere, YARN) if "SAMZAPY_HOST" in word]
 
 
-def test_an_application_on_yarn_is_found_again_by_its_name() -> None:
+def test_an_application_on_yarn_is_identified_by_its_name() -> None:
     assert "samzapy.flights-1.0.flights-0-4f1c" == yarn_name(PROGRAM, LAUNCH)
     assert yarn_name(PROGRAM, LAUNCH) == options(yarn_command(PROGRAM, LAUNCH, YARN))["-appname"]
 
@@ -201,11 +201,11 @@ def test_the_state_belongs_to_the_user_of_the_image_and_a_pod_knows_its_address(
         ("spark.a", "K\u00f6ln \U0001f6eb", "spark.a K\\u00f6ln \\ud83d\\udeeb\n"),
     ],
 )
-def test_a_properties_file_says_what_it_was_told(name: str, value: str, line: str) -> None:
+def test_java_reads_a_properties_file_back_unchanged(name: str, value: str, line: str) -> None:
     assert line == properties_text({name: value})
 
 
-def test_the_page_of_yarn_shows_what_is_made() -> None:
+def test_the_guide_of_yarn_shows_the_commands_that_are_built() -> None:
     page = (DOCS / "guides" / "yarn.md").read_text()
 
     assert shown(yarn_command(PROGRAM, LAUNCH, YARN)) in page
@@ -213,7 +213,7 @@ def test_the_page_of_yarn_shows_what_is_made() -> None:
         assert f"`{' '.join(command('<application id>'))}`" in page
 
 
-def test_the_page_of_kubernetes_shows_what_is_made() -> None:
+def test_the_guide_of_kubernetes_shows_the_files_that_are_built() -> None:
     page = (DOCS / "guides" / "kubernetes.md").read_text()
     properties = pod_properties(PROGRAM, LAUNCH, KUBERNETES)
 

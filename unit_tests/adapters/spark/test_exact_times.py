@@ -24,7 +24,7 @@ UNTOLD = "Job aborted: Lost task 0.0 in stage 4.0 (TID 4) (127.0.0.1 executor dr
 @pytest.mark.parametrize(
     ("failure", "is_one"), [(OVERFLOW, True), (TOO_OLD, True), ("java.lang.ArithmeticException: / by zero", False)]
 )
-def test_a_batch_that_failed_of_a_time_is_known_by_what_spark_says(failure: str, is_one: bool) -> None:
+def test_a_batch_that_failed_because_of_a_time_is_recognised_by_sparks_text(failure: str, is_one: bool) -> None:
     assert is_one is is_of_a_time(failure)
 
 
@@ -64,7 +64,7 @@ def a_run(tmp_path: Path, source_format: str, failure: str) -> _Run:
         (EXACT, OVERFLOW, "ArithmeticException: long overflow"),
     ],
 )
-def test_a_batch_that_failed_of_a_time_says_so_in_a_line(
+def test_a_batch_that_failed_because_of_a_time_has_a_reason_of_one_line(
     tmp_path: Path, source_format: str, failure: str, reason: str
 ) -> None:
     event = a_run(tmp_path, source_format, failure).events.get_nowait()

@@ -113,7 +113,7 @@ def test_user_and_password_become_a_jaas_entry(mechanism: str, module: str, name
     } == plain(java_properties(properties))
 
 
-def test_what_is_made_of_a_secret_is_one() -> None:
+def test_a_value_made_of_a_secret_is_a_secret() -> None:
     found = java_properties(
         PLAIN | {"ssl.certificate.pem": "C", "ssl.key.pem": "hunter2", "ssl.key.password": "hunter2"}
     )
@@ -151,7 +151,7 @@ def test_a_password_of_any_kind_comes_back_as_it_was(password: str) -> None:
         ({k: v for k, v in PLAIN.items() if k != "sasl.username"}, "sasl.mechanisms: wanted sasl.username and sasl"),
     ],
 )
-def test_what_has_no_translation_is_refused_by_name_and_no_value_is_told(
+def test_a_property_without_a_translation_is_refused_without_its_value(
     properties: dict[str, str], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words) as refused:

@@ -12,15 +12,15 @@ from samzapy.adapters.spark.keyhash import KeyhashCost, per_key_ns
 KEYS = 1 << 20
 
 
-def test_the_quickest_passes_are_compared() -> None:
+def test_the_cost_of_a_key_hash_compares_the_quickest_passes() -> None:
     assert 12.0 == per_key_ns([9 * KEYS, 5 * KEYS, 6 * KEYS], [40 * KEYS, 18 * KEYS, 17 * KEYS])
 
 
-def test_noise_never_makes_it_less_than_nothing() -> None:
+def test_noise_never_makes_the_cost_of_a_key_hash_negative() -> None:
     assert 0.0 == per_key_ns([5 * KEYS], [4 * KEYS])
 
 
-def test_the_measured_cost_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_measured_cost_of_a_key_hash_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyhash, "keyhash_ns", lambda session: 2.5)
     cost, session = KeyhashCost(), Any
 

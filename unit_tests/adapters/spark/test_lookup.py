@@ -34,7 +34,7 @@ def test_without_elasticity_each_partition_is_one_place() -> None:
     )
 
 
-def test_a_bucket_of_a_coarser_factor_stands_at_all_its_finer_places() -> None:
+def test_a_bucket_of_a_coarser_factor_fills_all_its_finer_places() -> None:
     table = a_table(("kafka.orders.0:1/2", 5), ("kafka.orders.0:2/4", 6))
 
     assert (4, [-1, 0, 1, 0], [0, 5, 6, 5]) == (table.factor, table.routes, table.floors)
@@ -56,7 +56,7 @@ def test_routes_of_one_input_that_several_tasks_read_stand_in_a_list() -> None:
     assert ([1, 3, -2, -2], [5, 6, 3, 3], ((0, 2),)) == (table.routes, table.floors, table.lists)
 
 
-def test_an_input_that_one_task_alone_reads_here_needs_no_list_whoever_owns_its_position() -> None:
+def test_an_input_that_only_one_task_reads_here_needs_no_list_of_routes() -> None:
     assert ([0], ()) == (a_table(("kafka.rules.0@a", 7)).routes, a_table(("kafka.rules.0@a", 7)).lists)
 
 

@@ -97,7 +97,7 @@ class AFrameThatFails:
         )
 
 
-def test_what_a_rehearsal_fails_of_is_told_to_spark_in_a_line() -> None:
+def test_a_failed_warm_up_raises_a_short_error_in_spark() -> None:
     with pytest.raises(BatchFailedError) as failed:
         _collected(cast(DataFrame, AFrameThatFails()), 0)
 
@@ -106,7 +106,7 @@ def test_what_a_rehearsal_fails_of_is_told_to_spark_in_a_line() -> None:
 
 
 @pytest.mark.parametrize("error", ["AssertionError", "asyncio.exceptions.TimeoutError", "KeyboardInterrupt"])
-def test_an_error_without_a_text_is_told_by_its_name(error: str) -> None:
+def test_an_error_without_a_text_is_reported_by_its_name(error: str) -> None:
     told = (
         'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "worker.py", line 1, '
         f"in call\n{error}\n\n\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)"
@@ -148,7 +148,7 @@ def test_which_error_of_ours_a_worker_failed_of_is_read_off_its_text(error: str,
         (SlowMessageError, False),
     ],
 )
-def test_brokers_that_are_away_are_told_from_what_else_a_worker_fails_of(
+def test_unavailable_brokers_are_distinguished_from_other_failures_of_a_worker(
     kind: type[SamzapyError], is_outage: bool
 ) -> None:
     assert is_outage is QueryFailed(reason="it failed", kind=kind).is_outage
@@ -168,7 +168,7 @@ def test_routes_stand_task_by_task() -> None:
         ([("a", "kafka.rules.0@a"), ("b", "kafka.rules.0@b")], False),
     ],
 )
-def test_the_direct_path_is_for_tasks_of_one_input_each_that_nobody_shares(
+def test_the_direct_path_is_for_tasks_with_one_unshared_input_each(
     routes: list[tuple[str, str]], direct: bool
 ) -> None:
     assert direct is is_direct(a_work_plan(*routes))

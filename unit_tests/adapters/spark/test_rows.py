@@ -91,7 +91,7 @@ def test_columns_become_plain_lists() -> None:
     assert Rows(1, [7, 9], [None, b""], [b"\xff", None], [1, 2], None) == rows_of(1, batch)
 
 
-def test_text_of_arrow_s_large_type_is_bytes_again_too() -> None:
+def test_text_of_arrows_large_type_is_read_as_bytes() -> None:
     """As it comes where the user has set `spark.sql.execution.arrow.useLargeVarTypes`."""
     batch = a_batch([1, 1])
     for column, name in ((2, "key"), (3, "value")):
@@ -119,7 +119,7 @@ def test_a_slice_of_a_batch_has_its_own_rows_and_headers() -> None:
 
 
 @pytest.mark.parametrize("kind", ReportKind)
-def test_reports_come_through_spark_as_they_were(kind: ReportKind) -> None:
+def test_reports_pass_through_spark_unchanged(kind: ReportKind) -> None:
     report = Report(
         kind=kind, route=2, offset_next=2**40, records_in=1, records_out=2, dead_letters=3, commits=4, error="ä\n"
     )
@@ -134,7 +134,7 @@ def test_reports_come_through_spark_as_they_were(kind: ReportKind) -> None:
     assert [field.split()[0] for field in REPORT_DDL.split(", ")] == batch.schema.names
 
 
-def test_of_batches_it_is_known_how_wide_the_rows_of_one_were_at_most() -> None:
+def test_the_widest_mean_row_of_all_batches_is_known() -> None:
     batches = [pa.RecordBatch.from_pylist([{"value": b"x" * size}] * 100) for size in (10, 1000, 100)]
     measured = RowBytes([*batches, batches[0].slice(0, 0)])
 

@@ -110,7 +110,7 @@ class AProcess:
 # --- locks ---
 
 
-def test_a_slot_that_another_process_holds_is_taken_by_nobody_else(tmp_path: Path) -> None:
+def test_a_slot_that_a_process_holds_cannot_be_taken_by_another(tmp_path: Path) -> None:
     process = AProcess(tmp_path, 1)
 
     with (
@@ -127,7 +127,7 @@ def test_the_next_free_slot_is_taken(tmp_path: Path) -> None:
         assert 1 == process.take().slot
 
 
-def test_a_killed_worker_lets_its_slot_go(tmp_path: Path) -> None:
+def test_a_killed_worker_frees_its_slot(tmp_path: Path) -> None:
     process = AProcess(tmp_path, 1)
 
     with a_worker(tmp_path, slot=0) as worker:
@@ -156,7 +156,7 @@ def test_a_worker_that_releases_its_slot_lets_others_in(tmp_path: Path) -> None:
         assert 0 == process.take().slot
 
 
-def test_a_worker_takes_the_slot_again_that_it_had(tmp_path: Path) -> None:
+def test_a_worker_takes_its_previous_slot_again(tmp_path: Path) -> None:
     process = AProcess(tmp_path, 2)
     with a_worker(tmp_path, slot=0, slots=2):
         process.take().release()
@@ -200,7 +200,7 @@ def test_killing_holders_spares_the_driver_that_holds_the_slots_itself(tmp_path:
     process.driver.kill_holders()
 
 
-def test_while_the_driver_holds_the_slots_no_worker_comes_in(tmp_path: Path) -> None:
+def test_no_worker_takes_a_slot_while_the_driver_holds_them(tmp_path: Path) -> None:
     driver = DriverSlots(tmp_path, 1)
     driver.take_all(0)
 
@@ -279,7 +279,7 @@ def test_a_worker_that_waited_through_a_recovery_does_nothing(tmp_path: Path) ->
     assert ("", True) == (out, "StaleQueryError" in error)
 
 
-def test_a_blocked_slot_lets_the_old_query_in_no_more(tmp_path: Path) -> None:
+def test_a_blocked_slot_admits_no_worker_of_the_old_query(tmp_path: Path) -> None:
     process = AProcess(tmp_path, 2)
     process.driver.take_all(0)
 
@@ -318,7 +318,7 @@ def test_a_producer_survives_a_recovery_that_found_its_slot_clean(tmp_path: Path
     assert ["0/0"] == process.producers.made
 
 
-def test_a_producer_of_a_slot_that_was_renewed_is_closed_and_made_anew(tmp_path: Path) -> None:
+def test_the_producer_of_a_renewed_slot_is_closed_and_replaced(tmp_path: Path) -> None:
     process = AProcess(tmp_path)
     held = process.take()
     held.producer()
@@ -358,7 +358,7 @@ def test_each_slot_has_a_producer_of_its_own(tmp_path: Path) -> None:
     assert [] == process.producers.closed
 
 
-def test_a_producer_that_must_be_renewed_is(tmp_path: Path) -> None:
+def test_a_producer_that_must_be_renewed_is_replaced(tmp_path: Path) -> None:
     process = AProcess(tmp_path)
     held = process.take()
     process.producers.to_renew.add(held.producer())
@@ -367,7 +367,7 @@ def test_a_producer_that_must_be_renewed_is(tmp_path: Path) -> None:
     assert ["0/0"] == process.producers.closed
 
 
-def test_producers_of_other_slots_are_asked_too_and_let_go_when_they_are_of_no_use(tmp_path: Path) -> None:
+def test_unusable_producers_of_other_slots_are_closed_too(tmp_path: Path) -> None:
     process = AProcess(tmp_path)
     held = process.take()
     kept = held.producer()
@@ -419,7 +419,7 @@ def test_a_new_driver_begins_with_clean_files_whatever_stood_there(tmp_path: Pat
 # --- the lease ---
 
 
-def test_a_lease_holds_until_its_deadline_and_says_how_long_it_is_over(tmp_path: Path) -> None:
+def test_an_expired_lease_is_refused_with_the_time_since_its_deadline(tmp_path: Path) -> None:
     process = AProcess(tmp_path)
     held = process.take()
     held.check_lease()
@@ -450,7 +450,7 @@ def test_the_message_in_hand_is_known_after_its_worker_was_killed(tmp_path: Path
     assert [] == driver.in_hand([0], 2), "what a worker of another query noted"
 
 
-def test_a_committed_message_is_in_no_worker_s_hand(tmp_path: Path) -> None:
+def test_a_committed_message_is_not_noted_as_in_hand(tmp_path: Path) -> None:
     driver = DriverSlots(tmp_path, 1)
     driver.admit(1)
     code = "held.mark_open(); held.note(3, 7); held.mark_clean(); held.mark_open()"

@@ -189,7 +189,7 @@ def leads(launcher: StandaloneLauncher, clock: Clock, seconds: int) -> None:
         launcher.look([])
 
 
-def test_a_container_is_spark_submit_in_a_driver_on_the_host_that_it_is_wanted_on() -> None:
+def test_a_container_is_spark_submit_in_a_driver_on_the_requested_host() -> None:
     request = submission_request(PROGRAM, a_launch("e1", processor_id="7", host="rack-1.b"), "rack-1.b")
 
     assert "org.apache.spark.deploy.SparkSubmit" == request["mainClass"]
@@ -221,7 +221,7 @@ def test_the_path_of_a_job_file_is_a_uri() -> None:
     assert "/srv/my jobs/50%#1.py" in request["appArgs"]
 
 
-def test_nothing_secret_stands_on_a_command_line() -> None:
+def test_a_command_line_has_no_secret() -> None:
     with pytest.raises(ConfigError, match=r"(?s)password.*env:NAME") as refused:
         replace(PROGRAM, overrides=("systems.kafka.client.sasl.password=hunter2",))
     assert "hunter2" not in str(refused.value)
@@ -241,9 +241,7 @@ def test_a_launch_is_followed_from_its_submission_to_its_end(
     assert ended == seen(launcher)
 
 
-def test_a_launch_that_is_asked_for_again_is_done_already(
-    master: MasterInMemory, launcher: StandaloneLauncher
-) -> None:
+def test_a_repeated_launch_starts_nothing(master: MasterInMemory, launcher: StandaloneLauncher) -> None:
     for _ in range(3):
         launcher.launch(e1())
         launcher.look([e1()])
@@ -271,7 +269,7 @@ def again(master: MasterInMemory, handle: str, state: str = "RUNNING", worker: s
     master.drivers[handle] = {**master.drivers["driver-1"], "state": state, "worker": worker}
 
 
-def test_of_two_drivers_of_an_execution_it_is_the_one_that_is_not_over(
+def test_the_running_one_of_two_drivers_counts_as_the_execution(
     master: MasterInMemory, launcher: StandaloneLauncher
 ) -> None:
     launcher.launch(e1())
@@ -302,7 +300,7 @@ def test_an_earlier_driver_that_is_over_is_not_taken_for_the_execution(
         assert Launched(state=RUNNING, handle="driver-1", host="a") == seen(successor)
 
 
-def test_a_kill_ends_all_that_an_execution_was_started_as(
+def test_a_kill_ends_all_drivers_of_an_execution(
     master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
 ) -> None:
     launcher.launch(e1())
@@ -315,7 +313,7 @@ def test_a_kill_ends_all_that_an_execution_was_started_as(
     assert {"KILLED"} == {driver["state"] for driver in master.drivers.values()}
 
 
-def test_a_driver_whose_handle_is_on_record_is_known(
+def test_a_driver_is_identified_by_its_recorded_handle(
     master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
 ) -> None:
     launcher.launch(e1())
@@ -330,7 +328,7 @@ def test_a_driver_whose_handle_is_on_record_is_known(
     assert 1 == len(master.drivers)
 
 
-def test_a_driver_that_does_not_say_whose_it_is_holds_up_an_end_for_a_while(
+def test_an_unidentified_driver_delays_the_end_of_an_execution_for_a_while(
     master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
 ) -> None:
     launcher.launch(e1())
@@ -348,7 +346,7 @@ def test_a_driver_that_does_not_say_whose_it_is_holds_up_an_end_for_a_while(
     assert [ENDED, ENDED] == [found.state for found in launcher.look([e1(), given_up]).values()]
 
 
-def test_a_driver_that_waits_holds_up_no_end_that_was_seen(
+def test_a_waiting_driver_does_not_delay_an_observed_end(
     master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
 ) -> None:
     launcher.launch(e1())
@@ -362,7 +360,7 @@ def test_a_driver_that_waits_holds_up_no_end_that_was_seen(
     assert ENDED is found.state
 
 
-def test_drivers_that_gave_nothing_are_asked_again_after_a_while_only(
+def test_drivers_without_a_command_line_are_asked_again_only_after_a_while(
     master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
 ) -> None:
     launcher.launch(e1())
@@ -386,7 +384,7 @@ def test_drivers_that_gave_nothing_are_asked_again_after_a_while_only(
     assert 4 == logs_asked()
 
 
-def test_half_a_command_line_makes_no_stranger(
+def test_a_driver_with_half_a_command_line_stays_unidentified(
     master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
 ) -> None:
     launcher.launch(e1())
@@ -419,7 +417,7 @@ def test_each_driver_is_asked_for_its_command_line_once(
     assert ["driver-1", "driver-3"] == sorted(logs)
 
 
-def test_whose_a_waiting_driver_is_cannot_be_told_and_so_a_start_waits_for_a_while(
+def test_a_start_is_deferred_while_an_unidentified_driver_waits(
     master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
 ) -> None:
     launcher.launch(e1())
@@ -433,7 +431,7 @@ def test_whose_a_waiting_driver_is_cannot_be_told_and_so_a_start_waits_for_a_whi
     assert 2 == len(master.drivers)
 
 
-def test_who_stood_by_is_in_doubt_like_a_new_one(
+def test_a_launcher_that_was_idle_is_in_doubt_like_a_new_one(
     master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
 ) -> None:
     stood_by = a_launcher(master, clock)
@@ -446,7 +444,7 @@ def test_who_stood_by_is_in_doubt_like_a_new_one(
     stood_by.launch(a_launch("e2", host="b"))
 
 
-def test_who_waits_long_for_an_answer_was_not_away(master: MasterInMemory, clock: Clock) -> None:
+def test_a_launcher_that_waits_long_for_an_answer_is_not_idle(master: MasterInMemory, clock: Clock) -> None:
     def slow(method: str, url: str, path: str, body: bytes | None) -> tuple[int, bytes] | None:
         clock.now_s += 6 if url == PAGE else 0
         return master.ask(method, url, path, body)
@@ -463,7 +461,7 @@ def test_who_waits_long_for_an_answer_was_not_away(master: MasterInMemory, clock
     assert 2 == len(master.drivers)
 
 
-def test_a_submission_whose_answer_was_lost_is_not_repeated_before_it_can_be_found(
+def test_a_submission_with_a_lost_answer_is_not_repeated_before_it_is_identified(
     master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
 ) -> None:
     leads(launcher, clock, 31)
@@ -480,7 +478,7 @@ def test_a_submission_whose_answer_was_lost_is_not_repeated_before_it_can_be_fou
     assert 1 == len(master.drivers)
 
 
-def test_silence_is_no_end(master: MasterInMemory, launcher: StandaloneLauncher) -> None:
+def test_a_silent_master_ends_no_execution(master: MasterInMemory, launcher: StandaloneLauncher) -> None:
     launcher.launch(e1())
     master.run()
     master.page_answers = False
@@ -493,7 +491,9 @@ def test_silence_is_no_end(master: MasterInMemory, launcher: StandaloneLauncher)
 
 
 @pytest.mark.parametrize("body", [b'{"success": false}', b"<html>", b"{}", b"[]"])
-def test_another_program_on_the_rest_port_ends_nothing(master: MasterInMemory, clock: Clock, body: bytes) -> None:
+def test_an_answer_of_another_program_on_the_rest_port_ends_no_execution(
+    master: MasterInMemory, clock: Clock, body: bytes
+) -> None:
     def ask(method: str, url: str, path: str, sent: bytes | None) -> tuple[int, bytes] | None:
         return (200, body) if url == REST else master.ask(method, url, path, sent)
 
@@ -507,7 +507,7 @@ def test_another_program_on_the_rest_port_ends_nothing(master: MasterInMemory, c
 
 
 @pytest.mark.parametrize("status", ["RECOVERING", "STANDBY", "COMPLETING_RECOVERY"])
-def test_a_master_that_does_not_rule_says_nothing(
+def test_an_inactive_master_gives_no_answer(
     master: MasterInMemory, launcher: StandaloneLauncher, status: str
 ) -> None:
     launcher.launch(e1())
@@ -532,7 +532,7 @@ def test_a_driver_that_the_master_has_forgotten_has_ended(
     assert (ENDED, None) == (found.state, found.exit_code)
 
 
-def test_one_that_was_launched_and_is_nowhere_has_ended_unless_something_waits_that_it_may_be(
+def test_a_missing_execution_has_ended_unless_an_unidentified_driver_waits(
     master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
 ) -> None:
     found = seen(launcher, e1(phase=LaunchPhase.STOPPING))
@@ -543,7 +543,7 @@ def test_one_that_was_launched_and_is_nowhere_has_ended_unless_something_waits_t
     assert None is seen(a_launcher(master, clock), e1(phase=LaunchPhase.STOPPING))
 
 
-def test_of_a_driver_that_failed_nobody_knows_the_exit_code_but_its_last_word_is_told(
+def test_a_failed_driver_has_no_exit_code_but_its_last_message(
     master: MasterInMemory, launcher: StandaloneLauncher
 ) -> None:
     launcher.launch(e1())
@@ -557,7 +557,9 @@ def test_of_a_driver_that_failed_nobody_knows_the_exit_code_but_its_last_word_is
     assert "driver FAILED: the task failed on kafka.in.0 at 7" == found.reason
 
 
-def test_of_a_driver_in_error_the_exception_is_told(master: MasterInMemory, launcher: StandaloneLauncher) -> None:
+def test_a_driver_in_error_has_its_exception_as_the_reason(
+    master: MasterInMemory, launcher: StandaloneLauncher
+) -> None:
     launcher.launch(e1())
     told = "Exception from the cluster:\njava.nio.file.NoSuchFileException: /srv/flights.py\n\tat java.base/x"
     master.end("ERROR", message=told)
@@ -568,7 +570,7 @@ def test_of_a_driver_in_error_the_exception_is_told(master: MasterInMemory, laun
     assert "driver ERROR: java.nio.file.NoSuchFileException: /srv/flights.py" == found.reason
 
 
-def test_what_the_master_will_never_take_has_ended(master: MasterInMemory, clock: Clock) -> None:
+def test_a_launch_that_the_master_never_takes_has_ended(master: MasterInMemory, clock: Clock) -> None:
     def malformed(method: str, url: str, path: str, body: bytes | None) -> tuple[int, bytes] | None:
         if path.endswith("create"):
             body = json.dumps({**json.loads(body or b""), "appArgs": ["x"]}).encode()
@@ -584,7 +586,7 @@ def test_what_the_master_will_never_take_has_ended(master: MasterInMemory, clock
     assert 1 == master.asked.count("POST /v1/submissions/create")
 
 
-def test_a_kill_is_done_when_there_is_nothing_to_kill(master: MasterInMemory, launcher: StandaloneLauncher) -> None:
+def test_a_kill_without_a_driver_succeeds(master: MasterInMemory, launcher: StandaloneLauncher) -> None:
     launcher.kill(e1())
     launcher.launch(e1())
     for _ in range(2):
@@ -598,7 +600,9 @@ def test_a_handle_from_a_record_chooses_no_path(launcher: StandaloneLauncher) ->
         launcher.kill(replace(e1(), handle="driver-1/../../x"))
 
 
-def test_any_host_is_the_one_with_the_most_room(master: MasterInMemory, launcher: StandaloneLauncher) -> None:
+def test_without_a_requested_host_the_one_with_the_most_room_is_chosen(
+    master: MasterInMemory, launcher: StandaloneLauncher
+) -> None:
     launcher.launch(a_launch("e2", host="a"))
     master.run("driver-1", "worker-a")
 
@@ -609,7 +613,7 @@ def test_any_host_is_the_one_with_the_most_room(master: MasterInMemory, launcher
 
 
 @pytest.mark.parametrize(("host", "what"), [("a", "a has 0 slots"), ("nowhere", "no living worker")])
-def test_a_host_without_room_is_told_before_anything_waits_at_the_master(
+def test_a_host_without_room_is_refused_before_a_submission(
     master: MasterInMemory, launcher: StandaloneLauncher, host: str, what: str
 ) -> None:
     for number in (1, 2):
@@ -635,7 +639,7 @@ def test_two_workers_of_one_host_have_room_together(master: MasterInMemory, laun
     assert {"a": 2 + 1, "b": 2} == launcher.hosts()
 
 
-def test_without_resources_any_host_may_be_asked_for_and_none_by_name(clock: Clock) -> None:
+def test_without_resources_no_particular_host_can_be_requested(clock: Clock) -> None:
     master = MasterInMemory("")
     launcher = a_launcher(master, clock)
 
@@ -683,5 +687,5 @@ def test_names_of_hosts_go_through_resources_and_back() -> None:
     "text",
     [b"", b"[]", b"{}", b'{"status": "ALIVE"}', b'{"status": "ALIVE", "workers": [1]}', b"<html>", b"[" * 9999],
 )
-def test_a_foreign_page_is_none(text: bytes) -> None:
+def test_a_page_of_another_program_is_refused(text: bytes) -> None:
     assert parse_page(text) is None

@@ -105,7 +105,7 @@ def test_an_answer_of_a_term_below_the_newest_that_was_read_does_not_count(start
     assert ([], None) == (sender.leases, sender.thread.given_up())
 
 
-def test_a_container_that_told_why_it_ends_is_not_given_up_by_the_answer(started):
+def test_a_container_that_reports_its_exit_is_not_given_up_by_the_answer(started):
     coordinators = Coordinators(a=HeartbeatAnswer(alive=False, term=1))
     sender = started(coordinators)
 
@@ -116,7 +116,7 @@ def test_a_container_that_told_why_it_ends_is_not_given_up_by_the_answer(started
     assert (8, 40_000) == (coordinators.bodies[-1]["exitCode"], coordinators.bodies[-1]["kafkaSilentMs"])
 
 
-def test_a_heartbeat_says_for_how_long_none_was_answered(started):
+def test_a_heartbeat_has_the_time_since_the_last_answered_one(started):
     coordinators = Coordinators()
     sender = started(coordinators)
 
@@ -128,7 +128,7 @@ def test_a_heartbeat_says_for_how_long_none_was_answered(started):
     assert 0 == coordinators.bodies[0]["unansweredMs"]
 
 
-def test_while_the_container_reads_nothing_the_next_leader_is_found_all_the_same(started):
+def test_the_next_leader_is_found_while_the_container_does_not_read_the_stream(started):
     """A restore may take longer than a lease: nobody may be given up for that."""
     coordinators = Coordinators(b=HeartbeatAnswer(alive=True, term=2))
     sender = started(coordinators, newer=Leader(2, "http://b:1"))
@@ -142,7 +142,7 @@ def test_while_the_container_reads_nothing_the_next_leader_is_found_all_the_same
     assert "http://b:1" == sender.thread.leader_url()
 
 
-def test_a_stream_that_cannot_be_read_ends_no_heartbeats_and_is_told_once(started, caplog):
+def test_heartbeats_continue_without_a_readable_stream_which_is_logged_once(started, caplog):
     coordinators = Coordinators()
     sender = started(coordinators, newer=CorruptRecordError("offset 11: no such schema"))
     sender.thread.publish(content())
@@ -154,7 +154,7 @@ def test_a_stream_that_cannot_be_read_ends_no_heartbeats_and_is_told_once(starte
     assert 1 == caplog.text.count("offset 11: no such schema")
 
 
-def test_what_the_container_publishes_from_an_older_reading_does_not_bring_the_old_leader_back(started):
+def test_content_of_an_older_read_does_not_restore_the_old_leader(started):
     coordinators = Coordinators(a=HeartbeatAnswer(alive=True, term=1), b=HeartbeatAnswer(alive=True, term=2))
     sender = started(coordinators)
     sender.thread.publish(content("http://b:1", term=2))
@@ -167,7 +167,7 @@ def test_what_the_container_publishes_from_an_older_reading_does_not_bring_the_o
     assert {"http://b:1"} == {url for url, _ in coordinators.asked}
 
 
-def test_nobody_is_asked_before_a_leader_is_known(started):
+def test_no_heartbeat_is_sent_before_a_leader_is_known(started):
     coordinators = Coordinators()
     sender = started(coordinators)
 
@@ -178,7 +178,7 @@ def test_nobody_is_asked_before_a_leader_is_known(started):
     assert [] == coordinators.asked
 
 
-def test_one_that_was_never_started_can_be_closed():
+def test_a_heartbeat_thread_that_was_never_started_can_be_closed():
     Sender(Coordinators()).thread.close()
 
 
@@ -186,7 +186,7 @@ def test_one_that_was_never_started_can_be_closed():
     "news",
     [content(offset=11), content(warm=StandbyProgress(lag=3)), content(warm=StandbyProgress(is_rehearsed=False))],
 )
-def test_what_somebody_may_wait_for_is_told_though_the_next_heartbeat_is_not_due(started, news):
+def test_progress_is_sent_before_the_next_heartbeat_is_due(started, news):
     sender = started(Coordinators(a=HeartbeatAnswer(alive=True, term=1)), interval_ms=HOUR_MS)
     sender.thread.publish(content(warm=None if news.warm is None else StandbyProgress()))
     until(lambda: sender.leases, "the first heartbeat")
@@ -196,7 +196,7 @@ def test_what_somebody_may_wait_for_is_told_though_the_next_heartbeat_is_not_due
     until(lambda: len(sender.leases) > 1, "the second one")
 
 
-def test_a_heartbeat_that_nobody_answered_is_followed_by_another_one_soon(started):
+def test_a_heartbeat_without_an_answer_is_repeated_soon(started):
     coordinators = Coordinators()
     sender = started(coordinators, interval_ms=HOUR_MS)
     sender.thread.publish(content())

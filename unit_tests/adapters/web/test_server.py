@@ -94,7 +94,7 @@ def job():
     found.server.stop()
 
 
-def test_who_does_not_lead_yet_answers_503(job):
+def test_a_coordinator_that_does_not_lead_yet_answers_503(job):
     assert (503, {"leader": None}) == job.ask("GET", "/status")
     assert (503, {"leader": None}) == job.ask("POST", "/containerHeartbeat", json.dumps(IDLE))
     assert CLIENT.heartbeat(job.url, IDLE, 2000) is None
@@ -118,7 +118,7 @@ def test_the_heartbeat_of_a_container_with_10_000_tasks_is_taken_whatever_its_to
     assert (503, {"leader": None}) == (status, answer)
 
 
-def test_metrics_are_told_by_the_leader_and_the_others_say_that_they_do_not_lead(job):
+def test_metrics_are_answered_by_every_coordinator_and_show_which_one_leads(job):
     def scraped():
         with urlopen(f"{job.url}/metrics", timeout=10) as response:
             assert response.headers["Content-Type"].startswith("text/plain; version=")
@@ -163,7 +163,7 @@ def test_a_refused_heartbeat_is_logged_with_the_reason(job, caplog):
     assert "pid: wanted a whole number" in caplog.text
 
 
-def test_a_new_execution_is_registered_by_its_first_heartbeat_and_told_that_it_lives(job):
+def test_a_new_execution_is_registered_by_its_first_heartbeat(job):
     job.lead()
 
     answer = job.register()
@@ -173,19 +173,19 @@ def test_a_new_execution_is_registered_by_its_first_heartbeat_and_told_that_it_l
     assert (200, expected) == job.ask("GET", "/containerHeartbeat?executionContainerId=e1")
 
 
-def test_an_execution_that_cannot_be_registered_in_time_is_not_told_that_it_is_dead(job):
+def test_an_execution_that_is_not_registered_in_time_is_not_declared_dead(job):
     job.lead()
 
     assert CLIENT.heartbeat(job.url, IDLE, 20_000) is None
 
 
-def test_an_execution_with_grants_that_this_log_never_gave_is_told_to_stop(job):
+def test_an_execution_with_grants_of_another_log_is_not_alive(job):
     job.lead()
 
     assert CLIENT.heartbeat(job.url, BODY, 20_000).alive is False
 
 
-def test_an_execution_that_nobody_expects_is_not_alive(job):
+def test_an_unknown_execution_is_not_alive(job):
     job.lead()
 
     status, answer = job.ask("GET", "/containerHeartbeat?executionContainerId=unknown")
@@ -194,7 +194,7 @@ def test_an_execution_that_nobody_expects_is_not_alive(job):
     assert 400 == job.ask("GET", "/containerHeartbeat")[0]
 
 
-def test_a_container_that_says_what_it_ends_with_is_given_up_with_its_reason(job):
+def test_a_container_that_reports_its_exit_code_is_given_up_with_its_reason(job):
     job.lead()
     job.register()
 
@@ -259,7 +259,7 @@ def test_a_candidate_that_never_led_names_the_leader_that_its_container_knows(jo
     assert (503, {"leader": None}) == job.ask("GET", "/status")
 
 
-def test_who_was_taken_over_from_names_the_new_leader(job):
+def test_a_deposed_leader_names_the_new_one(job):
     job.lead()
     job.world.coordinator("b", pid=2).become_leader()
     job.world.clock.advance(1000)
@@ -278,7 +278,7 @@ def test_who_was_taken_over_from_names_the_new_leader(job):
         (b"{}", "text/plain", 415),
     ],
 )
-def test_what_is_no_heartbeat_is_refused_with_a_reason(job, body, content_type, status):
+def test_a_body_that_is_no_heartbeat_is_refused_with_a_reason(job, body, content_type, status):
     job.lead()
 
     found, answer = job.ask("POST", "/containerHeartbeat", body, content_type)
@@ -288,7 +288,7 @@ def test_what_is_no_heartbeat_is_refused_with_a_reason(job, body, content_type, 
     assert "Traceback" not in answer["reason"]
 
 
-def test_only_names_of_this_host_are_answered(job):
+def test_only_requests_to_names_of_this_host_are_answered(job):
     job.lead()
 
     target = urlsplit(job.url)
@@ -299,7 +299,7 @@ def test_only_names_of_this_host_are_answered(job):
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /status HT"], ids=["nothing", "half-a-head"])
-def test_who_asks_nothing_takes_nobodys_place_for_long(job, monkeypatch, said):
+def test_a_silent_connection_is_closed_after_a_while(job, monkeypatch, said):
     monkeypatch.setattr("samzapy.adapters.web.server.HEAD_WAIT_S", 0.5)
     target = urlsplit(job.url)
     with ExitStack() as waiting:
@@ -326,7 +326,7 @@ def test_half_a_head_after_an_answer_is_not_waited_for(job, monkeypatch):
         assert b"" == connection.sock.recv(65536)
 
 
-def test_who_is_being_answered_is_not_cut_off(job, monkeypatch):
+def test_a_connection_is_not_closed_while_it_is_answered(job, monkeypatch):
     monkeypatch.setattr("samzapy.adapters.web.server.HEAD_WAIT_S", 0.2)
     job.lead()
 
@@ -363,7 +363,7 @@ def test_a_port_that_is_taken_is_named(job):
         other.start()
 
 
-def test_a_full_inbox_is_no_room_and_nobody_waits():
+def test_a_full_inbox_refuses_a_command_without_waiting():
     inbox = CommandInbox(waiting_max=1)
 
     assert [True, False] == [inbox.put("a"), inbox.put("b")]
@@ -371,7 +371,7 @@ def test_a_full_inbox_is_no_room_and_nobody_waits():
     assert [] == inbox.take(1)
 
 
-def test_who_takes_commands_rests_as_long_as_it_worked():
+def test_the_inbox_pauses_for_as_long_as_the_last_round_took():
     now_s, rested_s = [100.0], []
     inbox = CommandInbox(monotonic_s=lambda: now_s[0], rest=rested_s.append)
     inbox.put("a")
@@ -436,7 +436,7 @@ ANOTHER_JOB = {"alive": True, "job": "other-1", "term": 1, "executionContainerId
     ],
     ids=["empty", "html", "job", "execution", "type", "large", "redirect", "garbage", "nothing"],
 )
-def test_an_answer_of_anybody_else_is_no_answer(answer):
+def test_an_answer_of_another_program_is_no_answer(answer):
     with somebody_else(answer) as url:
         assert CLIENT.heartbeat(url, IDLE, 2000) is None
 
@@ -464,7 +464,7 @@ def named(monkeypatch):
     told.is_known.set()
 
 
-def test_a_name_that_nobody_resolves_is_no_answer_in_time(named):
+def test_a_name_that_is_not_resolved_in_time_is_no_answer(named):
     began_s = time.monotonic()
 
     assert CLIENT.heartbeat("http://many.test:1", IDLE, 300) is None

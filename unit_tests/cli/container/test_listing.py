@@ -20,7 +20,7 @@ def shown(state: CoordinatorState, *columns: str) -> list[tuple[object, ...]]:
     return [tuple(row[column] for column in columns) for row in container_rows(state, {})]
 
 
-def test_a_container_that_people_started_is_shown_as_it_says_it_is() -> None:
+def test_a_self_managed_container_is_shown_with_its_own_phase() -> None:
     state = a_state(
         ContainerPut(container=a_container("e1", processor_id="p10")),
         ContainerPut(container=a_container("e0", processor_id="p9", phase=ContainerPhase.STOPPED)),
@@ -31,7 +31,7 @@ def test_a_container_that_people_started_is_shown_as_it_says_it_is() -> None:
     )
 
 
-def test_one_that_is_to_be_started_is_shown_before_it_is_heard_of() -> None:
+def test_a_wanted_container_is_shown_before_its_first_heartbeat() -> None:
     state = a_state(
         LaunchPut(launch=a_launch("e1", phase=LaunchPhase.WANTED, host="h2")),
         LaunchPut(launch=a_launch("e2", processor_id="1", host="", host_found="h3")),
@@ -40,7 +40,7 @@ def test_one_that_is_to_be_started_is_shown_before_it_is_heard_of() -> None:
     assert [("e1", "h2", "WANTED"), ("e2", "h3", "LAUNCHED")] == shown(state, "container", "host", "state")
 
 
-def test_one_that_is_told_to_stop_is_shown_as_such_while_it_still_runs() -> None:
+def test_a_running_container_that_must_stop_is_shown_as_stopping() -> None:
     state = a_state(
         LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING)), ContainerPut(container=a_container("e1"))
     )
@@ -66,7 +66,7 @@ def test_processors_come_in_the_order_of_their_numbers() -> None:
     assert [("2",), ("9",), ("10",)] == shown(state, "processor")
 
 
-def test_what_the_leader_heard_of_a_container_is_beside_it() -> None:
+def test_a_container_is_shown_with_the_leaders_report() -> None:
     state = a_state(ContainerPut(container=a_container("e1")))
 
     (row,) = container_rows(state, {"e1": {"heartbeatAgeMs": 120}})

@@ -10,7 +10,7 @@ GIVEN = ["--deployment-id", "1-00000000", "--app-name", "flights", "--processor-
 
 
 @pytest.mark.parametrize("app_id", [["--app.id", "1"], ["--app.id=1"], ["--app.id", "=", "1"]])
-def test_the_id_may_be_written_in_three_ways(app_id):
+def test_the_app_id_may_be_written_in_three_ways(app_id):
     assert ["--app.id=1"] in (joined(app_id), ["=".join(joined(app_id))])
     assert [*joined(app_id), "--request-expiry", "10"] == joined([*app_id, "--request-expiry", "10"])
 
@@ -39,7 +39,7 @@ def test_an_equals_sign_that_follows_no_option_stays_where_it_is():
         ),
     ],
 )
-def test_a_mistake_is_named(arguments, code, said, capsys, monkeypatch):
+def test_wrong_arguments_are_refused_with_their_names(arguments, code, said, capsys, monkeypatch):
     monkeypatch.delenv(BOOTSTRAP_SERVERS, raising=False)
 
     with pytest.raises(SystemExit) as ended:

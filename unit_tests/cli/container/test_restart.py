@@ -70,7 +70,7 @@ def restart(
 @pytest.mark.parametrize(
     ("options", "processors"), [(("--processor", "2, 0"), ["2", "0"]), (("--all",), ["0", "1", "2"])]
 )
-def test_containers_that_the_coordinator_starts_are_replaced_one_after_the_other(
+def test_coordinator_managed_containers_are_restarted_one_after_the_other(
     options: tuple[str, ...], processors: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = Topic()
@@ -83,7 +83,7 @@ def test_containers_that_the_coordinator_starts_are_replaced_one_after_the_other
     assert f"1 of {len(processors)}: SUCCEEDED: processor {processors[0]}" in told.stdout
 
 
-def test_it_stops_at_the_first_one_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restarts_stop_at_the_first_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = Topic("1")
 
     told = restart(monkeypatch, topic, "--processor", "0,1,2")
@@ -93,7 +93,7 @@ def test_it_stops_at_the_first_one_that_fails(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(("job", "more"), [(SUBMITTED, ("--query",)), (BY_PEOPLE, ())])
-def test_the_process_stays_where_only_the_query_is_meant_or_people_start_the_containers(
+def test_a_restart_keeps_the_process_with_query_or_self_managed_containers(
     job: CoordinatorState, more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = Topic()
@@ -104,7 +104,7 @@ def test_the_process_stays_where_only_the_query_is_meant_or_people_start_the_con
     assert "SUCCEEDED: processor 0\n" == told.stdout
 
 
-def test_queries_are_those_of_processors_with_tasks_whoever_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_processors_with_tasks_can_restart_their_query(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = Topic()
 
     told = restart(monkeypatch, topic, "--all", "--query")
@@ -124,7 +124,7 @@ def test_queries_are_those_of_processors_with_tasks_whoever_is_wanted(monkeypatc
         (("--processor", "0", "--timeout", "inf"), "inf is not in the range 0<=x<=604800"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(
+def test_invalid_options_of_a_restart_are_refused(
     options: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = Topic()

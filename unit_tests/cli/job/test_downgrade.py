@@ -163,7 +163,7 @@ def test_nothing_is_left_that_release_0_1_0_cannot_read_and_the_history_is_kept(
         assert before == list(read_export(file, "a").records)
 
 
-def test_a_second_time_nothing_is_done(world: World, tmp_path: Path) -> None:
+def test_a_second_downgrade_does_nothing(world: World, tmp_path: Path) -> None:
     carry_out(world.parts(), a_term, 60.0)
     before, step = world.topic.dump(), world.step
     world.file = ArchiveFile(tmp_path / "another.avro", world.source)
@@ -173,7 +173,7 @@ def test_a_second_time_nothing_is_done(world: World, tmp_path: Path) -> None:
     assert not (tmp_path / "another.avro").exists()
 
 
-def test_wherever_it_is_killed_the_same_again_goes_on(tmp_path: Path) -> None:
+def test_a_downgrade_that_is_killed_at_any_point_can_be_continued(tmp_path: Path) -> None:
     steps = count_of_steps(tmp_path)
     assert steps > 6
     for fails_at in range(1, steps + 1):
@@ -192,7 +192,7 @@ def test_wherever_it_is_killed_the_same_again_goes_on(tmp_path: Path) -> None:
             assert before == list(read_export(file, "a").records), fails_at
 
 
-def test_a_cleaner_that_does_not_run_is_waited_for_in_vain_and_the_settings_are_put_back(world: World) -> None:
+def test_without_a_log_cleaner_a_downgrade_times_out_and_restores_the_settings(world: World) -> None:
     world.cleans = False
 
     with pytest.raises(DeadlineError, match="within 60 s, found the record at offset 0 still there"):
@@ -204,7 +204,7 @@ def test_a_cleaner_that_does_not_run_is_waited_for_in_vain_and_the_settings_are_
     assert world.is_clean()
 
 
-def test_while_it_waits_segments_are_closed_by_another_record_now_and_then(world: World) -> None:
+def test_a_waiting_downgrade_appends_records_that_close_segments(world: World) -> None:
     world.cleans = False
     end = world.topic.end_offset
 
@@ -215,13 +215,13 @@ def test_while_it_waits_segments_are_closed_by_another_record_now_and_then(world
     assert 3 == len(rolls)
 
 
-def test_replicas_that_nobody_can_read_are_given_a_minute_more(world: World) -> None:
+def test_unreadable_replicas_get_another_minute(world: World) -> None:
     carry_out(world.parts(replica_count=3), a_term, 10.0)
 
     assert 60 <= world.now_s < 70
 
 
-def test_a_job_that_cannot_be_given_back_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_job_that_cannot_be_downgraded_is_not_changed(tmp_path: Path) -> None:
     job = CommittingJob()
     job.settles()
     job.commits(10)
@@ -236,7 +236,7 @@ def test_a_job_that_cannot_be_given_back_is_left_as_it_is(tmp_path: Path) -> Non
     assert not (tmp_path / "a.avro").exists()
 
 
-def test_whoever_begins_to_lead_meanwhile_ends_it_and_the_settings_are_put_back(world: World) -> None:
+def test_a_new_leader_ends_a_downgrade_and_the_settings_are_restored(world: World) -> None:
     world.cleans = False
     world.meanwhile = world.job.world.log().take_over
 
@@ -246,7 +246,7 @@ def test_whoever_begins_to_lead_meanwhile_ends_it_and_the_settings_are_put_back(
     assert world.settings == SETTINGS
 
 
-def test_settings_that_cannot_be_put_back_are_named_with_the_command(world: World) -> None:
+def test_settings_that_cannot_be_restored_are_named_with_the_command(world: World) -> None:
     class Stuck(_Settings):
         def alter(self, settings: Mapping[str, str | None]) -> None:
             if settings != HURRIED:
@@ -275,7 +275,7 @@ def test_a_history_that_was_cut_short_is_no_archive(world: World, tmp_path: Path
         carry_out(world.parts(), a_term, 60.0)
 
 
-def test_an_archive_of_before_does_not_keep_what_came_since(world: World) -> None:
+def test_an_older_archive_that_lacks_records_is_refused(world: World) -> None:
     world.file.keep()
     log = world.job.world.log()
     log.take_over()

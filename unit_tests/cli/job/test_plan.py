@@ -68,9 +68,7 @@ def test_a_first_plan_as_json_is_the_golden_one(properties):
     assert "canary" not in found.stdout
 
 
-def test_a_new_job_has_nothing_to_restore_and_a_changed_one_nobody_knows_how_much_without_a_cluster(
-    properties, tmp_path
-):
+def test_without_a_cluster_a_new_job_restores_nothing_and_a_changed_one_an_unknown_size(properties, tmp_path):
     previous = ["--previous", str(a_first_plan(properties, tmp_path))]
     asking = [*COUNTS, "--processors", "0@host-a,1@host-b"]
 
@@ -88,7 +86,7 @@ def test_a_change_as_a_table_is_the_golden_one(properties, tmp_path):
     assert (GOLDEN / "job_plan_change.txt").read_text().splitlines() == lines
 
 
-def test_what_was_shown_can_be_the_previous_plan_and_then_nothing_moves(properties, tmp_path):
+def test_the_output_can_be_the_previous_plan_and_then_nothing_moves(properties, tmp_path):
     previous = a_first_plan(properties, tmp_path)
 
     found = json.loads(asked(properties, *COUNTS, "--previous", str(previous), "-o", "json").stdout)
@@ -122,7 +120,7 @@ def test_a_job_that_was_scaled_since_it_was_handed_in_is_planned_by_the_factor_o
     assert 10 == json.loads(asked(properties, *COUNTS, *previous, *same, "-o", "json").stdout)["totals"]["stays"]
 
 
-def test_beside_a_previous_plan_from_a_file_what_the_cluster_s_record_says_counts_on():
+def test_other_records_of_the_cluster_count_beside_a_plan_from_a_file():
     orders, refunds = SystemStream("kafka", "orders"), SystemStream("kafka", "refunds")
     recorded = plan_job(a_config(), {orders: 1}, None, ["0"], factor=2)
     known = Known(
@@ -153,7 +151,7 @@ def test_beside_a_previous_plan_from_a_file_what_the_cluster_s_record_says_count
         (None, ("copy unknown", "to copy on the host: unknown"), "unknown"),
     ],
 )
-def test_a_split_on_its_host_shows_what_is_copied_and_about_how_long_a_key_waits(size, shown, pause, capsys):
+def test_a_split_on_its_host_shows_the_copied_size_and_the_expected_pause(size, shown, pause, capsys):
     counts, hosts = {SystemStream("kafka", "orders"): 1}, {"0": "host-a"}
     before = plan_job(a_config(), counts, None, ["0"], locality=Locality(processors=hosts))
     locality = Locality(processors=hosts, tasks={task.name: "host-a" for task in before.tasks})
@@ -170,7 +168,7 @@ def test_a_split_on_its_host_shows_what_is_copied_and_about_how_long_a_key_waits
 GROWN = ["--partitions", "kafka.flights=6,planes=2"]
 
 
-def test_new_partitions_of_what_is_read_already_are_said_to_wait(properties, tmp_path):
+def test_new_partitions_of_a_read_input_are_shown_as_waiting(properties, tmp_path):
     previous = ["--previous", str(a_first_plan(properties, tmp_path))]
 
     found = json.loads(asked(properties, *GROWN, *previous, "-o", "json").stdout)
@@ -189,7 +187,7 @@ def test_new_partitions_of_what_is_read_already_are_said_to_wait(properties, tmp
     assert [] == json.loads(asked(properties, *more, *previous, "-o", "json").stdout)["waiting"]
 
 
-def test_a_bounded_job_waits_for_nothing_since_its_next_run_begins_anew(properties, tmp_path):
+def test_new_partitions_of_a_bounded_job_do_not_wait(properties, tmp_path):
     previous = ["--previous", str(a_first_plan(properties, tmp_path))]
     bounded = ["--set", "systems.kafka.samza.offset.end=head"]
 
@@ -223,7 +221,7 @@ def test_without_processors_the_one_of_the_configuration_is_planned_for(properti
         ([*COUNTS, "--previous", "/nowhere.json"], "No such file"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(properties, options, names):
+def test_invalid_options_are_refused_with_a_named_error(properties, options, names):
     with pytest.raises(ConfigError, match=names):
         asked(properties, *options)
 
@@ -242,7 +240,7 @@ def test_what_cannot_be_is_refused_by_name(properties, options, names):
         (json.dumps(a_plan_of("Partition_0", system="")), "wanted a system without dots"),
     ],
 )
-def test_a_previous_plan_that_is_none_is_refused_by_name(properties, tmp_path, text, names):
+def test_a_file_that_is_no_plan_is_refused_with_a_named_error(properties, tmp_path, text, names):
     path = tmp_path / "previous.json"
     path.write_text(text)
 
@@ -266,7 +264,7 @@ def test_a_plan_that_would_leave_positions_behind_is_refused_as_a_submission_wou
         asked(properties, *COUNTS, *moved, "--previous", str(previous))
 
 
-def test_a_pattern_stands_for_the_given_streams_that_it_matches(properties):
+def test_a_pattern_matches_the_given_streams(properties):
     inputs = ["--set", "task.inputs=kafka.~fl.*"]
 
     found = json.loads(asked(properties, *inputs, "--partitions", "flights=1,floats=1", "-o", "json").stdout)

@@ -19,7 +19,7 @@ from samzapy.testing.builders import a_config, a_launch
 JOB_FILE = Path("/jobs/flights.py")
 
 
-def test_a_job_that_does_not_say_what_starts_its_containers_is_told_what_can() -> None:
+def test_a_job_without_a_cluster_manager_is_refused_with_the_possible_ones() -> None:
     with pytest.raises(ConfigError, match="one of process"):
         launcher_of(a_config(), JOB_FILE, None, (), ())
 
@@ -29,9 +29,7 @@ def test_processes_need_a_directory() -> None:
         launcher_of(a_config(cluster_manager="process"), JOB_FILE, None, (), ())
 
 
-def test_a_container_gets_the_jobs_settings_and_last_what_is_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_container_gets_the_jobs_settings_and_then_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[list[str]] = []
 
     def start(command: list[str], log_path: Path, environment: dict[str, str]) -> ProcessIdentity:
@@ -53,7 +51,7 @@ def test_a_container_gets_the_jobs_settings_and_last_what_is_its_own(
     assert ["--set", "local.store.dir=/dev/null", *own] == command[10:]
 
 
-def test_a_submission_is_refused_while_containers_of_people_run() -> None:
+def test_a_submission_is_refused_while_self_managed_containers_run() -> None:
     state = evolve(INITIAL, committed([LaunchPut(launch=a_launch("e1"))], 0))
 
     refuse_self_managed(state, [ExecutionId("e1")], "flights-1")
@@ -61,7 +59,7 @@ def test_a_submission_is_refused_while_containers_of_people_run() -> None:
         refuse_self_managed(state, [ExecutionId("e1"), ExecutionId("e2")], "flights-1")
 
 
-def test_a_mistake_is_told_before_anything_is_started(tmp_path: Path) -> None:
+def test_a_wrong_option_is_refused_before_anything_is_started(tmp_path: Path) -> None:
     job_file = tmp_path / "job.py"
     job_file.write_text("")
     job_file.with_suffix(".properties").write_text("job.name=flights\ntask.inputs=kafka.orders\n")
@@ -85,7 +83,7 @@ def test_a_mistake_is_told_before_anything_is_started(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_container_has_the_size_that_is_set_unless_sparks_own_options_tell_it(
+def test_a_container_has_the_configured_size_unless_spark_options_set_it(
     options: tuple[str, ...], told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[list[str]] = []

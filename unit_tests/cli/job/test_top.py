@@ -34,7 +34,7 @@ def two_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
 
 
-def test_without_a_terminal_it_is_shown_once_with_the_busiest_task_first() -> None:
+def test_without_a_terminal_the_load_is_printed_once_with_the_busiest_task_first() -> None:
     found = CliRunner().invoke(job, ARGUMENTS)
 
     assert 0 == found.exit_code, found.output
@@ -48,13 +48,13 @@ def test_without_a_terminal_it_is_shown_once_with_the_busiest_task_first() -> No
     assert ["Partition_0-0-2", "0", "-", "0", "0%", "-", "-"] == second.split()
 
 
-def test_programs_get_json() -> None:
+def test_the_load_is_printed_as_json() -> None:
     found = json.loads(CliRunner().invoke(job, [*ARGUMENTS, "-o", "json"]).stdout)
 
     assert ("keeps-up", 200.0) == (found["advice"], found["recordsPerS"])
 
 
-def test_what_is_left_out_is_said() -> None:
+def test_omitted_tasks_are_counted() -> None:
     found = CliRunner().invoke(job, [*ARGUMENTS, "--limit", "1"]).stdout
 
     assert "… and 1 more" in found

@@ -36,7 +36,7 @@ def replayed(file: Path, *options: str) -> Sequence[dict[str, object]]:
     return rows_of(samzapy("stream", "replay", "--from", str(file), "-o", "jsonl", *options))
 
 
-def test_a_replay_tells_of_every_record_and_of_one_kind_if_asked(file: Path) -> None:
+def test_a_replay_lists_every_record_or_those_of_one_kind(file: Path) -> None:
     assert [record.offset for record in LIFE] == [row["offset"] for row in replayed(file)]
 
     grants = replayed(file, "--key", "grant/")
@@ -45,7 +45,7 @@ def test_a_replay_tells_of_every_record_and_of_one_kind_if_asked(file: Path) -> 
     assert all(str(row["key"]).startswith("grant/") for row in grants)
 
 
-def test_a_replay_stops_where_it_is_told_to(file: Path) -> None:
+def test_a_replay_stops_at_the_given_position(file: Path) -> None:
     by_offset = replayed(file, "--until", "12")
     by_time = replayed(file, "--until", "1970-01-01T00:02:00Z")
 
@@ -56,7 +56,7 @@ def test_a_replay_stops_where_it_is_told_to(file: Path) -> None:
     assert len(by_time) < len(LIFE)
 
 
-def test_what_lies_before_the_horizon_is_marked_and_never_shown_as_if_it_were_whole(tmp_path: Path) -> None:
+def test_records_before_the_horizon_are_marked_as_incomplete(tmp_path: Path) -> None:
     horizon = LIFE[20].offset
     file = a_file(tmp_path / "old.avro", LIFE, whole_from=horizon)
 
@@ -75,7 +75,7 @@ def test_what_lies_before_the_horizon_is_marked_and_never_shown_as_if_it_were_wh
     assert (True, horizon) == (state["latest_value_only"], state["whole_from"])
 
 
-def test_the_state_of_a_moment_is_what_was_granted_then(file: Path) -> None:
+def test_the_state_at_a_moment_has_the_grants_of_that_moment(file: Path) -> None:
     at = str(offset_of("TaskGranted"))
 
     state = json.loads(samzapy("stream", "state", "--from", str(file), "--at", at, "-o", "json").stdout)
@@ -97,7 +97,7 @@ def test_the_state_now_has_the_new_owners(file: Path) -> None:
     assert not state["latest_value_only"]
 
 
-def test_a_moment_that_nobody_knows_yet_is_refused(file: Path) -> None:
+def test_a_moment_in_the_future_is_refused(file: Path) -> None:
     for arguments in (("state", "--at"), ("replay", "--until")):
         for moment, why in (("99999", "ends at"), ("2999-01-01", "known up to")):
             found = samzapy("stream", *arguments, moment, "--from", str(file)).exception
@@ -105,7 +105,7 @@ def test_a_moment_that_nobody_knows_yet_is_refused(file: Path) -> None:
             assert why in str(found)
 
 
-def test_what_is_no_moment_is_wrong_usage(file: Path) -> None:
+def test_an_invalid_moment_is_wrong_usage(file: Path) -> None:
     found = samzapy("stream", "state", "--at", "yesterday", "--from", str(file))
 
     assert 2 == found.exit_code
@@ -126,7 +126,7 @@ def test_a_difference_has_the_record_that_made_it(file: Path) -> None:
     assert str(of_task["text"]) in samzapy("stream", "diff", str(before), str(after), "--from", str(file)).stdout
 
 
-def test_nothing_is_otherwise_at_the_same_moment(file: Path) -> None:
+def test_a_moment_does_not_differ_from_itself(file: Path) -> None:
     assert "[]\n" == samzapy("stream", "diff", "30", "30", "--from", str(file), "-o", "json").stdout
 
 
@@ -164,7 +164,7 @@ def test_a_task_is_explained_as_of_an_earlier_moment(file: Path) -> None:
     assert found["runs"].startswith("no owner: it waits until execution e1")
 
 
-def test_the_reason_of_a_plan_before_the_horizon_is_not_made_up(tmp_path: Path) -> None:
+def test_the_reason_of_a_plan_before_the_horizon_is_unknown(tmp_path: Path) -> None:
     file = a_file(tmp_path / "old.avro", LIFE, whole_from=offset_of("GenerationStarted") + 1)
 
     found = json.loads(samzapy("task", "explain", TASK, "--from", str(file), "-o", "json").stdout)
@@ -173,14 +173,14 @@ def test_the_reason_of_a_plan_before_the_horizon_is_not_made_up(tmp_path: Path) 
     assert "processor 0 is gone" in found["assignments"][1]["why"]
 
 
-def test_a_task_that_nobody_knows_is_refused_with_those_that_are(file: Path) -> None:
+def test_an_unknown_task_is_refused_with_the_known_ones(file: Path) -> None:
     found = samzapy("task", "explain", "Partition_7", "--from", str(file)).exception
 
     assert isinstance(found, RejectedError)
     assert TASK in str(found)
 
 
-def test_a_record_that_cannot_be_read_stops_whoever_folds_and_nobody_who_lists(tmp_path: Path) -> None:
+def test_an_unreadable_record_stops_a_fold_but_not_a_list(tmp_path: Path) -> None:
     said = tuple(next_headers(LIFE).items())
     broken = LogRecord(offset=LIFE[-1].offset + 1, timestamp_ms=0, key=b"job", value=b"junk", headers=said)
     file = a_file(tmp_path / "broken.avro", [*LIFE, broken])
@@ -195,7 +195,7 @@ def test_a_record_that_cannot_be_read_stops_whoever_folds_and_nobody_who_lists(t
     assert 0 == samzapy("stream", "state", "--from", str(file), "--at", at).exit_code
 
 
-def test_a_foreign_record_is_listed_and_changes_neither_the_state_nor_an_explanation(tmp_path: Path) -> None:
+def test_a_foreign_record_is_listed_without_changing_state_or_explanation(tmp_path: Path) -> None:
     grant = next(record for record in LIFE if (record.key or b"").startswith(b"grant/"))
     end = LIFE[-1].offset + 2
     tombstone = LogRecord(offset=end, timestamp_ms=LIFE[-1].timestamp_ms, key=grant.key, value=None)
@@ -228,7 +228,7 @@ def test_several_files_are_one_history(tmp_path: Path) -> None:
     assert 0 == samzapy("stream", "verify", "--from", str(both)).exit_code
 
 
-def test_files_that_do_not_meet_leave_the_older_one_outside_of_what_is_whole(tmp_path: Path) -> None:
+def test_with_a_gap_between_two_files_only_the_later_one_is_whole(tmp_path: Path) -> None:
     first = a_file(tmp_path / "1.avro", [record for record in LIFE if record.offset <= 20])
     second = a_file(tmp_path / "2.avro", [record for record in LIFE if record.offset >= 25], whole_from=30)
 
@@ -304,11 +304,11 @@ def test_a_file_that_is_not_there_and_a_job_beside_a_file_are_refused(file: Path
         assert isinstance(samzapy("stream", "state", *arguments).exception, ConfigError)
 
 
-def test_a_file_is_not_followed(file: Path) -> None:
+def test_follow_of_a_file_is_refused(file: Path) -> None:
     assert isinstance(samzapy("stream", "replay", "--follow", "--from", str(file)).exception, ConfigError)
 
 
-def test_what_the_file_says_of_a_container_is_as_it_was(file: Path) -> None:
+def test_a_lost_container_is_shown_in_the_state_of_that_moment(file: Path) -> None:
     at = str(offset_of("ContainerLost"))
 
     state = json.loads(samzapy("stream", "state", "--from", str(file), "--at", at, "-o", "json").stdout)

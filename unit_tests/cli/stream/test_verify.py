@@ -183,7 +183,7 @@ def verified(tmp_path: Path, records: list[LogRecord], **options: object) -> lis
     return [(row["code"], row["offset"]) for row in rows]
 
 
-def test_what_coordinators_write_has_no_fault(tmp_path: Path) -> None:
+def test_a_stream_that_coordinators_wrote_has_no_fault(tmp_path: Path) -> None:
     assert [] == verified(tmp_path, HEALTHY)
     assert [] == verified(tmp_path, [])
 
@@ -195,7 +195,7 @@ def test_each_fault_is_named_with_its_offset(name: str, tmp_path: Path) -> None:
     assert [(plant.code, STEP * (LAST_TERM + 2) + 1)] == verified(tmp_path, planted(HEALTHY, {LAST_TERM + 2: plant}))
 
 
-def test_all_of_them_in_one_stream_are_named_each_with_its_offset(tmp_path: Path) -> None:
+def test_all_faults_in_one_stream_are_reported_with_their_offsets(tmp_path: Path) -> None:
     places = range(4, 4 + len(PLANTED))
     assert places[-1] < len(HEALTHY), "the stream is too short for its faults"
 
@@ -456,7 +456,7 @@ def test_each_decision_that_no_coordinator_takes_is_named_with_its_offset(name: 
     assert [("stream-law", behind[-1].offset)] == verified(tmp_path, [*HEALTHY, *behind])
 
 
-def test_a_task_that_is_rewound_and_begins_there_breaks_no_law(tmp_path: Path) -> None:
+def test_a_task_that_starts_at_its_rewound_position_violates_no_invariant(tmp_path: Path) -> None:
     behind = following(
         [
             *REWOUND,
@@ -469,7 +469,7 @@ def test_a_task_that_is_rewound_and_begins_there_breaks_no_law(tmp_path: Path) -
     assert [] == verified(tmp_path, [*HEALTHY, *behind])
 
 
-def test_what_is_judged_is_held_against_what_was_right_before(tmp_path: Path) -> None:
+def test_an_invariant_is_checked_against_the_last_valid_state(tmp_path: Path) -> None:
     """One fault is one finding, and what follows it rightly has none."""
     again, back = EpochPut(epoch=STATE.epoch), InboxPut(offset_next=3)
     behind = following(
@@ -481,7 +481,7 @@ def test_what_is_judged_is_held_against_what_was_right_before(tmp_path: Path) ->
     assert [("stream-law", behind[index].offset) for index in (0, 2, 3)] == told
 
 
-def test_nothing_is_judged_where_it_may_be_right(tmp_path: Path) -> None:
+def test_invariants_are_not_checked_on_incomplete_history(tmp_path: Path) -> None:
     """Before the horizon, and behind a record that is missing or cannot be read."""
     broken = following([EpochPut(epoch=STATE.epoch), EpochPut(epoch=1)])
     first, second = broken
@@ -494,13 +494,13 @@ def test_nothing_is_judged_where_it_may_be_right(tmp_path: Path) -> None:
     assert [("stream-gap", second.offset)] == verified(tmp_path, [*HEALTHY, second])
 
 
-def test_a_missing_record_is_named_where_the_next_one_stands(tmp_path: Path) -> None:
+def test_a_gap_is_reported_at_the_offset_of_the_next_record(tmp_path: Path) -> None:
     missing = LAST_TERM + 3
 
     assert [("stream-gap", STEP * (missing + 1))] == verified(tmp_path, HEALTHY[:missing] + HEALTHY[missing + 1 :])
 
 
-def test_what_compaction_may_have_taken_is_no_gap(tmp_path: Path) -> None:
+def test_records_that_compaction_may_have_removed_are_no_gap(tmp_path: Path) -> None:
     """The first record that another one of its key follows; the horizon lies behind both."""
     keys = [record.key for record in HEALTHY]
     missing = next(index for index, key in enumerate(keys) if key in keys[index + 1 :])
@@ -510,7 +510,7 @@ def test_what_compaction_may_have_taken_is_no_gap(tmp_path: Path) -> None:
     assert [] == verified(tmp_path, left, whole_from=STEP * again + 1)
 
 
-def test_a_schema_that_is_in_use_and_not_recorded_is_named_where_it_is_used_first(tmp_path: Path) -> None:
+def test_an_unrecorded_schema_is_reported_at_its_first_use(tmp_path: Path) -> None:
     first = next(record for record in HEALTHY if record.key == b"term")
     of_term = f"schema/{(first.value or b'')[2:10].hex()}".encode()
     left = [record for record in HEALTHY if record.key != of_term]

@@ -76,25 +76,25 @@ def waits(
     return found.status_code
 
 
-def test_a_request_that_expires_is_told_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expired_request_is_reported_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = Topic((3, StatusCode.IN_PROGRESS), (63.5, StatusCode.FAILED))
 
     assert "SamzapyError" == waits(topic, monkeypatch)
 
 
-def test_its_own_expiry_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_lasts_until_the_requests_own_expiry(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = Topic((1, StatusCode.ACCEPTED), (599, StatusCode.SUCCEEDED))
 
     assert StatusCode.SUCCEEDED is waits(topic, monkeypatch, expiry_s=600)
 
 
-def test_what_has_begun_in_time_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_continues_for_a_request_that_began_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = Topic((1, StatusCode.IN_PROGRESS), (65, StatusCode.SUCCEEDED))
 
     assert StatusCode.SUCCEEDED is waits(topic, monkeypatch, expiry_s=10)
 
 
-def test_who_does_not_let_go_has_its_time_before_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_includes_the_time_for_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = Topic((1, StatusCode.IN_PROGRESS), (140, StatusCode.SUCCEEDED))
 
     assert StatusCode.SUCCEEDED is waits(topic, monkeypatch, expiry_s=10)
@@ -106,7 +106,7 @@ def test_expiry_begins_when_the_request_is_read(monkeypatch: pytest.MonkeyPatch)
     assert StatusCode.SUCCEEDED is waits(topic, monkeypatch)
 
 
-def test_how_far_it_is_stands_on_a_line_of_its_own_once_also_without_a_terminal(
+def test_each_progress_is_printed_once_on_a_line_of_its_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts = {1.0: "1 of 3 containers run", 5.0: "3 of 3 containers run"}
@@ -128,7 +128,7 @@ def test_how_far_it_is_stands_on_a_line_of_its_own_once_also_without_a_terminal(
         (((1, StatusCode.IN_PROGRESS), (6, StatusCode.SUCCEEDED)), 5, 5),
     ],
 )
-def test_it_is_given_up_at_last(
+def test_the_wait_for_an_answer_ends_at_last(
     answers: tuple[tuple[float, StatusCode], ...],
     timeout_s: float | None,
     given_up_at_s: float,
@@ -143,7 +143,7 @@ def test_it_is_given_up_at_last(
 @pytest.mark.parametrize(
     ("output", "printed"), [("table", f"{UUID_OF_IT}\n"), ("json", f'{{"uuid": "{UUID_OF_IT}"}}')]
 )
-def test_where_nobody_waits_the_uuid_is_all_that_is_printed_as_json_where_that_is_asked_for(
+def test_without_a_wait_only_the_uuid_is_printed(
     output: str, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asking = Asking(deployment_id=None, expiry=None, wait=False, timeout_s=None)

@@ -23,7 +23,7 @@ def degraded(monkeypatch: pytest.MonkeyPatch, **container: Any) -> Any:
     )["degraded"]
 
 
-def test_a_query_that_fails_without_a_commit_is_degraded_and_says_how_long_it_is_started_again(
+def test_a_query_that_fails_without_a_commit_is_degraded_with_its_retry_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     failing = Failing(attempts=4, for_ms=30_000, left_ms=570_000, reason="no memory")
