@@ -15,7 +15,7 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.cli.job.group import job as job_command
-from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.assignment.replanning import replan
 from samzapy.coordinator.lifecycle.submission import start_term, submit_job
 from samzapy.coordinator.state import INITIAL, committed, evolve
@@ -67,7 +67,7 @@ def test_a_plan_is_made_from_what_the_cluster_records(broker: DevBroker, tmp_pat
     term = start_term(replace(a_term(0), job_name=name), INITIAL)
     log = KafkaLog(connection, coordinator_topic(config.job), coordinator_transactional_id(config.job))
     log.take_over()
-    submitted = submit_job(submission, INITIAL, Sightings())
+    submitted = submit_job(submission, INITIAL, Liveness())
     state = evolve(INITIAL, committed(submitted, 0))
     records = [*term, *submitted, *replan(state, (ProcessorId("0"),)), TaskLocalityPut(locality=kept)]
     log.append_atomically(

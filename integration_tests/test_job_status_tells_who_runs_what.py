@@ -226,7 +226,7 @@ def test_without_a_leader_the_topics_tell_and_the_job_is_degraded(connection: Ka
 
 def _figures(job: SmallJob) -> Figures:
     """What e1 said last."""
-    sighting = job.service.status().seen.last.get(ExecutionId("e1"))
+    sighting = job.service.status().liveness.last.get(ExecutionId("e1"))
     return Figures() if sighting is None else sighting.figures
 
 

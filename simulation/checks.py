@@ -26,7 +26,7 @@ from samzapy.coordinator import service as service_module
 from samzapy.coordinator import state as state_module
 from samzapy.coordinator.actions import actions
 from samzapy.coordinator.assignment import replanning as planning_module
-from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.commands import Command
 from samzapy.coordinator.decide import Decision, decide, observe
 from samzapy.coordinator.launching.standbys import named
@@ -85,17 +85,17 @@ from samzapy.testing.memory_log import MemoryTopic
 from simulation.inputs import BUCKET_OF, FINEST, Inputs
 from simulation.state import BROADCAST, entry_of, one_more
 
-T = TypeVar("T", CoordinatorState, Sightings)
+T = TypeVar("T", CoordinatorState, Liveness)
 
 COMPARED: Final = frozenset(item.name for item in fields(CoordinatorState) if item.compare)
 """The parts of a state that make it equal to another, or not."""
 
 _TABLES: Mapping[type, Sequence[str]] = {
     CoordinatorState: TABLES,
-    Sightings: tuple(item.name for item in fields(Sightings) if item.name != "listening_since_ms"),
+    Liveness: tuple(item.name for item in fields(Liveness) if item.name != "listening_since_ms"),
 }
 
-Decide = Callable[[Command, CoordinatorState, Sightings], Decision]
+Decide = Callable[[Command, CoordinatorState, Liveness], Decision]
 Replay = Callable[..., Replayed]
 WorksOn = Callable[[Grant], list[str]]
 """The executions, by name and epoch, that could still commit: under a grant that is recorded as released, or under
@@ -797,16 +797,16 @@ class Probe:
             yield
 
     def _checked(self, decide: Decide) -> Decide:
-        def decide_and_check(command: Command, state: CoordinatorState, seen: Sightings) -> Decision:
-            decision = decide(command, state, seen)
+        def decide_and_check(command: Command, state: CoordinatorState, liveness: Liveness) -> Decision:
+            decision = decide(command, state, liveness)
             if not decision.records:
                 return decision
             self.decisions += 1
-            if decide(command, self._in_another_order(state), self._in_another_order(seen)) != decision:
+            if decide(command, self._in_another_order(state), self._in_another_order(liveness)) != decision:
                 raise BrokenLawError(f"L7, an equal state decides otherwise on {command}")
             after = evolve(state, uncommitted(decision.records))
             self._after = state, decision.records, after
-            again = decide(command, after, observe(command, after, seen))
+            again = decide(command, after, observe(command, after, liveness))
             if again.records:
                 raise BrokenLawError(f"L2, {command} a second time writes {again.records}")
             return decision

@@ -24,7 +24,7 @@ from samzapy.coordinator.actions import (
 )
 from samzapy.coordinator.assignment.grants import changelogs_begun, counts_after, input_end
 from samzapy.coordinator.assignment.initial_offsets import begun_anew, epoch_before, offset_defaults
-from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.assignment.starts import (
     GrantIndex,
     PositionsRead,
@@ -87,7 +87,7 @@ class LeaderView:
 
     state: CoordinatorState
     config: JobConfig
-    seen: Sightings
+    liveness: Liveness
     is_submission_pending: bool
 
 
@@ -395,7 +395,7 @@ def _accepted_losses(view: LeaderView) -> tuple[AcceptedLoss, ...]:
     They come from this process's configuration and from containers: the leader may have been started before anything
     was lost.
     """
-    reported = [view.seen.last[execution_id].accepted_losses for execution_id in sorted(view.seen.last)]
+    reported = [view.liveness.last[execution_id].accepted_losses for execution_id in sorted(view.liveness.last)]
     return (*view.config.accepted_losses, *(loss for losses in reported for loss in losses))
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from samzapy.coordinator.assignment.grants import grant_tasks, noticed_taken_away, overdue, release
 from samzapy.coordinator.assignment.liveness import (
-    Sightings,
+    Liveness,
     expire,
     failed_starts_noted,
     give_up,
@@ -84,7 +84,7 @@ class Decision:
     actor: str
 
 
-def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decision:
+def decide(command: Command, state: CoordinatorState, liveness: Liveness) -> Decision:
     """Return the records that `command` leads to.
 
     Raises:
@@ -92,121 +92,121 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
         TopicIdentityError: `TopicsLooked` shows a topic that is not the recorded one. Other commands never raise:
             late or repeated news changes nothing.
     """
-    return DECISIONS[type(command)](command, state, seen)
+    return DECISIONS[type(command)](command, state, liveness)
 
 
 def _by_coordinator(records: Iterable[CoordinatorRecord], cause: str) -> Decision:
     return Decision(records=tuple(records), cause=cause, actor=COORDINATOR)
 
 
-def _start_term(command: StartTerm, state: CoordinatorState, _: Sightings) -> Decision:
+def _start_term(command: StartTerm, state: CoordinatorState, _: Liveness) -> Decision:
     return _by_coordinator(start_term(command, state), f"take-over by {command.coordinator_id}")
 
 
-def _submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> Decision:
-    return Decision(records=submit_job(command, state, seen), cause=command.cause, actor=command.actor)
+def _submit_job(command: SubmitJob, state: CoordinatorState, liveness: Liveness) -> Decision:
+    return Decision(records=submit_job(command, state, liveness), cause=command.cause, actor=command.actor)
 
 
-def _heartbeat(command: Heartbeat, state: CoordinatorState, _: Sightings) -> Decision:
+def _heartbeat(command: Heartbeat, state: CoordinatorState, _: Liveness) -> Decision:
     records = (*suspended_by_heartbeat(command, state), *hear(command, state), *release(command, state))
     return Decision(records=records, cause="heartbeat", actor=f"container {command.execution_id}")
 
 
-def _tick(command: Tick, state: CoordinatorState, seen: Sightings) -> Decision:
-    silent = expire(command, state, seen)
-    holding = overdue(command, evolve(state, uncommitted(silent)), seen)
+def _tick(command: Tick, state: CoordinatorState, liveness: Liveness) -> Decision:
+    silent = expire(command, state, liveness)
+    holding = overdue(command, evolve(state, uncommitted(silent)), liveness)
     return _by_coordinator((*silent, *holding), "heartbeat expired" if silent else "release timed out")
 
 
-def _review_members(command: ReviewMembers, state: CoordinatorState, seen: Sightings) -> Decision:
-    return _by_coordinator(*review_members(command, state, seen))
+def _review_members(command: ReviewMembers, state: CoordinatorState, liveness: Liveness) -> Decision:
+    return _by_coordinator(*review_members(command, state, liveness))
 
 
-def _topics_looked(command: TopicsLooked, state: CoordinatorState, seen: Sightings) -> Decision:
+def _topics_looked(command: TopicsLooked, state: CoordinatorState, liveness: Liveness) -> Decision:
     refuse_made_again(state, command)
-    inputs = inputs_looked(command, state, seen)
+    inputs = inputs_looked(command, state, liveness)
     grown = topics_looked(command, evolve(state, uncommitted(inputs)))
     return _by_coordinator((*inputs, *grown), "topics")
 
 
-def _review_inputs(command: ReviewInputs, state: CoordinatorState, seen: Sightings) -> Decision:
+def _review_inputs(command: ReviewInputs, state: CoordinatorState, liveness: Liveness) -> Decision:
     removed, cause_of_removal = review_departures(command, state)
-    grown, cause_of_growth = review_inputs(command, evolve(state, uncommitted(removed)), seen)
+    grown, cause_of_growth = review_inputs(command, evolve(state, uncommitted(removed)), liveness)
     causes = [cause_of_removal] if removed or not grown else []
     causes += [cause_of_growth] if grown else []
     return _by_coordinator((*removed, *grown), "; ".join(causes))
 
 
-def _ends_read(command: EndsRead, state: CoordinatorState, _: Sightings) -> Decision:
+def _ends_read(command: EndsRead, state: CoordinatorState, _: Liveness) -> Decision:
     return _by_coordinator(ends_read(command, state), f"ends of {command.system_stream}")
 
 
-def _offset_bounds_read(command: OffsetBoundsRead, state: CoordinatorState, _: Sightings) -> Decision:
+def _offset_bounds_read(command: OffsetBoundsRead, state: CoordinatorState, _: Liveness) -> Decision:
     records = offset_bounds_read(command, state)
     return Decision(records=records, cause=f"request {command.uuid}", actor=OPERATOR)
 
 
-def _requests_read(command: RequestsRead, state: CoordinatorState, _: Sightings) -> Decision:
+def _requests_read(command: RequestsRead, state: CoordinatorState, _: Liveness) -> Decision:
     records = read_requests(command, state)
     return Decision(records=records, cause=f"requests before offset {command.offset_next}", actor=OPERATOR)
 
 
-def _review_requests(command: ReviewRequests, state: CoordinatorState, seen: Sightings) -> Decision:
-    return _by_coordinator(review_requests(command, state, seen), "requests")
+def _review_requests(command: ReviewRequests, state: CoordinatorState, liveness: Liveness) -> Decision:
+    return _by_coordinator(review_requests(command, state, liveness), "requests")
 
 
-def _collect_requests(command: CollectRequests, state: CoordinatorState, _: Sightings) -> Decision:
+def _collect_requests(command: CollectRequests, state: CoordinatorState, _: Liveness) -> Decision:
     return _by_coordinator(collect(command, state), "retention")
 
 
-def _responses_written(command: ResponsesWritten, state: CoordinatorState, _: Sightings) -> Decision:
+def _responses_written(command: ResponsesWritten, state: CoordinatorState, _: Liveness) -> Decision:
     return _by_coordinator(answered(command, state), "responses written")
 
 
-def _messages_removed(command: MessagesRemoved, state: CoordinatorState, _: Sightings) -> Decision:
+def _messages_removed(command: MessagesRemoved, state: CoordinatorState, _: Liveness) -> Decision:
     return _by_coordinator(collected(command, state), "messages removed")
 
 
-def _review_launches(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> Decision:
+def _review_launches(command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> Decision:
     """Review losses first, then launches, then standbys.
 
     A standby takes over in the decision that records the loss: a repeated command decides nothing (law L2).
     """
     steps, causes = Round(state), []
     causes += ["containers did not stop in time"] if steps.add(stopped_too_late(command, state)) else []
-    causes += ["containers end at one step of their start"] if steps.add(suspended_at_a_step(state, seen)) else []
-    causes += ["a standby takes over"] if steps.add(promotions(steps.state, seen)) else []
-    launched, cause = review_launches(command, steps.state, seen)
+    causes += ["containers end at one step of their start"] if steps.add(suspended_at_a_step(state, liveness)) else []
+    causes += ["a standby takes over"] if steps.add(promotions(steps.state, liveness)) else []
+    launched, cause = review_launches(command, steps.state, liveness)
     causes += [cause] if steps.add(launched) else []
-    causes += ["standbys"] if steps.add(review_standbys(command, steps.state, seen)) else []
+    causes += ["standbys"] if steps.add(review_standbys(command, steps.state, liveness)) else []
     causes += ["launches are over"] if steps.add(launches_superseded(steps.state)) else []
     return _by_coordinator(steps.records, "; ".join(causes))
 
 
-def _launches_looked(command: LaunchesLooked, state: CoordinatorState, _: Sightings) -> Decision:
+def _launches_looked(command: LaunchesLooked, state: CoordinatorState, _: Liveness) -> Decision:
     suspended = suspended_by_launcher(command, state)
     launches = launches_looked(command, evolve(state, uncommitted(suspended)))
     return _by_coordinator((*suspended, *launches), "launcher")
 
 
-def _launch_troubles(_: LaunchTroubles, __: CoordinatorState, ___: Sightings) -> Decision:
+def _launch_troubles(_: LaunchTroubles, __: CoordinatorState, ___: Liveness) -> Decision:
     return _by_coordinator((), "launcher")
 
 
-def _container_gone(command: ContainerGone, state: CoordinatorState, _: Sightings) -> Decision:
+def _container_gone(command: ContainerGone, state: CoordinatorState, _: Liveness) -> Decision:
     return _by_coordinator(give_up(command, state), command.reason)
 
 
-def _execution_fenced(command: ExecutionFenced, state: CoordinatorState, _: Sightings) -> Decision:
+def _execution_fenced(command: ExecutionFenced, state: CoordinatorState, _: Liveness) -> Decision:
     cause = f"fence {command.execution_id} attempt {command.attempt}"
     return _by_coordinator(mark_fenced(command, state), cause)
 
 
-def _starts_resolved(command: StartsResolved, state: CoordinatorState, _: Sightings) -> Decision:
+def _starts_resolved(command: StartsResolved, state: CoordinatorState, _: Liveness) -> Decision:
     return _by_coordinator(grant_tasks(command, state), f"plan {command.generation}")
 
 
-DECISIONS: Final[Mapping[type[Any], Callable[[Any, CoordinatorState, Sightings], Decision]]] = {
+DECISIONS: Final[Mapping[type[Any], Callable[[Any, CoordinatorState, Liveness], Decision]]] = {
     StartTerm: _start_term,
     SubmitJob: _submit_job,
     Heartbeat: _heartbeat,
@@ -231,25 +231,25 @@ DECISIONS: Final[Mapping[type[Any], Callable[[Any, CoordinatorState, Sightings],
 """The deciding function of each type of command."""
 
 
-def observe(command: Command, state: CoordinatorState, seen: Sightings) -> Sightings:
+def observe(command: Command, state: CoordinatorState, liveness: Liveness) -> Liveness:
     """The sightings of a term after `command`; `state` is the one after the decision."""
     match command:
         case Heartbeat():
-            return noted_step(command, state, sighted(seen, command, state))
+            return noted_step(command, state, sighted(liveness, command, state))
         case Tick():
-            return noticed_taken_away(command, state, without_the_dead(seen, state))
+            return noticed_taken_away(command, state, without_the_dead(liveness, state))
         case ReviewMembers():
-            return noticed(command, state, seen)
+            return noticed(command, state, liveness)
         case TopicsLooked():
-            return noticed_missing(command, state, seen)
+            return noticed_missing(command, state, liveness)
         case ReviewInputs():
-            return noticed_unsettled(command, state, seen)
+            return noticed_unsettled(command, state, liveness)
         case LaunchesLooked():
-            return still_named(failed_starts_noted(seen, state), command.hosts)
+            return still_named(failed_starts_noted(liveness, state), command.hosts)
         case ReviewLaunches():
-            known = failed_starts_noted(without_suspended(state, seen), state)
+            known = failed_starts_noted(without_suspended(state, liveness), state)
             return replace(known, standbys_missing=missing_standbys(command, state, known))
         case LaunchTroubles():
-            return held_up(command, seen)
+            return held_up(command, liveness)
         case _:
-            return seen
+            return liveness

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from samzapy.config import JobConfig, differences
 from samzapy.coordinator.action_performer import ActionPerformer, LeaderView
-from samzapy.coordinator.assignment.liveness import LIVING, Sightings
+from samzapy.coordinator.assignment.liveness import LIVING, Liveness
 from samzapy.coordinator.commands import Command, ContainerGone, RequestsRead, StartTerm, SubmitJob, TopicsLooked
 from samzapy.coordinator.decide import decide, observe
 from samzapy.coordinator.inputs.topic_checks import topic_findings
@@ -96,7 +96,7 @@ class CoordinatorService:
         self._stream = LeaderLog(log, coordinator_topic(config.job), clock)
         self._schedule = ReviewSchedule(identity.coordinator_id, clock)
         self._findings = CurrentFindings(config.job, clock)
-        self._seen = Sightings()
+        self._liveness = Liveness()
         self._verified_ms: int | None = None
         self._look_next_ms = 0
         self._pending_submissions: tuple[SubmitJob, ...] = ()
@@ -131,7 +131,7 @@ class CoordinatorService:
         # The term record is committed, so no other candidate had taken over when that began.
         self._verified_ms = began_ms
         # Silence counts from here: before its term record this process could not have received a heartbeat.
-        self._seen = Sightings(listening_since_ms=self._clock.monotonic_ms())
+        self._liveness = Liveness(listening_since_ms=self._clock.monotonic_ms())
         self._look_next_ms = 0
         self._schedule.restart()
         self._performer.restart()
@@ -186,7 +186,7 @@ class CoordinatorService:
         due = self._schedule.due_reviews(
             self._config,
             self._stream.state,
-            listened_ms=0 if lease_expired else self._clock.monotonic_ms() - self._seen.listening_since_ms,
+            listened_ms=0 if lease_expired else self._clock.monotonic_ms() - self._liveness.listening_since_ms,
             is_submission_pending=bool(self._pending_submissions),
         )
         # Ticks come first: a container that has just been declared lost no longer delays a submission.
@@ -207,12 +207,12 @@ class CoordinatorService:
             self._act()
 
     def _append_decisions(self, commands: Sequence[Command]) -> None:
-        state, seen = self._stream.state, self._seen
+        state, liveness = self._stream.state, self._liveness
         records: list[CoordinatorRecord] = []
         writes: list[Write] = []
         for command in commands:
             begun_ns = self._clock.monotonic_ns()
-            decision = decide(command, state, seen)
+            decision = decide(command, state, liveness)
             if isinstance(command, RequestsRead):
                 self._findings.note_unreadable(command, state)
             if decision.records:
@@ -226,11 +226,11 @@ class CoordinatorService:
                 )
                 # Later commands of the batch are decided on the state that the earlier ones lead to.
                 state = evolve(state, uncommitted(decision.records))
-            seen = observe(command, state, seen)
+            liveness = observe(command, state, liveness)
             if isinstance(command, TopicsLooked):
                 self._findings.note_topics(topic_findings(state, command))
         self._stream.append(records, writes)
-        self._seen = seen
+        self._liveness = liveness
         self._snapshot = self._publish()
 
     def _act(self) -> None:
@@ -254,7 +254,7 @@ class CoordinatorService:
         return LeaderView(
             state=self._stream.state,
             config=self._config,
-            seen=self._seen,
+            liveness=self._liveness,
             is_submission_pending=bool(self._pending_submissions),
         )
 
@@ -274,7 +274,7 @@ class CoordinatorService:
             version=identity.version,
             schemas=schema_records(),
         )
-        decision = decide(command, self._stream.state, self._seen)
+        decision = decide(command, self._stream.state, self._liveness)
         self._stream.begin_term(decision.records, cause=decision.cause, actor=decision.actor)
 
     def _rejoin(self, error: Exception) -> None:
@@ -293,7 +293,7 @@ class CoordinatorService:
     def _end_term(self) -> None:
         self._stream.end_term()
         self._verified_ms = None
-        self._seen = Sightings()
+        self._liveness = Liveness()
         self._findings.clear()
         self._snapshot = self._publish()
 
@@ -357,7 +357,7 @@ class CoordinatorService:
                 self._stream.begin_term_above(looked.misled)
         if self._lease_expired():
             now_ms = self._clock.monotonic_ms()
-            self._seen = replace(self._seen, listening_since_ms=now_ms, taken_away={})
+            self._liveness = replace(self._liveness, listening_since_ms=now_ms, taken_away={})
         self._verified_ms = began_ms
         self._snapshot = self._publish()
 
@@ -374,10 +374,10 @@ class CoordinatorService:
         return Snapshot(
             job=self._config.job,
             state=self._stream.state,
-            seen=self._seen,
+            liveness=self._liveness,
             verified_ms=self._verified_ms if self.is_leader else None,
             trouble=self._performer.trouble,
-            findings=self._findings.shown(self._stream.state, self._seen),
+            findings=self._findings.shown(self._stream.state, self._liveness),
             timings=Timings(
                 job_model_generation_ns=self._model_generation_ns,
                 checkpoint_compute_ns=self._performer.checkpoint_compute_ns,

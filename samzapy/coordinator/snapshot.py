@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from samzapy.coordinator.assignment.cut_off import cut_off_findings
-from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.commands import RequestsRead
 from samzapy.coordinator.launching.suspension import suspension_findings
 from samzapy.coordinator.ports import Clock
@@ -51,7 +51,7 @@ class Snapshot:
 
     job: str
     state: CoordinatorState
-    seen: Sightings
+    liveness: Liveness
     verified_ms: int | None
     trouble: str
     findings: tuple[Finding, ...] = ()
@@ -81,10 +81,10 @@ class CurrentFindings:
         self._topics = ()
         self._unusable = ()
 
-    def shown(self, state: CoordinatorState, seen: Sightings) -> tuple[Finding, ...]:
+    def shown(self, state: CoordinatorState, liveness: Liveness) -> tuple[Finding, ...]:
         """The current findings: of topics, containers and unusable messages."""
         now_ms = self._clock.monotonic_ms()
-        silent_ms = {execution_id: sighting.kafka_silent_ms for execution_id, sighting in seen.last.items()}
+        silent_ms = {execution_id: sighting.kafka_silent_ms for execution_id, sighting in liveness.last.items()}
         unusable = [finding for at_ms, finding in self._unusable if now_ms - at_ms < UNREADABLE_SHOWN_MS]
         return (*self._topics, *suspension_findings(state), *cut_off_findings(silent_ms, state), *unusable)
 

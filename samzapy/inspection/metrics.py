@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from samzapy.coordinator.assignment.grants import newest_grants, owners
-from samzapy.coordinator.assignment.liveness import LIVING, Sighting, Sightings
+from samzapy.coordinator.assignment.liveness import LIVING, Liveness, Sighting
 from samzapy.coordinator.commands import Figures
 from samzapy.coordinator.launching.standbys import standby_called
 from samzapy.coordinator.snapshot import Snapshot, Timings
@@ -270,14 +270,14 @@ def samples_of(snapshot: Snapshot, now_ms: int, *, leads: bool, invalid_heartbea
     job = snapshot.job
     if not leads:
         return [Sample(metric=LEADS, labels=(job,), value=0)]
-    state, seen = snapshot.state, snapshot.seen
-    heard = _heard(state, seen)
+    state, liveness = snapshot.state, snapshot.liveness
+    heard = _heard(state, liveness)
     return [
         *_of_job(job, state, snapshot.timings, len(snapshot.findings), invalid_heartbeats),
         *(sample for container, sighting in heard for sample in _of_container(job, container, sighting, now_ms)),
-        *_of_standbys(job, state, seen),
+        *_of_standbys(job, state, liveness),
         *_of_tasks(job, len(state.plan) <= TASKS_TOLD_MAX, heard),
-        *_of_ssps(job, state, seen),
+        *_of_ssps(job, state, liveness),
     ]
 
 
@@ -300,14 +300,14 @@ def _of_job(
     return [Sample(metric=metric, labels=(job,), value=value) for metric, value in numbers if value is not None]
 
 
-def _heard(state: CoordinatorState, seen: Sightings) -> list[tuple[Container, Sighting]]:
+def _heard(state: CoordinatorState, liveness: Liveness) -> list[tuple[Container, Sighting]]:
     """The living containers that sent heartbeats, one of each processor.
 
     A processor may have two for a while.
     """
     heard: dict[ProcessorId, tuple[Container, Sighting]] = {}
     for container in state.containers_sorted:
-        sighting = seen.last.get(container.execution_id)
+        sighting = liveness.last.get(container.execution_id)
         if container.phase not in LIVING or sighting is None:
             continue
         before = heard.get(container.processor_id)
@@ -336,9 +336,9 @@ def _of_container(job: str, container: Container, sighting: Sighting, now_ms: in
     return [Sample(metric=metric, labels=(job, container.processor_id), value=value) for metric, value in numbers]
 
 
-def _of_standbys(job: str, state: CoordinatorState, seen: Sightings) -> Iterable[Sample]:
-    for execution_id in sorted(seen.last.keys() & state.launches.keys()):
-        warm, name = seen.last[execution_id].warm, standby_called(execution_id, state)
+def _of_standbys(job: str, state: CoordinatorState, liveness: Liveness) -> Iterable[Sample]:
+    for execution_id in sorted(liveness.last.keys() & state.launches.keys()):
+        warm, name = liveness.last[execution_id].warm, standby_called(execution_id, state)
         if warm is not None and name is not None:
             labels = (job, state.launches[execution_id].processor_id, name)
             yield Sample(metric=STANDBY_LAG, labels=labels, value=warm.lag)
@@ -371,12 +371,12 @@ def _of_task(labels: tuple[str, ...], told: TaskStats) -> Iterable[Sample]:
         yield Sample(metric=KEY_SHARE, labels=labels, value=busiest[1])
 
 
-def _of_ssps(job: str, state: CoordinatorState, seen: Sightings) -> Iterable[Sample]:
+def _of_ssps(job: str, state: CoordinatorState, liveness: Liveness) -> Iterable[Sample]:
     lags: list[tuple[str, SspKeyBucket, int]] = []
     newest = newest_grants(state)
     for planned in state.plan:
         grant = newest.get(planned.task_name)
-        sighting = None if grant is None else seen.last.get(grant.execution_id)
+        sighting = None if grant is None else liveness.last.get(grant.execution_id)
         for ssp_kb in planned.positions:
             position = None if sighting is None else sighting.figures.positions.get(ssp_kb)
             if position is not None:

@@ -62,7 +62,7 @@ from functools import partial
 from itertools import chain
 
 from samzapy.coordinator.assignment.grants import is_run, newest_grants
-from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.assignment.replanning import recorded_config
 from samzapy.coordinator.assignment.starts import PositionsRead, reached
 from samzapy.coordinator.commands import Figures, Position
@@ -91,7 +91,7 @@ Told = Callable[[Grant, BucketStart], Position | None]
 def status_json(
     job: str,
     state: CoordinatorState,
-    seen: Sightings,
+    liveness: Liveness,
     now_ms: int,
     trouble: str = "",
     findings: Iterable[Finding] = (),
@@ -102,20 +102,20 @@ def status_json(
     """
 
     def said(grant: Grant, start: BucketStart) -> Position | None:
-        sighting = seen.last.get(grant.execution_id)
+        sighting = liveness.last.get(grant.execution_id)
         return None if sighting is None else sighting.figures.positions.get(start.ssp_kb)
 
     def measured(grant: Grant) -> TaskStats | None:
-        sighting = seen.last.get(grant.execution_id)
+        sighting = liveness.last.get(grant.execution_id)
         return None if sighting is None else sighting.figures.tasks.get(grant.task_name)
 
-    counters = _counters(sighting.figures for sighting in seen.last.values())
-    heard = partial(_heard, seen=seen, now_ms=now_ms)
+    counters = _counters(sighting.figures for sighting in liveness.last.values())
+    heard = partial(_heard, liveness=liveness, now_ms=now_ms)
     return _status(job, state, said, heard, counters, trouble, measured) | {
         "findings": [finding_json(finding) for finding in findings],
-        "expansions": expansions_json(state, seen),
+        "expansions": expansions_json(state, liveness),
         "standbysMissing": [
-            {"standby": name, "reason": reason} for name, reason in sorted(seen.standbys_missing.items())
+            {"standby": name, "reason": reason} for name, reason in sorted(liveness.standbys_missing.items())
         ],
     }
 
@@ -239,8 +239,8 @@ def _container(container: Container, state: CoordinatorState) -> dict[str, objec
     }
 
 
-def _heard(container: Container, seen: Sightings, now_ms: int) -> Json:
-    sighting = seen.last.get(container.execution_id)
+def _heard(container: Container, liveness: Liveness, now_ms: int) -> Json:
+    sighting = liveness.last.get(container.execution_id)
     if sighting is None:
         return _UNHEARD
     figures = sighting.figures

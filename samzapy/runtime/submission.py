@@ -13,7 +13,7 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.config import IntermediateStream, JobConfig
-from samzapy.coordinator.assignment.liveness import LIVING, Sightings
+from samzapy.coordinator.assignment.liveness import LIVING, Liveness
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
 from samzapy.coordinator.lifecycle.submission import check_joinable, check_readable, refuse_unexpected, submit_job
 from samzapy.coordinator.replay import replay
@@ -175,7 +175,7 @@ def check_submission_allowed(
     """
     check_joinable(state, submission.config, running=[container.execution_id for container in running])
     refuse_unexpected(submission, state)
-    return evolve(state, uncommitted(submit_job(submission, state, Sightings())))
+    return evolve(state, uncommitted(submit_job(submission, state, Liveness())))
 
 
 def refuse_second(config: JobConfig, running: Sequence[Container], here: Here, processor_id: ProcessorId) -> None:

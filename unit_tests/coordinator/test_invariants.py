@@ -523,16 +523,16 @@ def turned_round(value):
 @given(steps=STEPS, command=commands())
 def test_l7_equal_states_decide_equally_whatever_the_order_of_their_tables(steps, command):
     machine = run(steps)
-    state, seen = turned_round(machine.state), turned_round(machine.seen)
-    assert (machine.state, machine.seen) == (state, seen)
+    state, liveness = turned_round(machine.state), turned_round(machine.liveness)
+    assert (machine.state, machine.liveness) == (state, liveness)
 
-    assert decided(command, machine.state, machine.seen) == decided(command, state, seen)
+    assert decided(command, machine.state, machine.liveness) == decided(command, state, liveness)
     assert actions(machine.state) == actions(state)
 
 
-def decided(command, state, seen):
+def decided(command, state, liveness):
     try:
-        return decide(command, state, seen)
+        return decide(command, state, liveness)
     except SamzapyError as error:
         return type(error), str(error)
 

@@ -314,7 +314,7 @@ def test_who_does_not_lead_says_only_that() -> None:
 def test_of_two_executions_of_one_processor_the_one_that_holds_tasks_is_told() -> None:
     held = [(TASK_0, 1), (TASK_1, 2)]
     snapshot = told(a_heartbeat(figures=FIGURES), a_heartbeat(held=held, figures=FIGURES), a_heartbeat("e2", pid=200))
-    assert 2 == len(snapshot.seen.last)
+    assert 2 == len(snapshot.liveness.last)
 
     assert 2 == numbers(snapshot)["samzapy_container_tasks", "0"]
 

@@ -21,7 +21,7 @@ from unit_tests.fixtures.coordinator_world import World
 
 def shown(world, service):
     snapshot = service.status()
-    return status_json(snapshot.job, snapshot.state, snapshot.seen, world.clock.monotonic_ms(), snapshot.trouble)
+    return status_json(snapshot.job, snapshot.state, snapshot.liveness, world.clock.monotonic_ms(), snapshot.trouble)
 
 
 def a_running_job(*heartbeats, **properties):
@@ -237,7 +237,7 @@ def test_a_standby_is_told_by_its_name_with_the_state_that_it_has():
     snapshot, launch = service.status(), a_launch("s1", role=LaunchRole.STANDBY)
     state = replace(snapshot.state, launches={launch.execution_id: launch})
 
-    rows = status_json(snapshot.job, state, snapshot.seen, world.clock.monotonic_ms())["containers"]
+    rows = status_json(snapshot.job, state, snapshot.liveness, world.clock.monotonic_ms())["containers"]
 
     assert [("e1", "ACTIVE", None, None), ("s1", "STANDBY", "0-0", warm.as_json())] == [
         (row["executionId"], row["role"], row["standby"], row["warm"]) for row in rows

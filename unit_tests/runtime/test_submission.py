@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from samzapy.config import JobConfig
-from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.lifecycle.submission import submit_job
@@ -91,7 +91,7 @@ def a_job(cluster: Cluster1, config: JobConfig = WITH_STATE) -> CoordinatorState
     """What its stream says once it was handed in."""
     state = INITIAL
     for command in (a_term(0), handed_in(cluster, config=config)):
-        state = evolve(state, uncommitted(decide(command, state, Sightings()).records))
+        state = evolve(state, uncommitted(decide(command, state, Liveness()).records))
     return state
 
 
@@ -103,7 +103,7 @@ def test_a_setting_under_which_data_is_lost_is_refused_at_a_start_and_not_in_off
 
     with pytest.raises(TopicPolicyError, match="delete.retention.ms"):
         handed_in(cluster)
-    assert () == submit_job(handed_in(cluster, state), state, Sightings())
+    assert () == submit_job(handed_in(cluster, state), state, Liveness())
 
 
 @pytest.mark.parametrize("topic", ["orders", checkpoint_topic(JOB), CHANGELOG])
@@ -113,7 +113,7 @@ def test_a_leader_neither_requires_nor_creates_a_missing_topic(topic: str) -> No
     state = a_job(cluster)
     del cluster.topics[topic]
 
-    assert () == submit_job(handed_in(cluster, state), state, Sightings())
+    assert () == submit_job(handed_in(cluster, state), state, Liveness())
     assert topic not in cluster.topics
 
 
@@ -137,7 +137,7 @@ def test_a_topic_that_was_made_again_is_refused_in_office(topic: str) -> None:
     cluster.make_again(topic)
 
     with pytest.raises(TopicIdentityError, match="it was deleted and made again"):
-        submit_job(handed_in(cluster, state), state, Sightings())
+        submit_job(handed_in(cluster, state), state, Liveness())
 
 
 def test_a_topic_that_the_job_does_not_have_yet_is_made_and_checked_in_office() -> None:
@@ -162,5 +162,5 @@ def test_a_leader_leaves_out_a_missing_intermediate_stream() -> None:
 
     found = handed_in(cluster, state, config)
 
-    assert () == submit_job(found, state, Sightings())
+    assert () == submit_job(found, state, Liveness())
     assert topic not in cluster.topics

@@ -43,7 +43,7 @@ class RackStory(Story):
 
     def missing(self):
         snapshot = self.service.status()
-        found = status_json("orders-1", snapshot.state, snapshot.seen, self.world.clock.monotonic_ms())
+        found = status_json("orders-1", snapshot.state, snapshot.liveness, self.world.clock.monotonic_ms())
         return {row["standby"]: row["reason"] for row in found["standbysMissing"]}
 
 

@@ -587,7 +587,7 @@ def end_of_an_input_fixed_by_each_grant(patch: Patch) -> None:
 def finished_when_one_has_finished(patch: Patch) -> None:
     """A run of a bounded job is over as soon as one of its containers has read what it holds."""
 
-    def mutated(found: state.CoordinatorState, seen: liveness.Sightings) -> bool:
+    def mutated(found: state.CoordinatorState, seen: liveness.Liveness) -> bool:
         if found.run is None or found.run.finished or found.run.ended or not found.plan:
             return False
         return any(sighting.finished for sighting in seen.last.values())

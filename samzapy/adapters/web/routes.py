@@ -179,7 +179,7 @@ async def _status(answering: Answering, request: Request) -> Response:
         return _not_leading(answering)
     now_ms = answering.clock.monotonic_ms()
     return JSONResponse(
-        status_json(snapshot.job, snapshot.state, snapshot.seen, now_ms, snapshot.trouble, snapshot.findings)
+        status_json(snapshot.job, snapshot.state, snapshot.liveness, now_ms, snapshot.trouble, snapshot.findings)
     )
 
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from samzapy.coordinator.assignment.liveness import LIVING, Sightings, give_up, is_alive, is_expected
+from samzapy.coordinator.assignment.liveness import LIVING, Liveness, give_up, is_alive, is_expected
 from samzapy.coordinator.assignment.starts import GrantIndex
 from samzapy.coordinator.commands import (
     ContainerGone,
@@ -102,14 +102,14 @@ def grants_in_force(state: CoordinatorState) -> Mapping[TaskName, Grant]:
     }
 
 
-def not_at_work(state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...]:
+def not_at_work(state: CoordinatorState, liveness: Liveness) -> tuple[TaskName, ...]:
     """The tasks of the plan that are not granted as they are to be, or whose owner has not read that; in the order of
     their numbers."""
     in_force = grants_in_force(state)
 
     def is_at_work(task_name: TaskName) -> bool:
         grant = in_force.get(task_name)
-        sighting = None if grant is None else seen.last.get(grant.execution_id)
+        sighting = None if grant is None else liveness.last.get(grant.execution_id)
         return grant is not None and sighting is not None and HeldGrant(task_name, grant.epoch) in sighting.held
 
     return tuple(planned.task_name for planned in state.plan if not is_at_work(planned.task_name))
@@ -189,11 +189,11 @@ def _is_to_let_go(grant: Grant, state: CoordinatorState, startpoints: Startpoint
     )
 
 
-def overdue(tick: Tick, state: CoordinatorState, seen: Sightings) -> tuple[CoordinatorRecord, ...]:
+def overdue(tick: Tick, state: CoordinatorState, liveness: Liveness) -> tuple[CoordinatorRecord, ...]:
     """Give up whoever does not let go for too long, as a whole: fencing sets all its tasks free."""
     found: dict[ExecutionId, str] = {}
     away = taken_away(state)
-    since_of = _since(away, tick, seen)
+    since_of = _since(away, tick, liveness)
     for grant in away:
         waited_ms = tick.now_ms - since_of[HeldGrant(grant.task_name, grant.epoch)]
         if waited_ms >= tick.release_ms:
@@ -204,15 +204,15 @@ def overdue(tick: Tick, state: CoordinatorState, seen: Sightings) -> tuple[Coord
     return tuple(record for name in sorted(found) for record in give_up(ContainerGone(name, found[name]), state))
 
 
-def noticed_taken_away(tick: Tick, state: CoordinatorState, seen: Sightings) -> Sightings:
-    """`seen`, with what is to be let go and since when."""
-    since_of = _since(taken_away(state), tick, seen)
-    return seen if since_of == seen.taken_away else replace(seen, taken_away=since_of)
+def noticed_taken_away(tick: Tick, state: CoordinatorState, liveness: Liveness) -> Liveness:
+    """`liveness`, with what is to be let go and since when."""
+    since_of = _since(taken_away(state), tick, liveness)
+    return liveness if since_of == liveness.taken_away else replace(liveness, taken_away=since_of)
 
 
-def _since(away: Iterable[Grant], tick: Tick, seen: Sightings) -> Mapping[HeldGrant, int]:
+def _since(away: Iterable[Grant], tick: Tick, liveness: Liveness) -> Mapping[HeldGrant, int]:
     held = [HeldGrant(grant.task_name, grant.epoch) for grant in away]
-    return {found: seen.taken_away.get(found, tick.now_ms) for found in held}
+    return {found: liveness.taken_away.get(found, tick.now_ms) for found in held}
 
 
 def grant_tasks(command: StartsResolved, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:

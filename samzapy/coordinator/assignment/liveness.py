@@ -3,7 +3,7 @@
 Theory. A heartbeat is a statement of what is, never of what changed, so any of them may be lost, doubled or
 late. What the log must remember (that an execution exists, on which process; that it runs, stopped, was given
 up, was fenced) is recorded when it differs from what the log says. What only this term needs (when it was
-last heard of, what it holds, its counters) stays in `Sightings` and is learned anew by the next coordinator.
+last heard of, what it holds, its counters) stays in `Liveness` and is learned anew by the next coordinator.
 
 An execution is given up when its process is known to be gone, when it ends because of an error or stops while it still
 holds something, when it was silent for too long, or when it says for longer than a lease that its heartbeats have no
@@ -131,8 +131,10 @@ class StartUnderWay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sightings:
-    """What this term has heard. Times are monotonic, in milliseconds.
+class Liveness:
+    """What containers and launchers reported to this leader. Times are monotonic, in milliseconds.
+
+    It is in no record: a new leader begins without it.
 
     Attributes:
         listening_since_ms: since when this coordinator hears who calls: its term record is committed, and it has not
@@ -165,14 +167,14 @@ class Sightings:
         return f": {trouble}" if trouble else ""
 
 
-NOTHING_SEEN: Final = Sightings()
+NO_LIVENESS: Final = Liveness()
 
 
-def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> Sightings:
-    """`seen` with `heartbeat` in it; unchanged when `state` does not expect it."""
+def sighted(liveness: Liveness, heartbeat: Heartbeat, state: CoordinatorState) -> Liveness:
+    """`liveness` with `heartbeat` in it; unchanged when `state` does not expect it."""
     if not is_expected(state, heartbeat):
-        return seen
-    before = seen.last.get(heartbeat.execution_id)
+        return liveness
+    before = liveness.last.get(heartbeat.execution_id)
     from_ms = None
     if heartbeat.unanswered_ms:
         known = None if before is None else before.unanswered_from_ms
@@ -192,8 +194,8 @@ def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> S
         unanswered_from_ms=from_ms,
         kafka_silent_ms=heartbeat.kafka_silent_ms,
     )
-    last = {**seen.last, heartbeat.execution_id: sighting}
-    return replace(seen, last=last, hosts=_with_host_of(heartbeat, state, seen.hosts))
+    last = {**liveness.last, heartbeat.execution_id: sighting}
+    return replace(liveness, last=last, hosts=_with_host_of(heartbeat, state, liveness.hosts))
 
 
 def _with_host_of(
@@ -206,15 +208,15 @@ def _with_host_of(
     return hosts if after == before else {**hosts, host: after}
 
 
-def still_named(seen: Sightings, hosts: Collection[str]) -> Sightings:
-    """`seen` without hosts that the cluster manager, which names `hosts`, names no more; all where it names none."""
-    kept = {host: known for host, known in seen.hosts.items() if host in hosts} if hosts else seen.hosts
-    return seen if len(kept) == len(seen.hosts) else replace(seen, hosts=kept)
+def still_named(liveness: Liveness, hosts: Collection[str]) -> Liveness:
+    """`liveness` without hosts that the cluster manager does not name any more; all of them where it names none."""
+    kept = {host: known for host, known in liveness.hosts.items() if host in hosts} if hosts else liveness.hosts
+    return liveness if len(kept) == len(liveness.hosts) else replace(liveness, hosts=kept)
 
 
-def failed_starts_noted(seen: Sightings, state: CoordinatorState) -> Sightings:
-    """`seen` with the hosts on which starts came to nothing."""
-    found = dict(seen.hosts)
+def failed_starts_noted(liveness: Liveness, state: CoordinatorState) -> Liveness:
+    """`liveness` with the hosts on which starts came to nothing."""
+    found = dict(liveness.hosts)
     for launch in state.launches.values():
         host = launch.host_found or launch.host
         if launch.phase in UP or not launch.failures or launch.execution_id in state.containers or not host:
@@ -222,18 +224,18 @@ def failed_starts_noted(seen: Sightings, state: CoordinatorState) -> Sightings:
         known = found.get(host, KnownHost())
         if launch.wanted_at_ms > known.failed_at_ms:
             found[host] = replace(known, failed_at_ms=launch.wanted_at_ms)
-    return seen if found == seen.hosts else replace(seen, hosts=found)
+    return liveness if found == liveness.hosts else replace(liveness, hosts=found)
 
 
-def held_up(command: LaunchTroubles, seen: Sightings) -> Sightings:
-    """`seen` with what is in the launcher's way now. An answer has room for so much of it."""
-    return replace(seen, troubles={found: text[:_TROUBLE_LENGTH_MAX] for found, text in command.troubles.items()})
+def held_up(command: LaunchTroubles, liveness: Liveness) -> Liveness:
+    """`liveness` with what is in the launcher's way now. An answer has room for so much of it."""
+    return replace(liveness, troubles={found: text[:_TROUBLE_LENGTH_MAX] for found, text in command.troubles.items()})
 
 
-def without_the_dead(seen: Sightings, state: CoordinatorState) -> Sightings:
-    """`seen` without those that live no more. Looked at as time goes by, not with each of a thousand heartbeats."""
-    living = {found: sighting for found, sighting in seen.last.items() if is_alive(state, found)}
-    return seen if len(living) == len(seen.last) else replace(seen, last=living)
+def without_the_dead(liveness: Liveness, state: CoordinatorState) -> Liveness:
+    """`liveness` without those that live no more. Looked at as time goes by, not with each of a thousand heartbeats."""
+    living = {found: sighting for found, sighting in liveness.last.items() if is_alive(state, found)}
+    return liveness if len(living) == len(liveness.last) else replace(liveness, last=living)
 
 
 def is_alive(state: CoordinatorState, execution_id: ExecutionId) -> bool:
@@ -311,21 +313,23 @@ def hear(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorReco
     return ()
 
 
-def expire(tick: Tick, state: CoordinatorState, seen: Sightings) -> tuple[CoordinatorRecord, ...]:
+def expire(tick: Tick, state: CoordinatorState, liveness: Liveness) -> tuple[CoordinatorRecord, ...]:
     """Give up the containers that were silent for too long, and those that have had no answer for longer than a lease.
 
     The latter send heartbeats and work on nothing: the way to them is broken, and not the way from them.
     """
     found: list[CoordinatorRecord] = []
     for container in state.containers_sorted:
-        sighting = seen.last.get(container.execution_id)
-        since_ms = seen.listening_since_ms if sighting is None else max(sighting.at_ms, seen.listening_since_ms)
+        sighting = liveness.last.get(container.execution_id)
+        since_ms = (
+            liveness.listening_since_ms if sighting is None else max(sighting.at_ms, liveness.listening_since_ms)
+        )
         silent_ms = tick.now_ms - since_ms
         if silent_ms >= tick.lost_ms:
             reason = f"no heartbeat for {silent_ms} ms (job.container.lost.ms is {tick.lost_ms})"
             found.extend(_after(News.GIVEN_UP, container, reason))
             continue
-        unanswered_ms = 0 if sighting is None else sighting.unanswered_for_ms(seen.listening_since_ms)
+        unanswered_ms = 0 if sighting is None else sighting.unanswered_for_ms(liveness.listening_since_ms)
         if tick.lease_ms is not None and unanswered_ms > tick.lease_ms:
             reason = (
                 f"its heartbeats arrive, and it has had no answer for {unanswered_ms} ms (job.container.lease.ms is "

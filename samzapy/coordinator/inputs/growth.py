@@ -45,7 +45,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from samzapy.coordinator.assignment.grants import grants_in_force, input_end, is_free
-from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.assignment.replanning import config_of, plan_of, replan, streams_planned
 from samzapy.coordinator.commands import EndsRead, HeldGrant, ReviewInputs, TopicsLooked
 from samzapy.coordinator.state import CoordinatorState, evolve, remembered, uncommitted
@@ -88,7 +88,7 @@ def topics_looked(command: TopicsLooked, state: CoordinatorState) -> tuple[Coord
 
 
 def review_inputs(
-    command: ReviewInputs, state: CoordinatorState, seen: Sightings
+    command: ReviewInputs, state: CoordinatorState, liveness: Liveness
 ) -> tuple[tuple[CoordinatorRecord, ...], str]:
     """The settled expansions, and the plan with the partitions that may be read now.
 
@@ -96,13 +96,13 @@ def review_inputs(
     """
     if not is_running(state):
         return (), ""
-    settled = [put for known in _growing(state) if (put := _settled(known, command, state, seen))]
+    settled = [put for known in _growing(state) if (put := _settled(known, command, state, liveness))]
     with_settled = evolve(state, uncommitted(settled))
     taken: list[CoordinatorRecord] = []
     refused: list[InputPut] = []
     causes: list[str] = []
     for known in _growing(with_settled):
-        put, records = _taken_in(known, with_settled, taken, command, seen)
+        put, records = _taken_in(known, with_settled, taken, command, liveness)
         if put is not None and records:
             taken.extend(records)
             causes.append(f"{put.system_stream} has {put.partition_count} partitions")
@@ -117,14 +117,14 @@ def review_inputs(
     return (*facts, *refused, *plan, *taken), "; ".join(causes) or "expansions"
 
 
-def noticed_unsettled(command: ReviewInputs, state: CoordinatorState, seen: Sightings) -> Sightings:
-    """`seen`, with the unsettled expansions, and since when this term knows them."""
+def noticed_unsettled(command: ReviewInputs, state: CoordinatorState, liveness: Liveness) -> Liveness:
+    """`liveness`, with the unsettled expansions, and since when this term knows them."""
     since = {
-        pending: seen.unsettled.get(pending, command.now_ms)
+        pending: liveness.unsettled.get(pending, command.now_ms)
         for known in _growing(state)
         for pending in [(known.system_stream, step.partition_count) for step in known.expansions if not step.settled]
     }
-    return seen if since == seen.unsettled else replace(seen, unsettled=since)
+    return liveness if since == liveness.unsettled else replace(liveness, unsettled=since)
 
 
 def ends_wanted(state: CoordinatorState) -> tuple[EndsWanted, ...]:
@@ -181,12 +181,12 @@ def expansion_findings(state: CoordinatorState) -> Iterable[Finding]:
                 )
 
 
-def expansions_json(state: CoordinatorState, seen: Sightings | None) -> Sequence[Mapping[str, object]]:
+def expansions_json(state: CoordinatorState, liveness: Liveness | None) -> Sequence[Mapping[str, object]]:
     """The expansions in progress, for `/status`.
 
-    `seen`: None if no leader was asked.
+    `liveness`: None if no leader was asked.
     """
-    positions = {} if seen is None else _positions(state, seen)
+    positions = {} if liveness is None else _positions(state, liveness)
     return [
         {
             "stream": str(known.system_stream),
@@ -393,14 +393,14 @@ def _advanced(known: InputPut, step: Expansion, state: CoordinatorState) -> tupl
     return ConfigPut(config_key="task.inputs", value=named), put
 
 
-def _settled(known: InputPut, command: ReviewInputs, state: CoordinatorState, seen: Sightings) -> InputPut | None:
+def _settled(known: InputPut, command: ReviewInputs, state: CoordinatorState, liveness: Liveness) -> InputPut | None:
     """`known` with settled expansions; None if there is no change.
 
     An expansion that cannot be planned is refused.
     """
     steps = [
         _settled_step(step, known, command, state)
-        if not step.settled and not step.refused and _waited_ms(known, step, command, seen) >= command.settle_ms
+        if not step.settled and not step.refused and _waited_ms(known, step, command, liveness) >= command.settle_ms
         else step
         for step in known.expansions
     ]
@@ -411,8 +411,8 @@ def _settled_step(step: Expansion, known: InputPut, command: ReviewInputs, state
     return replace(step, settled=True, refused=_refusal(known, step, state, command.groupers))
 
 
-def _waited_ms(known: InputPut, step: Expansion, command: ReviewInputs, seen: Sightings) -> int:
-    return command.now_ms - seen.unsettled.get((known.system_stream, step.partition_count), command.now_ms)
+def _waited_ms(known: InputPut, step: Expansion, command: ReviewInputs, liveness: Liveness) -> int:
+    return command.now_ms - liveness.unsettled.get((known.system_stream, step.partition_count), command.now_ms)
 
 
 def _taken_in(
@@ -420,7 +420,7 @@ def _taken_in(
     state: CoordinatorState,
     taken: Sequence[CoordinatorRecord],
     command: ReviewInputs,
-    seen: Sightings,
+    liveness: Liveness,
 ) -> tuple[InputPut | None, tuple[CoordinatorRecord, ...]]:
     """The expansions whose partitions may be read now, as one.
 
@@ -435,7 +435,7 @@ def _taken_in(
             continue
         if last is not None and not _plans(known.system_stream, before, state):
             break
-        if not step.settled or len(step.ends) != before or not _has_passed(known, step, state, seen):
+        if not step.settled or len(step.ends) != before or not _has_passed(known, step, state, liveness):
             break
         reason = _refusal(known, step, with_others, command.groupers)
         if not reason:
@@ -459,8 +459,8 @@ def _plans(stream: SystemStream, partition_count: int, state: CoordinatorState) 
     return planned >= set(range(partition_count))
 
 
-def _has_passed(known: InputPut, step: Expansion, state: CoordinatorState, seen: Sightings) -> bool:
-    positions = _positions(state, seen)
+def _has_passed(known: InputPut, step: Expansion, state: CoordinatorState, liveness: Liveness) -> bool:
+    positions = _positions(state, liveness)
     return all(positions.get(ssp_kb, -1) >= end for ssp_kb, end in _ends_to_pass(known, step, state))
 
 
@@ -482,14 +482,14 @@ def _ends_to_pass(known: InputPut, step: Expansion, state: CoordinatorState) -> 
             yield ssp_kb, end if of_run is None else min(end, of_run)
 
 
-def _positions(state: CoordinatorState, seen: Sightings) -> Mapping[SspKeyBucket, int]:
+def _positions(state: CoordinatorState, liveness: Liveness) -> Mapping[SspKeyBucket, int]:
     """The position of each bucket, as its holder reported it in this term.
 
     The holder is the container that holds it under the current grant.
     """
     offsets: dict[SspKeyBucket, int] = {}
     for task_name, grant in grants_in_force(state).items():
-        sighting = seen.last.get(grant.execution_id)
+        sighting = liveness.last.get(grant.execution_id)
         if sighting is None or HeldGrant(task_name, grant.epoch) not in sighting.held:
             continue
         for start in grant.starts:

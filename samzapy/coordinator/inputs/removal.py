@@ -35,7 +35,7 @@ from dataclasses import replace
 from typing import Final
 
 from samzapy.config import JobConfig
-from samzapy.coordinator.assignment.liveness import Missed, Sightings
+from samzapy.coordinator.assignment.liveness import Liveness, Missed
 from samzapy.coordinator.assignment.replanning import (
     config_of,
     keeps_state,
@@ -61,17 +61,19 @@ LOOKS_MISSING: Final = 3
 """Looks in a row that must miss a topic: a single one may have asked a broker that has just started."""
 
 
-def inputs_looked(command: TopicsLooked, state: CoordinatorState, seen: Sightings) -> tuple[CoordinatorRecord, ...]:
+def inputs_looked(
+    command: TopicsLooked, state: CoordinatorState, liveness: Liveness
+) -> tuple[CoordinatorRecord, ...]:
     """The inputs that are gone by now, and those that are back."""
-    missing = _missing(command, state, seen)
+    missing = _missing(command, state, liveness)
     puts = [_looked(state.inputs[stream], missing.get(stream), command) for stream in sorted(streams_planned(state))]
     return tuple(put for put in puts if put != state.inputs[put.system_stream])
 
 
-def noticed_missing(command: TopicsLooked, state: CoordinatorState, seen: Sightings) -> Sightings:
-    """`seen`, with the number of looks in a row that missed each input."""
-    missing = _missing(command, state, seen)
-    return seen if missing == seen.missing else replace(seen, missing=missing)
+def noticed_missing(command: TopicsLooked, state: CoordinatorState, liveness: Liveness) -> Liveness:
+    """`liveness`, with the number of looks in a row that missed each input."""
+    missing = _missing(command, state, liveness)
+    return liveness if missing == liveness.missing else replace(liveness, missing=missing)
 
 
 def review_departures(command: ReviewInputs, state: CoordinatorState) -> tuple[tuple[CoordinatorRecord, ...], str]:
@@ -151,17 +153,17 @@ def _config(state: CoordinatorState) -> JobConfig | None:
     return recorded_config(state) if state.config.get("task.inputs.patterns") else None
 
 
-def _missing(command: TopicsLooked, state: CoordinatorState, seen: Sightings) -> Mapping[SystemStream, Missed]:
+def _missing(command: TopicsLooked, state: CoordinatorState, liveness: Liveness) -> Mapping[SystemStream, Missed]:
     """The removable inputs that looks have missed, this one included.
 
     The same look counts once.
     """
     config = _config(state)
     if config is None or not _knows_the_job(command, state):
-        return seen.missing
+        return liveness.missing
     missing: dict[SystemStream, Missed] = {}
     for stream in sorted(streams_planned(state)):
-        is_missed, before = is_missing(state.inputs[stream], command), seen.missing.get(stream)
+        is_missed, before = is_missing(state.inputs[stream], command), liveness.missing.get(stream)
         if before is not None and (is_missed is None or before.looked_at_ms == command.looked_at_ms):
             missing[stream] = before
         elif is_missed and may_depart(config, stream):

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from samzapy.coordinator.assignment.liveness import Sightings, StartUnderWay, is_alive, is_expected
+from samzapy.coordinator.assignment.liveness import Liveness, StartUnderWay, is_alive, is_expected
 from samzapy.coordinator.commands import Heartbeat
 from samzapy.coordinator.state import CoordinatorState, sorted_processors
 from samzapy.errors import ExitCode
@@ -24,17 +24,17 @@ from samzapy.stream.records import SuspendedPut
 DEATHS_MAX: Final = 3
 
 
-def noted_step(heartbeat: Heartbeat, state: CoordinatorState, seen: Sightings) -> Sightings:
-    """`seen` with the step that a container has come to."""
+def noted_step(heartbeat: Heartbeat, state: CoordinatorState, liveness: Liveness) -> Liveness:
+    """`liveness` with the step that a container has come to."""
     if not is_expected(state, heartbeat):
-        return seen
-    processor_id, before = heartbeat.processor_id, seen.starts.get(heartbeat.processor_id)
+        return liveness
+    processor_id, before = heartbeat.processor_id, liveness.starts.get(heartbeat.processor_id)
     is_own = before is not None and before.execution_id == heartbeat.execution_id
     runs = heartbeat.state is ContainerPhase.RUNNING and heartbeat.held and not heartbeat.step
     if runs or (is_own and heartbeat.state is ContainerPhase.STOPPED):
-        return _without(seen, [processor_id])
+        return _without(liveness, [processor_id])
     if not (heartbeat.step or is_own):
-        return seen  # It waits: for grants, or as a standby of the processor.
+        return liveness  # It waits: for grants, or as a standby of the processor.
     if before is None:
         found = StartUnderWay(execution_id=heartbeat.execution_id, step=heartbeat.step)
     elif is_own:
@@ -43,13 +43,13 @@ def noted_step(heartbeat: Heartbeat, state: CoordinatorState, seen: Sightings) -
         found = StartUnderWay(
             execution_id=heartbeat.execution_id, step=heartbeat.step, died_at=before.step, deaths=_deaths(before)
         )
-    return seen if found == before else replace(seen, starts={**seen.starts, processor_id: found})
+    return liveness if found == before else replace(liveness, starts={**liveness.starts, processor_id: found})
 
 
-def suspended_at_a_step(state: CoordinatorState, seen: Sightings) -> Iterable[SuspendedPut]:
+def suspended_at_a_step(state: CoordinatorState, liveness: Liveness) -> Iterable[SuspendedPut]:
     """The processors whose last containers all ended at one step."""
-    for processor_id in sorted_processors(seen.starts):
-        start = seen.starts[processor_id]
+    for processor_id in sorted_processors(liveness.starts):
+        start = liveness.starts[processor_id]
         launch, container = state.launches.get(start.execution_id), state.containers.get(start.execution_id)
         if processor_id in state.suspended or launch is None or is_alive(state, start.execution_id):
             continue
@@ -63,9 +63,9 @@ def suspended_at_a_step(state: CoordinatorState, seen: Sightings) -> Iterable[Su
             )
 
 
-def without_suspended(state: CoordinatorState, seen: Sightings) -> Sightings:
-    """`seen` without the starts of suspended processors: resumed, they begin anew."""
-    return _without(seen, [found for found in seen.starts if found in state.suspended])
+def without_suspended(state: CoordinatorState, liveness: Liveness) -> Liveness:
+    """`liveness` without the starts of suspended processors: resumed, they begin anew."""
+    return _without(liveness, [found for found in liveness.starts if found in state.suspended])
 
 
 def _deaths(start: StartUnderWay) -> int:
@@ -73,6 +73,6 @@ def _deaths(start: StartUnderWay) -> int:
     return start.deaths + 1 if start.died_at == start.step else 1
 
 
-def _without(seen: Sightings, processor_ids: Iterable[str]) -> Sightings:
-    left = {found: start for found, start in seen.starts.items() if found not in set(processor_ids)}
-    return seen if len(left) == len(seen.starts) else replace(seen, starts=left)
+def _without(liveness: Liveness, processor_ids: Iterable[str]) -> Liveness:
+    left = {found: start for found, start in liveness.starts.items() if found not in set(processor_ids)}
+    return liveness if len(left) == len(liveness.starts) else replace(liveness, starts=left)

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from samzapy.coordinator.assignment.liveness import Sightings, is_alive
+from samzapy.coordinator.assignment.liveness import Liveness, is_alive
 from samzapy.coordinator.commands import ReviewLaunches
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.job import ExecutionId, ProcessorId
@@ -51,12 +51,12 @@ class Host:
         return self.failed_at_ms, not self.is_known, self.load
 
 
-def hosts_there(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> Mapping[str, Host]:
+def hosts_there(command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> Mapping[str, Host]:
     """All hosts that containers of the job can be started on, as far as they are known."""
     up = [launch for launch in state.launches.values() if launch.phase in UP]
     load = Counter(place_of(launch, state) for launch in up)
     coming = Counter(found.host for found in up if found.phase is LaunchPhase.WANTED)
-    domains, known = _domains(state, seen), seen.hosts
+    domains, known = _domains(state, liveness), liveness.hosts
 
     def use(host: str) -> Host:
         room = command.hosts.get(host)
@@ -71,17 +71,17 @@ def hosts_there(command: ReviewLaunches, state: CoordinatorState, seen: Sighting
 
 
 def hosts_allowed(
-    processor_id: ProcessorId, command: ReviewLaunches, state: CoordinatorState, seen: Sightings
+    processor_id: ProcessorId, command: ReviewLaunches, state: CoordinatorState, liveness: Liveness
 ) -> Mapping[str, Host]:
     """Those of them on which another execution of the processor may be."""
     return {
         host: use
-        for host, use in hosts_there(command, state, seen).items()
-        if not clash(host, processor_id, state, seen)
+        for host, use in hosts_there(command, state, liveness).items()
+        if not clash(host, processor_id, state, liveness)
     }
 
 
-def elsewhere(last: Launch, before: str, command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> str:
+def elsewhere(last: Launch, before: str, command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> str:
     """Where to start the next one after one that never came up: rather not there. Empty for any host.
 
     Args:
@@ -90,21 +90,21 @@ def elsewhere(last: Launch, before: str, command: ReviewLaunches, state: Coordin
     if not command.hosts:
         return "" if last.host else before
     avoided = last.host_found or last.host
-    free = _free(command, state, seen, but=avoided)
+    free = _free(command, state, liveness, but=avoided)
     return before if not avoided and before in free else _emptiest(free)
 
 
-def there_or_elsewhere(host: str, command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> str:
+def there_or_elsewhere(host: str, command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> str:
     """`host`, where one was wanted that was not started; another one where it is full or gone and that one is neither.
     Empty where it is gone and the others are full."""
-    there = hosts_there(command, state, seen)
+    there = hosts_there(command, state, liveness)
     if host in there and not there[host].is_full:
         return host
-    return _emptiest(_free(command, state, seen, but=host)) or (host if host in there else "")
+    return _emptiest(_free(command, state, liveness, but=host)) or (host if host in there else "")
 
 
-def _free(command: ReviewLaunches, state: CoordinatorState, seen: Sightings, but: str) -> Mapping[str, Host]:
-    there = hosts_there(command, state, seen)
+def _free(command: ReviewLaunches, state: CoordinatorState, liveness: Liveness, but: str) -> Mapping[str, Host]:
+    there = hosts_there(command, state, liveness)
     return {host: found for host, found in there.items() if host != but and not found.is_full}
 
 
@@ -144,7 +144,7 @@ def clash(
     host: str,
     processor_id: ProcessorId,
     state: CoordinatorState,
-    seen: Sightings,
+    liveness: Liveness,
     but: Collection[ExecutionId] = (),
 ) -> str:
     """Why another execution of the processor may not be on `host`, for people; empty where it may.
@@ -152,7 +152,7 @@ def clash(
     Args:
         but: executions that are no reason against it: those that go, and the one that is asked about.
     """
-    domains = _domains(state, seen)
+    domains = _domains(state, liveness)
     own = domains.get(host, host)
     for other, execution_id in hosts_taken(processor_id, state, but).items():
         if other == host:
@@ -179,10 +179,10 @@ def _domains_count(state: CoordinatorState) -> bool:
     return state.config.get("cluster-manager.fault-domain-aware.standby.enabled") == "true"
 
 
-def _domains(state: CoordinatorState, seen: Sightings) -> Mapping[str, str]:
+def _domains(state: CoordinatorState, liveness: Liveness) -> Mapping[str, str]:
     """The fault domains of hosts, where they count."""
     if not _domains_count(state):
         return {}
     recorded = {found.host: found.fault_domain for found in state.localities.values()}
-    kept = {host: known.fault_domain for host, known in seen.hosts.items()}
+    kept = {host: known.fault_domain for host, known in liveness.hosts.items()}
     return {host: domain for host, domain in (recorded | kept).items() if domain}

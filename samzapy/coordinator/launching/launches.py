@@ -40,7 +40,7 @@ from functools import partial
 from itertools import count
 
 from samzapy.coordinator.assignment.grants import executions_to_grant
-from samzapy.coordinator.assignment.liveness import LIVING, NOTHING_SEEN, Sightings, give_up, is_alive
+from samzapy.coordinator.assignment.liveness import LIVING, NO_LIVENESS, Liveness, give_up, is_alive
 from samzapy.coordinator.commands import ContainerGone, LaunchesLooked, ReviewLaunches
 from samzapy.coordinator.launching.hosts import elsewhere, hosts_allowed, hosts_there, there_or_elsewhere
 from samzapy.coordinator.launching.suspension import is_suspended_by, resumed, suspensions_over
@@ -70,7 +70,7 @@ def wanted_processors(state: CoordinatorState) -> tuple[ProcessorId, ...] | None
 
 
 def review_launches(
-    command: ReviewLaunches, state: CoordinatorState, seen: Sightings = NOTHING_SEEN
+    command: ReviewLaunches, state: CoordinatorState, liveness: Liveness = NO_LIVENESS
 ) -> tuple[tuple[CoordinatorRecord, ...], str]:
     """What is to be started, stopped and forgotten now; and what led to it, for the audit."""
     if state.container_count is None and not state.launches:
@@ -80,10 +80,10 @@ def review_launches(
     for what, step in (
         ("not started by the coordinator", _foreign),
         ("a suspended processor runs again", lambda command, state: suspensions_over(state)),
-        ("containers failed or are not wanted", partial(_stopped, seen=seen)),
+        ("containers failed or are not wanted", partial(_stopped, liveness=liveness)),
         ("a container failed too often", _run_failed),
         ("the run is finished", _dismissed),
-        ("containers are wanted", partial(_wanted, seen=seen)),
+        ("containers are wanted", partial(_wanted, liveness=liveness)),
     ):
         causes += [what] if steps.add(step(command, steps.state)) else []
     return tuple(steps.records), "; ".join(causes)
@@ -253,11 +253,11 @@ def _foreign(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Coord
             yield from give_up(ContainerGone(container.execution_id, reason), state)
 
 
-def _stopped(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> Iterable[CoordinatorRecord]:
+def _stopped(command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> Iterable[CoordinatorRecord]:
     surplus = _surplus(state)
     for launch in _up(state) if is_on(state) else ():
         container = state.containers.get(launch.execution_id)
-        not_started = _not_started(launch, command, state, seen) if container is None else None
+        not_started = _not_started(launch, command, state, liveness) if container is None else None
         if not_started is not None:
             yield not_started
         elif is_suspended_by(launch, state):
@@ -271,14 +271,14 @@ def _stopped(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) 
 
 
 def _not_started(
-    launch: Launch, command: ReviewLaunches, state: CoordinatorState, seen: Sightings
+    launch: Launch, command: ReviewLaunches, state: CoordinatorState, liveness: Liveness
 ) -> LaunchPut | None:
     """The end of a start without a heartbeat: it is overdue, or its host has no place. None while it may still come."""
     if command.now_ms >= _expires_at_ms(launch, command):
         waited_ms = command.now_ms - launch.wanted_at_ms
         reason = f"it was not heard of within {waited_ms} ms (cluster-manager.container.request.timeout.ms)"
-        return _given_up(launch, command, f"{reason}{seen.why_not(launch.execution_id)}")
-    if reason := _why_not_there(launch, command, state, seen):
+        return _given_up(launch, command, f"{reason}{liveness.why_not(launch.execution_id)}")
+    if reason := _why_not_there(launch, command, state, liveness):
         return _withdrawn(launch, command, reason)
     return None
 
@@ -298,7 +298,7 @@ def _expires_at_ms(launch: Launch, command: ReviewLaunches) -> int:
     return launch.expires_at_ms if launch.phase is P.WANTED else max(launch.expires_at_ms, heard_by_ms)
 
 
-def _why_not_there(launch: Launch, command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> str:
+def _why_not_there(launch: Launch, command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> str:
     """Why an execution is not to be started any more on the host that was chosen for it; empty where it is. One that
     an operator asked for there waits for as long as that request does."""
     if launch.phase is not P.WANTED or not launch.host or _is_asked_for_there(launch, state):
@@ -311,9 +311,9 @@ def _why_not_there(launch: Launch, command: ReviewLaunches, state: CoordinatorSt
     if there.get(launch.host) != 0 or waited_ms < HOST_FULL_MS:
         return ""
     # Its own kind has a place elsewhere: an active one anywhere, others apart from their processor's executions.
-    others = hosts_there(command, state, seen)
+    others = hosts_there(command, state, liveness)
     if launch.role is not LaunchRole.ACTIVE:
-        others = hosts_allowed(launch.processor_id, command, state, seen)
+        others = hosts_allowed(launch.processor_id, command, state, liveness)
     has_room = any(not found.is_full for host, found in others.items() if host != launch.host)
     return f"{launch.host} is full, and another host is not" if has_room else ""
 
@@ -420,7 +420,7 @@ def may_live(launch: Launch, state: CoordinatorState) -> bool:
 # --- what is wanted ---
 
 
-def _wanted(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> Iterable[CoordinatorRecord]:
+def _wanted(command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> Iterable[CoordinatorRecord]:
     """An active execution for each processor that has none and whose tasks are not placed on another one."""
     if not is_on(state):
         return ()
@@ -428,7 +428,7 @@ def _wanted(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -
     hosts = locality_of(state).processors if has_affinity else {}
     wanted = Round(state)
     for processor_id, last in _to_start(command, state):
-        host = _next_host(last, hosts.get(processor_id, ""), command, wanted.state, seen)
+        host = _next_host(last, hosts.get(processor_id, ""), command, wanted.state, liveness)
         wanted.add([launch_wanted(command, state, processor_id, LaunchRole.ACTIVE, host=host)])
     return wanted.records
 
@@ -458,14 +458,14 @@ def _failed_to_come(last: Launch, state: CoordinatorState) -> bool:
 
 
 def _next_host(
-    last: Launch | None, host: str, command: ReviewLaunches, state: CoordinatorState, seen: Sightings
+    last: Launch | None, host: str, command: ReviewLaunches, state: CoordinatorState, liveness: Liveness
 ) -> str:
     """Where the next active execution is started: on `host`, which has its state, unless that did not work."""
     if last is None or last.execution_id in state.containers:
         return host
     if _failed_to_come(last, state):
-        return elsewhere(last, host, command, state, seen)
-    return there_or_elsewhere(host, command, state, seen) if host and last.host == host else host
+        return elsewhere(last, host, command, state, liveness)
+    return there_or_elsewhere(host, command, state, liveness) if host and last.host == host else host
 
 
 def _pause_ms(failures: int) -> int:

@@ -25,7 +25,7 @@ from dataclasses import replace
 from itertools import islice
 
 from samzapy.coordinator.assignment.grants import executions_to_grant, newest_grants
-from samzapy.coordinator.assignment.liveness import Sightings, is_alive
+from samzapy.coordinator.assignment.liveness import Liveness, is_alive
 from samzapy.coordinator.commands import ReviewLaunches
 from samzapy.coordinator.launching.hosts import clash, hosts_allowed, place_of
 from samzapy.coordinator.launching.launches import (
@@ -133,16 +133,16 @@ def _standing(processor_id: ProcessorId, launches: Iterable[Launch]) -> tuple[La
     return tuple(sorted(found, key=lambda launch: (launch.standby, launch.wanted_at_ms, launch.execution_id)))
 
 
-def is_warm(execution_id: ExecutionId, state: CoordinatorState, seen: Sightings) -> bool:
+def is_warm(execution_id: ExecutionId, state: CoordinatorState, liveness: Liveness) -> bool:
     """Whether an execution that runs nothing could go on with its processor's tasks at once."""
-    return is_level(execution_id, state, seen, must_be_rehearsed=True)
+    return is_level(execution_id, state, liveness, must_be_rehearsed=True)
 
 
 def is_level(
-    execution_id: ExecutionId, state: CoordinatorState, seen: Sightings, *, must_be_rehearsed: bool = False
+    execution_id: ExecutionId, state: CoordinatorState, liveness: Liveness, *, must_be_rehearsed: bool = False
 ) -> bool:
     """Whether it has the state of its processor's tasks at hand, though its first query may take some seconds more."""
-    sighting, container = seen.last.get(execution_id), state.containers.get(execution_id)
+    sighting, container = liveness.last.get(execution_id), state.containers.get(execution_id)
     if container is None or not is_alive(state, execution_id) or sighting is None or sighting.warm is None:
         return False
     count = sum(planned.processor_id == container.processor_id for planned in state.plan)
@@ -154,20 +154,20 @@ def is_level(
     )
 
 
-def best_standby(processor_id: ProcessorId, state: CoordinatorState, seen: Sightings) -> Launch | None:
+def best_standby(processor_id: ProcessorId, state: CoordinatorState, liveness: Liveness) -> Launch | None:
     """The standby of a processor that lacks least; None where none of them lives."""
 
     def rank(launch: Launch) -> tuple[bool, int, int, str]:
-        sighting = seen.last.get(launch.execution_id)
+        sighting = liveness.last.get(launch.execution_id)
         warm = None if sighting is None else sighting.warm
-        is_cold = not is_warm(launch.execution_id, state, seen)
+        is_cold = not is_warm(launch.execution_id, state, liveness)
         return is_cold, 0 if warm is None else -warm.level, 0 if warm is None else warm.lag, launch.execution_id
 
     living = [launch for launch in standbys_of(processor_id, state) if is_alive(state, launch.execution_id)]
     return min(living, key=rank) if living else None
 
 
-def promotions(state: CoordinatorState, seen: Sightings) -> tuple[PlacedPut, ...]:
+def promotions(state: CoordinatorState, liveness: Liveness) -> tuple[PlacedPut, ...]:
     """The standbys that take over for an execution that was lost; at once, before another one is started for it."""
     if not is_on(state):
         return ()
@@ -181,9 +181,9 @@ def promotions(state: CoordinatorState, seen: Sightings) -> tuple[PlacedPut, ...
         runner = runners.get(processor_id)
         if runner is not None and is_alive(state, runner) and not is_leaving(runner, state):
             continue
-        best = best_standby(processor_id, state, seen)
+        best = best_standby(processor_id, state, liveness)
         # Nothing runs the tasks meanwhile: whoever has their state is sooner than one that has to be started.
-        if best is not None and is_level(best.execution_id, state, seen):
+        if best is not None and is_level(best.execution_id, state, liveness):
             found.append(PlacedPut(processor_id=processor_id, execution_id=best.execution_id, uuid=""))
     return tuple(found)
 
@@ -207,7 +207,7 @@ def _processors_lost(state: CoordinatorState) -> frozenset[ProcessorId]:
 
 
 def review_standbys(
-    command: ReviewLaunches, state: CoordinatorState, seen: Sightings
+    command: ReviewLaunches, state: CoordinatorState, liveness: Liveness
 ) -> tuple[CoordinatorRecord, ...]:
     """The standbys that are to be started, and those that are to stop."""
     if not is_on(state):
@@ -220,7 +220,7 @@ def review_standbys(
     runners = executions_to_grant(state) if concerned else {}
     standbys = Round(state)
     for processor_id in concerned:
-        standbys.add(_of_processor(processor_id, runners.get(processor_id), command, standbys.state, seen))
+        standbys.add(_of_processor(processor_id, runners.get(processor_id), command, standbys.state, liveness))
     return tuple(standbys.records)
 
 
@@ -237,16 +237,16 @@ def _of_processor(
     runner: ExecutionId | None,
     command: ReviewLaunches,
     state: CoordinatorState,
-    seen: Sightings,
+    liveness: Liveness,
 ) -> Iterable[CoordinatorRecord]:
     count = standby_count(processor_id, state)
-    standing = _ready_first(processor_id, runner, state, seen)
+    standing = _ready_first(processor_id, runner, state, liveness)
     stays: list[Launch] = []
     misplaced: set[int] = set()
     steps = Round(state)
     for launch in standing:
         over = _why_over(launch, stays, state)
-        wrong = "" if over else _why_misplaced(launch, stays, standing, runner, state, seen)
+        wrong = "" if over else _why_misplaced(launch, stays, standing, runner, state, liveness)
         if not (over or wrong) and len(_numbers(stays, launch)) <= count:
             stays.append(launch)
         elif not has_grants(launch, state):
@@ -255,18 +255,18 @@ def _of_processor(
             steps.add([ordered_to_stop(_fruitless(launch, command, state) if wrong else launch, command, text)])
     if runner is not None and is_alive(state, runner):  # Else it is not known yet on which host it must not be.
         for number in _numbers_missing(count, stays):
-            steps.add(_started(processor_id, number, number in misplaced, command, steps.state, seen))
+            steps.add(_started(processor_id, number, number in misplaced, command, steps.state, liveness))
     return steps.records
 
 
 def _ready_first(
-    processor_id: ProcessorId, runner: ExecutionId | None, state: CoordinatorState, seen: Sightings
+    processor_id: ProcessorId, runner: ExecutionId | None, state: CoordinatorState, liveness: Liveness
 ) -> Sequence[Launch]:
     """The standbys of a processor that are up, the ready ones first: surplus ones are taken from the end."""
     standing = [
         launch for launch in _standing(processor_id, state.launches.values()) if launch.execution_id != runner
     ]
-    return sorted(standing, key=lambda launch: not is_warm(launch.execution_id, state, seen))
+    return sorted(standing, key=lambda launch: not is_warm(launch.execution_id, state, liveness))
 
 
 def _started(
@@ -275,7 +275,7 @@ def _started(
     is_misplaced: bool,
     command: ReviewLaunches,
     state: CoordinatorState,
-    seen: Sightings,
+    liveness: Liveness,
 ) -> Iterable[CoordinatorRecord]:
     """The start of a standby, if there is a host for it now."""
     if any(not place_of(found, state) for found in standbys_of(processor_id, state)):
@@ -283,10 +283,10 @@ def _started(
     last = _last_standby(processor_id, number, state)
     # As long as one that is misplaced has its place, a cluster manager that chooses by itself takes another one.
     if last is not None and not (
-        _may_follow(last, command, state, seen) and (is_misplaced or _has_left(last, command))
+        _may_follow(last, command, state, liveness) and (is_misplaced or _has_left(last, command))
     ):
         return
-    host = _host_for(processor_id, last, command, state, seen)
+    host = _host_for(processor_id, last, command, state, liveness)
     if host is not None:
         yield launch_wanted(command, state, processor_id, LaunchRole.STANDBY, host=host, standby=number)
 
@@ -305,7 +305,7 @@ def _numbers_missing(count: int, stays: Sequence[Launch]) -> Sequence[int]:
     return tuple(islice(free, max(0, count - len(_numbers(stays)))))
 
 
-def missing_standbys(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> Mapping[str, str]:
+def missing_standbys(command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> Mapping[str, str]:
     """Why standbys that are to be there are not started, for people; by what they are called."""
     wanted = [processor_id for processor_id in wanted_processors(state) or () if standby_count(processor_id, state)]
     if not wanted or not is_on(state):
@@ -318,16 +318,16 @@ def missing_standbys(command: ReviewLaunches, state: CoordinatorState, seen: Sig
             continue
         stays = [launch for launch in standing.get(processor_id, []) if launch.execution_id != runner]
         for number in _numbers_missing(standby_count(processor_id, state), stays):
-            if reason := _why_missing(processor_id, number, command, state, seen):
+            if reason := _why_missing(processor_id, number, command, state, liveness):
                 reasons[f"{processor_id}-{number}"] = reason
     return reasons
 
 
 def _why_missing(
-    processor_id: ProcessorId, number: int, command: ReviewLaunches, state: CoordinatorState, seen: Sightings
+    processor_id: ProcessorId, number: int, command: ReviewLaunches, state: CoordinatorState, liveness: Liveness
 ) -> str:
     last = _last_standby(processor_id, number, state)
-    if last is not None and not _may_follow(last, command, state, seen):
+    if last is not None and not _may_follow(last, command, state, liveness):
         again = "" if is_put_off(last, command) else ", and none is started as long as that is so"
         return (
             f"{last.failures} starts in a row came to nothing (cluster-manager.container.retry.count is "
@@ -335,9 +335,9 @@ def _why_missing(
         )
     if last is not None and not _has_left(last, command):
         return ""
-    if _host_for(processor_id, last, command, state, seen) is not None or not command.hosts:
+    if _host_for(processor_id, last, command, state, liveness) is not None or not command.hosts:
         return ""
-    why = [clash(host, processor_id, state, seen) or f"{host} is full" for host in sorted(command.hosts)]
+    why = [clash(host, processor_id, state, liveness) or f"{host} is full" for host in sorted(command.hosts)]
     return f"no host may have it and has a place: {some(why)}"
 
 
@@ -377,7 +377,7 @@ def _why_misplaced(
     standing: Sequence[Launch],
     runner: ExecutionId | None,
     state: CoordinatorState,
-    seen: Sightings,
+    liveness: Liveness,
 ) -> str:
     """Why a standby cannot stay where it has come; empty where it can."""
     if launch.execution_id not in state.containers:
@@ -391,10 +391,10 @@ def _why_misplaced(
         and found.execution_id != runner
         and (found.role is LaunchRole.RESERVE or found.phase not in UP or found == _twin(launch, stays))
     }
-    return clash(place_of(launch, state), launch.processor_id, state, seen, others)
+    return clash(place_of(launch, state), launch.processor_id, state, liveness, others)
 
 
-def _may_follow(last: Launch, command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> bool:
+def _may_follow(last: Launch, command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> bool:
     """Whether another standby may be started under the number of `last`, which is not to be there any more.
 
     So many starts in a row that came to nothing put it off; those that came to the wrong place do until that is a right
@@ -402,7 +402,7 @@ def _may_follow(last: Launch, command: ReviewLaunches, state: CoordinatorState, 
     """
     if not is_exhausted(last, command.retry_count):
         return True
-    is_wrong = last.host_found and clash(last.host_found, last.processor_id, state, seen, [last.execution_id])
+    is_wrong = last.host_found and clash(last.host_found, last.processor_id, state, liveness, [last.execution_id])
     return not is_wrong and not is_put_off(last, command)
 
 
@@ -416,7 +416,7 @@ def _host_for(
     last: Launch | None,
     command: ReviewLaunches,
     state: CoordinatorState,
-    seen: Sightings,
+    liveness: Liveness,
 ) -> str | None:
     """Where a standby is to be started; empty for anywhere, None for nowhere now.
 
@@ -428,7 +428,7 @@ def _host_for(
         return ""
     has_come = last is not None and last.execution_id in state.containers
     before, refused = (place_of(last, state), "") if last and has_come else ("", last.host if last else "")
-    there = dict(hosts_allowed(processor_id, command, state, seen))
+    there = dict(hosts_allowed(processor_id, command, state, liveness))
     placed = state.placed.get(processor_id)
     if placed is not None and command.hosts and len(there) > 1:
         # An operator wanted it off that host. Where hosts are not named another one may be known, and gone for good.

@@ -19,7 +19,7 @@ member when it has started, so that no tasks are released for a processor that h
 that are to start, for at most `job.debounce.time.ms`. A processor that is no longer wanted leaves at once. The next run
 begins when it is submitted.
 
-The time that a processor differs from the plan is counted within a term (`Sightings.at_odds`): a new leader waits
+The time that a processor differs from the plan is counted within a term (`Liveness.at_odds`): a new leader waits
 again, which delays a plan and never makes a wrong one.
 
 A *run* begins when the job is submitted, and again with the first processor that joins after all have left. The run
@@ -39,7 +39,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from samzapy.coordinator.assignment.grants import newest_grants
-from samzapy.coordinator.assignment.liveness import LIVING, Sightings, is_alive
+from samzapy.coordinator.assignment.liveness import LIVING, Liveness, is_alive
 from samzapy.coordinator.assignment.replanning import config_of, replan
 from samzapy.coordinator.commands import HeldGrant, ReviewMembers
 from samzapy.coordinator.launching.launches import launches_forgotten, wanted_processors
@@ -59,13 +59,13 @@ from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut,
 
 
 def review_members(
-    command: ReviewMembers, state: CoordinatorState, seen: Sightings
+    command: ReviewMembers, state: CoordinatorState, liveness: Liveness
 ) -> tuple[tuple[CoordinatorRecord, ...], str]:
     """The run that begins and the plan that is due.
 
     Also returns their cause, for the audit.
     """
-    if _is_finished(state, seen):
+    if _is_finished(state, liveness):
         assert state.run is not None, "only a run can be finished"
         return (replace(state.run, finished=True), *_forgotten(state)), "all inputs were read to their ends"
     over = placements_over(state)
@@ -77,7 +77,7 @@ def review_members(
     begins_afresh = begins and config_of(state).is_bounded_job
     run = _run_begun(command, state, is_fresh=begins_afresh) if begins else ()
     state = evolve(state, uncommitted(run))
-    members = _members_due(command, state, seen, may_members_return=not begins_afresh)
+    members = _members_due(command, state, liveness, may_members_return=not begins_afresh)
     if members is None:
         forgotten = _forgotten(state)
         cause = f"run {command.run_id_next}" if run else "the execution is gone" if over else "succeeded by others"
@@ -89,10 +89,10 @@ def review_members(
     return (*over, *run, *plan, *forgotten), _change_text(planned_for, members)
 
 
-def noticed(command: ReviewMembers, state: CoordinatorState, seen: Sightings) -> Sightings:
-    """`seen`, with the processors that differ from the plan, and since when."""
-    at_odds = _at_odds(command, state, seen)
-    return seen if at_odds == seen.at_odds else replace(seen, at_odds=at_odds)
+def noticed(command: ReviewMembers, state: CoordinatorState, liveness: Liveness) -> Liveness:
+    """`liveness`, with the processors that differ from the plan, and since when."""
+    at_odds = _at_odds(command, state, liveness)
+    return liveness if at_odds == liveness.at_odds else replace(liveness, at_odds=at_odds)
 
 
 @remembered
@@ -110,7 +110,7 @@ def living_processors(state: CoordinatorState) -> frozenset[ProcessorId]:
     return frozenset((*own, *placed))
 
 
-def _is_finished(state: CoordinatorState, seen: Sightings) -> bool:
+def _is_finished(state: CoordinatorState, liveness: Liveness) -> bool:
     """Whether containers have read every task of the plan to its end.
 
     A container reports that for a list of grants that it has read, and such a list holds until it is released. So the
@@ -120,7 +120,7 @@ def _is_finished(state: CoordinatorState, seen: Sightings) -> bool:
         return False
     finished = {
         execution_id
-        for execution_id, sighting in seen.last.items()
+        for execution_id, sighting in liveness.last.items()
         if sighting.finished and is_alive(state, execution_id)
     }
     newest = newest_grants(state) if finished else {}
@@ -130,7 +130,7 @@ def _is_finished(state: CoordinatorState, seen: Sightings) -> bool:
             return False
         if {start.ssp_kb for start in grant.starts} != set(planned.positions):
             return False
-        if HeldGrant(grant.task_name, grant.epoch) not in seen.last[grant.execution_id].held:
+        if HeldGrant(grant.task_name, grant.epoch) not in liveness.last[grant.execution_id].held:
             return False
     return True
 
@@ -217,7 +217,7 @@ def _task_localities_over(state: CoordinatorState) -> Iterable[Removed]:
 
 
 def _members_due(
-    command: ReviewMembers, state: CoordinatorState, seen: Sightings, *, may_members_return: bool
+    command: ReviewMembers, state: CoordinatorState, liveness: Liveness, *, may_members_return: bool
 ) -> tuple[ProcessorId, ...] | None:
     """The processors to plan for now; None while the current plan stays.
 
@@ -227,14 +227,14 @@ def _members_due(
     living = living_processors(state)
     wanted = wanted_processors(state)
     if wanted is not None:
-        return _launched_due(command, frozenset(wanted), living, state, seen)
+        return _launched_due(command, frozenset(wanted), living, state, liveness)
     # In a finished run there is no work for a processor that joins; it stops, as the others do.
     if state.run is None or state.run.finished or not living:
         return None
     planned = frozenset(() if state.generation is None else state.generation.processor_ids)
     if not planned & living or (planned != living and not may_members_return):
         return sorted_processors(living)
-    at_odds = _at_odds(command, state, seen)
+    at_odds = _at_odds(command, state, liveness)
 
     def are_due(processors: Iterable[ProcessorId], wait_ms: int) -> frozenset[ProcessorId]:
         return frozenset(name for name in processors if command.now_ms - at_odds[name] >= wait_ms)
@@ -250,7 +250,7 @@ def _launched_due(
     wanted: frozenset[ProcessorId],
     living: frozenset[ProcessorId],
     state: CoordinatorState,
-    seen: Sightings,
+    liveness: Liveness,
 ) -> tuple[ProcessorId, ...] | None:
     """The coordinator-managed processors to plan for now; None for no change."""
     if state.run is None or state.run.finished or state.run.ended:
@@ -260,7 +260,7 @@ def _launched_due(
     if planned & wanted & living:
         # Processors that have joined wait for each other; working ones do not wait for those that have yet to start.
         joined = living & wanted - planned
-        since = min((seen.at_odds.get(name, command.now_ms) for name in joined), default=command.now_ms)
+        since = min((liveness.at_odds.get(name, command.now_ms) for name in joined), default=command.now_ms)
         are_due = wanted <= planned | living or command.now_ms - since >= command.debounce_ms
         due = planned & wanted | (joined if are_due else frozenset())
     return None if due == planned else sorted_processors(due)
@@ -277,12 +277,12 @@ def _returnable(state: CoordinatorState) -> frozenset[ProcessorId]:
     return frozenset(planned) - never
 
 
-def _at_odds(command: ReviewMembers, state: CoordinatorState, seen: Sightings) -> Mapping[ProcessorId, int]:
+def _at_odds(command: ReviewMembers, state: CoordinatorState, liveness: Liveness) -> Mapping[ProcessorId, int]:
     living = living_processors(state)
     planned = frozenset(() if state.generation is None else state.generation.processor_ids)
     # While no processor is present, none is absent: the first one of a run waits for the others of the last run.
     at_odds = living ^ planned if living else frozenset()
-    return {name: seen.at_odds.get(name, command.now_ms) for name in sorted_processors(at_odds)}
+    return {name: liveness.at_odds.get(name, command.now_ms) for name in sorted_processors(at_odds)}
 
 
 def _change_text(before: Iterable[ProcessorId], after: Iterable[ProcessorId]) -> str:

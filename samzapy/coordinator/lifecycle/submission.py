@@ -22,7 +22,7 @@ from samzapy.config import (
     differences,
     recorded_properties,
 )
-from samzapy.coordinator.assignment.liveness import LIVING, Sightings, is_alive
+from samzapy.coordinator.assignment.liveness import LIVING, Liveness, is_alive
 from samzapy.coordinator.assignment.replanning import (
     config_of,
     factor_of,
@@ -110,7 +110,7 @@ def check_readable(state: CoordinatorState, job_name: str, job_id: str) -> None:
         )
 
 
-def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> tuple[CoordinatorRecord, ...]:
+def submit_job(command: SubmitJob, state: CoordinatorState, liveness: Liveness) -> tuple[CoordinatorRecord, ...]:
     """The records in which the submitted job differs from the log, plan included.
 
     The members of the plan stay: `membership` decides on joins and leaves. A configuration that differs waits (no
@@ -131,13 +131,13 @@ def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> 
     config = command.config
     _refuse_changed_scopes(config, state)
     _refuse_forgotten_scopes(config, state)
-    _refuse_other_mode(command, state, seen)
+    _refuse_other_mode(command, state, liveness)
     refuse_fewer_partitions(config.intermediates, state.config)
     others = [container.execution_id for container in state.containers_sorted if _may_run_elsewhere(container, state)]
     differing = differences(config, state.config) if others else ()
     if differing:
         _refuse_beside(
-            [execution_id for execution_id in others if execution_id in seen.last], differing, state, config
+            [execution_id for execution_id in others if execution_id in liveness.last], differing, state, config
         )
         return ()
     if not others:
@@ -358,7 +358,7 @@ def _count_records(command: SubmitJob, state: CoordinatorState) -> Iterable[Coor
         yield ContainerCountPut(count=command.container_count)
 
 
-def _refuse_other_mode(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> None:
+def _refuse_other_mode(command: SubmitJob, state: CoordinatorState, liveness: Liveness) -> None:
     """Refuse to change during a run who manages the containers.
 
     The containers of the two modes would disturb each other. Self-managed containers without a heartbeat in this term
@@ -374,7 +374,7 @@ def _refuse_other_mode(command: SubmitJob, state: CoordinatorState, seen: Sighti
             f"containers; stop it first (samzapy job stop --job {job}), or let it go on (samzapy job submit)"
         )
     if command.container_count is not None:
-        refuse_self_managed(state, [name for name in seen.last if is_alive(state, name)], job)
+        refuse_self_managed(state, [name for name in liveness.last if is_alive(state, name)], job)
 
 
 def refuse_self_managed(state: CoordinatorState, running: Collection[ExecutionId], job: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.commands import ReviewLaunches, ReviewRequests
 from samzapy.coordinator.state import CoordinatorState, remembered
 from samzapy.model.job import ProcessorId
@@ -36,7 +36,7 @@ class Review:
 
     command: ReviewRequests
     state: CoordinatorState
-    liveness: Sightings
+    liveness: Liveness
 
     @property
     def now_ms(self) -> int:

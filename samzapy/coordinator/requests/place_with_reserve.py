@@ -34,7 +34,7 @@ from enum import Enum, auto
 from typing import Final
 
 from samzapy.coordinator.assignment.grants import executions_to_grant, grants_in_force, newest_grants, not_at_work
-from samzapy.coordinator.assignment.liveness import Sightings, is_alive
+from samzapy.coordinator.assignment.liveness import Liveness, is_alive
 from samzapy.coordinator.commands import ReviewLaunches
 from samzapy.coordinator.launching.hosts import clash, hosts_allowed, place_of
 from samzapy.coordinator.launching.launches import (
@@ -106,7 +106,7 @@ def _refused_now(name: str, host: str, state: CoordinatorState) -> Refusal | Non
     wanted = _host_wanted(name, host, state)
     if not wanted:
         return None
-    if reason := clash(wanted, processor_id, state, Sightings(), _replaced_executions(processor_id, number, state)):
+    if reason := clash(wanted, processor_id, state, Liveness(), _replaced_executions(processor_id, number, state)):
         return Refusal(
             f"destinationHost: wanted a host apart from standbys and what they stand by, found {wanted}: {reason}"
         )

@@ -37,7 +37,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.commands import ResponsesWritten, ReviewRequests
 from samzapy.coordinator.requests.handler import RequestHandler, Review, ended, subject_of
 from samzapy.coordinator.requests.registry import HANDLERS
@@ -60,7 +60,7 @@ S = StatusCode
 
 
 def review_requests(
-    command: ReviewRequests, state: CoordinatorState, seen: Sightings
+    command: ReviewRequests, state: CoordinatorState, liveness: Liveness
 ) -> tuple[CoordinatorRecord, ...]:
     """The requests that are over or late, and those that are next; also where that follows from each other.
 
@@ -70,7 +70,7 @@ def review_requests(
     steps = Round(state)
     # Requests only move forward, so this loop terminates; it is bounded anyway.
     for _ in range(_STEPS_MAX * (len(state.requests) + 1)):
-        if not steps.add(_review_once(Review(command=command, state=steps.state, liveness=seen))):
+        if not steps.add(_review_once(Review(command=command, state=steps.state, liveness=liveness))):
             break
     return tuple(steps.records)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from samzapy.coordinator.assignment.grants import newest_grants, owners, wanted_grants
-from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.commands import Tick
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import ContainerPhase
@@ -61,7 +61,7 @@ def test_a_release_is_recorded_and_whoever_takes_over_grants_without_waiting_for
     machine = moves_to_the_other_processor(a_machine())
     machine.step(a_heartbeat("e1", stream_offset=machine.offset_next))
 
-    machine.seen = Sightings()
+    machine.liveness = Liveness()
 
     assert machine.state.grants[TASK, 1].released
     assert ["e3"] == next_owners(machine)

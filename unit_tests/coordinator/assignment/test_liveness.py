@@ -7,9 +7,9 @@ import pytest
 from samzapy.coordinator.assignment.liveness import (
     LIVING,
     TRANSITIONS,
+    Liveness,
     News,
     Sighting,
-    Sightings,
     expire,
     give_up,
     hear,
@@ -64,7 +64,7 @@ def test_there_is_no_way_back(phase):
     assert () == hear(a_heartbeat(state=P.RUNNING), state)
     assert () == hear(a_heartbeat(state=P.STARTED), state)
     assert not is_expected(state, a_heartbeat())
-    assert Sightings() == sighted(Sightings(), a_heartbeat(), state)
+    assert Liveness() == sighted(Liveness(), a_heartbeat(), state)
 
 
 def test_a_first_heartbeat_registers_in_the_state_it_speaks_of():
@@ -142,10 +142,10 @@ def test_only_the_recorded_process_is_heard(change):
 def test_silence_counts_from_the_last_heartbeat_of_this_term():
     state = a_state(a_container("heard"), a_container("unheard"), a_container("gone", phase=P.FENCED))
     last = {"heard": Sighting(at_ms=50, stream_offset=0, held=frozenset(), figures=None)}
-    seen = Sightings(listening_since_ms=10, last=last)
+    liveness = Liveness(listening_since_ms=10, last=last)
 
     def given_up(now_ms):
-        return [record.container.execution_id for record in expire(Tick(now_ms=now_ms, lost_ms=100), state, seen)]
+        return [record.container.execution_id for record in expire(Tick(now_ms=now_ms, lost_ms=100), state, liveness)]
 
     assert [[], ["unheard"], ["unheard"], ["heard", "unheard"]] == [given_up(now) for now in (109, 110, 149, 150)]
 
@@ -155,14 +155,14 @@ class Unanswered:
 
     def __init__(self, listening_since_ms=0):
         self.state = a_state(a_container())
-        self.seen = Sightings(listening_since_ms=listening_since_ms)
+        self.liveness = Liveness(listening_since_ms=listening_since_ms)
 
     def says(self, at_ms, unanswered_ms):
         heartbeat = a_heartbeat(received_ms=at_ms, unanswered_ms=unanswered_ms)
-        self.seen = sighted(self.seen, heartbeat, self.state)
+        self.liveness = sighted(self.liveness, heartbeat, self.state)
         return [
             put.container.reason
-            for put in expire(Tick(now_ms=at_ms, lost_ms=999, lease_ms=15), self.state, self.seen)
+            for put in expire(Tick(now_ms=at_ms, lost_ms=999, lease_ms=15), self.state, self.liveness)
         ]
 
 
@@ -195,7 +195,7 @@ def test_a_container_that_stood_still_or_had_no_leader_is_not_blamed_for_what_it
 def test_a_coordinator_that_was_away_does_not_count_the_time_before_it_listens():
     container = Unanswered()
     container.says(10, 1)
-    container.seen = replace(container.seen, listening_since_ms=990)
+    container.liveness = replace(container.liveness, listening_since_ms=990)
 
     assert [] == container.says(1000, 990)
     assert container.says(1006, 996)
@@ -223,8 +223,8 @@ def test_news_of_an_execution_that_nobody_knows_changes_nothing():
 
 def test_the_living_are_kept_in_the_sightings_and_the_others_forgotten_as_time_goes_by():
     state = a_state(a_container("e1"), a_container("e2", phase=P.LOST))
-    seen = Sightings(last={"e2": Sighting(at_ms=1, stream_offset=0, held=frozenset(), figures=None)})
-    heard = sighted(seen, a_heartbeat("e1"), state)
+    liveness = Liveness(last={"e2": Sighting(at_ms=1, stream_offset=0, held=frozenset(), figures=None)})
+    heard = sighted(liveness, a_heartbeat("e1"), state)
 
     assert {"e1"} == set(observe(Tick(now_ms=1, lost_ms=10, release_ms=10), state, heard).last)
     assert heard.last["e1"] == without_the_dead(heard, state).last["e1"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.coordinator.assignment.liveness import Sighting, Sightings
+from samzapy.coordinator.assignment.liveness import Liveness, Sighting
 from samzapy.coordinator.assignment.replanning import replan
 from samzapy.coordinator.commands import Figures, HeldGrant, Position, ReviewInputs, TopicsLooked
 from samzapy.coordinator.decide import decide, observe
@@ -123,8 +123,8 @@ def test_a_position_under_an_earlier_grant_is_ignored():
     state = evolve(job.state, uncommitted(regranted))
 
     def is_taken_in(state):
-        seen = observe(before, state, job.service.status().seen)
-        found = decide(ReviewInputs(now_ms=0, settle_ms=0), state, seen).records
+        liveness = observe(before, state, job.service.status().liveness)
+        found = decide(ReviewInputs(now_ms=0, settle_ms=0), state, liveness).records
         return any(isinstance(record, PlannedTaskPut) for record in found)
 
     assert [True, False] == [is_taken_in(job.state), is_taken_in(state)]
@@ -153,8 +153,8 @@ def test_a_processor_that_joins_after_a_torn_plan_gets_all_partitions_planned():
     job.runs(ms=SETTLE_MS)
     job.reads(p0=100)
     state = job.state
-    seen = observe(job.heartbeat("0", 0), state, job.service.status().seen)
-    *plan, fact = decide(ReviewInputs(now_ms=job.world.clock.monotonic_ms(), settle_ms=0), state, seen).records
+    liveness = observe(job.heartbeat("0", 0), state, job.service.status().liveness)
+    *plan, fact = decide(ReviewInputs(now_ms=job.world.clock.monotonic_ms(), settle_ms=0), state, liveness).records
     assert isinstance(fact, InputPut)
 
     torn = evolve(state, uncommitted(plan))
@@ -179,15 +179,15 @@ def test_behind_a_plan_torn_off_its_fact_all_is_taken_in_at_once_that_has_passed
     torn = evolve(job.state, uncommitted([replace(known, partition_count=2, expansions=(earlier, later))]))
     positions = {kb: Position(100, 100) for task in torn.plan for kb in task.positions}
     positions[an_ssp_kb("kafka.orders.3:0/1")] = Position(read_to, 100)
-    seen = observe(
-        replace(job.heartbeat("0", 0), figures=Figures(positions=positions)), torn, job.service.status().seen
+    liveness = observe(
+        replace(job.heartbeat("0", 0), figures=Figures(positions=positions)), torn, job.service.status().liveness
     )
 
     command = ReviewInputs(now_ms=job.world.clock.monotonic_ms(), settle_ms=0)
-    state = evolve(torn, uncommitted(decide(command, torn, seen).records))
+    state = evolve(torn, uncommitted(decide(command, torn, liveness).records))
 
     assert partition_count == state.inputs[known.system_stream].partition_count
-    assert () == tuple(decide(command, state, seen).records)
+    assert () == tuple(decide(command, state, liveness).records)
 
 
 def test_a_task_that_gets_no_partition_more_keeps_its_grant():
@@ -495,8 +495,8 @@ def test_a_partition_that_is_cut_into_key_buckets_has_passed_when_all_of_them_ha
     def planned(*positions):
         figures = Figures(positions={kb: Position(at, end) for kb, at in zip(buckets, positions, strict=False)})
         heard = Sighting(at_ms=0, stream_offset=0, held=held, figures=figures)
-        seen = Sightings(last={"e0": heard})
-        records = decide(ReviewInputs(now_ms=0, settle_ms=0), state, seen).records
+        liveness = Liveness(last={"e0": heard})
+        records = decide(ReviewInputs(now_ms=0, settle_ms=0), state, liveness).records
         return any(isinstance(record, PlannedTaskPut) for record in records)
 
     assert [False, False, False, True] == [

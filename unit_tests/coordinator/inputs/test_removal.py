@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.commands import ReviewInputs, TopicsLooked
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.inputs.removal import LOOKS_MISSING
@@ -428,16 +428,16 @@ def test_the_next_review_completes_a_torn_removal():
     gone = replace(job.of("orders-b"), gone_at_ms=1)
     state = evolve(state, uncommitted([gone]))
     review = ReviewInputs(now_ms=0, settle_ms=0)
-    records = decide(review, state, Sightings()).records
+    records = decide(review, state, Liveness()).records
     whole = evolve(state, uncommitted(records))
     assert ["kafka.orders"] == sorted({str(kb.ssp.system_stream) for task in whole.plan for kb in task.ssp_kbs})
 
     for torn in range(len(records)):
         part = evolve(state, uncommitted(records[:torn]))
-        mended = evolve(part, uncommitted(decide(review, part, Sightings()).records))
+        mended = evolve(part, uncommitted(decide(review, part, Liveness()).records))
         assert (whole.config, whole.inputs) == (mended.config, mended.inputs), torn
         assert [task.task_name for task in whole.plan] == [task.task_name for task in mended.plan], torn
-        assert () == decide(review, mended, Sightings()).records, torn
+        assert () == decide(review, mended, Liveness()).records, torn
 
 
 def test_an_input_that_grows_does_so_while_another_one_goes():
@@ -535,9 +535,9 @@ def test_another_topic_under_the_name_of_an_input_that_is_named_is_refused():
 def test_before_anything_is_planned_another_topic_of_a_pattern_is_simply_another_one():
     job = a_job()
     first = handed_in(job, {"orders": 2})
-    state = evolve(INITIAL, committed(submit_job(first, INITIAL, Sightings()), 0))
+    state = evolve(INITIAL, committed(submit_job(first, INITIAL, Liveness()), 0))
 
-    again = submit_job(replace(first, inputs=(replace(first.inputs[0], topic_id="another"),)), state, Sightings())
+    again = submit_job(replace(first, inputs=(replace(first.inputs[0], topic_id="another"),)), state, Liveness())
 
     assert ["another"] == [record.topic_id for record in again]
 
@@ -546,7 +546,7 @@ def test_a_pattern_that_matches_nothing_is_refused_in_a_job_that_is_new_and_wher
     job = a_job()
 
     with pytest.raises(MissingTopicError, match=r"match kafka\.~orders\.\* as a whole, found none"):
-        submit_job(handed_in(job, {}), INITIAL, Sightings())
+        submit_job(handed_in(job, {}), INITIAL, Liveness())
     job.service.submit(handed_in(job, {}))
     assert 4 == len(job.state.plan)
 

@@ -96,7 +96,7 @@ def test_a_wrong_setting_is_shown_and_the_job_goes_on(world, service):
     assert ["topic-cleanup-policy"] == codes(service)
     assert service.is_leader
     snapshot = service.status()
-    shown = status_json("flights-1", snapshot.state, snapshot.seen, 0, "", snapshot.findings)
+    shown = status_json("flights-1", snapshot.state, snapshot.liveness, 0, "", snapshot.findings)
     assert [(f"topic {CHECKPOINT}", "data")] == [
         (finding["subject"], finding["severity"]) for finding in shown["findings"]
     ]

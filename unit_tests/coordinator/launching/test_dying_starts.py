@@ -51,7 +51,7 @@ class DyingJob(LaunchedJob):
 
     def findings(self):
         snapshot = self.service.status()
-        told = status_json(snapshot.job, snapshot.state, snapshot.seen, 0, snapshot.trouble, snapshot.findings)
+        told = status_json(snapshot.job, snapshot.state, snapshot.liveness, 0, snapshot.trouble, snapshot.findings)
         return [(found["subject"], found["found"], found["remedy"]) for found in told["findings"]]
 
     def started_of_1(self):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.coordinator.assignment.liveness import Sighting, Sightings
+from samzapy.coordinator.assignment.liveness import Liveness, Sighting
 from samzapy.coordinator.commands import Figures, HeldGrant, LaunchesLooked, ReviewLaunches, ReviewRequests
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.launching.launches import (
@@ -60,7 +60,7 @@ def a_state(*records, count=1):
     return evolve(INITIAL, committed((ContainerCountPut(count=count), run, *records), 0))
 
 
-def a_review(state, *, now_ms, liveness=Sightings()):  # noqa: B008
+def a_review(state, *, now_ms, liveness=Liveness()):  # noqa: B008
     command = ReviewRequests(now_ms=now_ms, expiry_ms=60_000, launching=REVIEW)
     return Review(command=command, state=state, liveness=liveness)
 
@@ -102,9 +102,9 @@ def test_the_same_review_a_second_time_changes_nothing():
 
 def decided_once(command, state):
     """What is decided, and that it is all: the same once more changes nothing (law L2)."""
-    records = decide(command, state, Sightings()).records
+    records = decide(command, state, Liveness()).records
     after = evolve(state, committed(records, 10))
-    assert () == decide(command, after, Sightings()).records
+    assert () == decide(command, after, Liveness()).records
     return records
 
 
@@ -171,7 +171,7 @@ def test_a_standby_goes_where_there_is_room_also_for_what_is_to_be_started_there
 
     def host_of_standby(*records, **room):
         hosts = {f"host-{name}": count for name, count in room.items()}
-        found = decide(replace(REVIEW, hosts=hosts), a_state(*config, *running, *records, count=4), Sightings())
+        found = decide(replace(REVIEW, hosts=hosts), a_state(*config, *running, *records, count=4), Liveness())
         standbys = [launch for launch in launches_of(found.records) if launch.role is LaunchRole.STANDBY]
         return standbys[0].host if standbys else None
 
@@ -353,9 +353,9 @@ def test_after_two_failures_in_a_row_the_next_start_waits_a_little(failures, pau
 
 def test_an_execution_of_which_the_launcher_has_seen_the_end_is_given_up_at_once():
     running = a_state(LaunchPut(launch=a_launch("e1")), ContainerPut(container=a_container("e1")))
-    seen = {"e1": Launched(state=LaunchedState.ENDED, exit_code=137)}
+    launched = {"e1": Launched(state=LaunchedState.ENDED, exit_code=137)}
 
-    launch, container = launches_looked(LaunchesLooked(launched=seen, now_ms=5, retry_window_ms=9), running)
+    launch, container = launches_looked(LaunchesLooked(launched=launched, now_ms=5, retry_window_ms=9), running)
 
     assert (LaunchPhase.ENDED, 1, 5) == (launch.launch.phase, launch.launch.failures, launch.launch.window_began_ms)
     assert (ContainerPhase.LOST, "it ended with exit code 137") == (
@@ -518,9 +518,9 @@ def test_a_cluster_manager_that_does_not_answer_says_nothing_of_its_containers()
 def test_an_end_in_a_run_that_is_finished_is_no_failure():
     finished = RunPut(run_id="run", ended=False, finished=True)
     state = a_state(LaunchPut(launch=a_launch("e1")), finished)
-    seen = {"e1": Launched(state=LaunchedState.ENDED, exit_code=0)}
+    launched = {"e1": Launched(state=LaunchedState.ENDED, exit_code=0)}
 
-    (put,) = launches_looked(LaunchesLooked(launched=seen, now_ms=5, retry_window_ms=9), state)
+    (put,) = launches_looked(LaunchesLooked(launched=launched, now_ms=5, retry_window_ms=9), state)
 
     assert (LaunchPhase.ENDED, 0) == (put.launch.phase, put.launch.failures)
 
@@ -598,7 +598,7 @@ def test_a_launch_is_remembered_while_its_execution_may_still_commit_something()
     fenced = ContainerPut(container=a_container("e1", processor_id="7", phase=ContainerPhase.FENCED))
 
     def forgotten(*records):
-        return tombstone(LaunchPut(launch=standby)) in decide(REVIEW, a_state(*records), Sightings()).records
+        return tombstone(LaunchPut(launch=standby)) in decide(REVIEW, a_state(*records), Liveness()).records
 
     assert not forgotten(LaunchPut(launch=standby), lost)
     assert forgotten(LaunchPut(launch=standby), fenced)
@@ -839,7 +839,7 @@ def test_a_replacement_is_not_done_while_the_one_that_is_to_stop_has_the_tasks()
         first, ContainerPut(container=a_container("e1")), *plan_in_force(1, a="0", b="0"), *grants, *second
     )
     request = replace(a_move(S.IN_PROGRESS), action=Action.RESTART_CONTAINER.value, execution_id="e1")
-    heard = Sightings(last={"e1": a_sighting(("a", 1), ("b", 2)), "e2": a_sighting()})
+    heard = Liveness(last={"e1": a_sighting(("a", 1), ("b", 2)), "e2": a_sighting()})
 
     review = a_review(state, now_ms=5_000, liveness=heard)
     assert REPLACING.completion(request, review) is None
@@ -1011,9 +1011,9 @@ def test_every_record_of_a_job_with_a_hard_life_follows_the_laws(seed):
 def test_a_review_decides_the_same_on_equal_states():
     state = a_state(count=2)
 
-    once = decide(REVIEW, state, Sightings())
+    once = decide(REVIEW, state, Liveness())
 
-    assert once == decide(REVIEW, state, Sightings())
+    assert once == decide(REVIEW, state, Liveness())
     assert "containers are wanted" == once.cause
 
 

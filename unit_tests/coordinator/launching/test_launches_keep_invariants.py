@@ -142,7 +142,7 @@ def test_l2_a_review_a_second_time_finds_nothing_to_do(count, steps, news):
 
     machine.step(command)
 
-    assert () == decide(command, machine.state, machine.seen).records
+    assert () == decide(command, machine.state, machine.liveness).records
 
 
 @settings(max_examples=60)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.coordinator.assignment.liveness import KnownHost, Sighting, Sightings
+from samzapy.coordinator.assignment.liveness import KnownHost, Liveness, Sighting
 from samzapy.coordinator.commands import Figures, ReviewLaunches, ReviewRequests
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.launching.standbys import (
@@ -67,8 +67,8 @@ def a_state(*records, lost=ContainerPhase.LOST):
     return evolve(INITIAL, committed([*found, *records], 0))
 
 
-def seen(stream_offset=1000, domain="", **warm):
-    return Sightings(
+def liveness(stream_offset=1000, domain="", **warm):
+    return Liveness(
         last={
             name: Sighting(
                 at_ms=0,
@@ -98,20 +98,20 @@ def seen(stream_offset=1000, domain="", **warm):
 def test_who_lacks_anything_is_not_ready(warm, changes):
     state = a_state()
 
-    assert is_warm("s0", state, seen(s0=WARM))
-    assert not is_warm("s0", state, seen(s0=warm, **changes))
-    assert not is_warm("e1", state, seen(e1=WARM)), "it was given up"
+    assert is_warm("s0", state, liveness(s0=WARM))
+    assert not is_warm("s0", state, liveness(s0=warm, **changes))
+    assert not is_warm("e1", state, liveness(e1=WARM)), "it was given up"
 
 
 def test_after_a_loss_one_that_has_not_tried_its_query_out_takes_over_if_there_is_no_other():
     state, new = a_state(), replace(WARM, lag=0, is_rehearsed=False)
 
-    assert ["s0"] == [found.execution_id for found in promotions(state, seen(s0=WARM, s1=new))]
-    assert ["s1"] == [found.execution_id for found in promotions(state, seen(s1=new))]
+    assert ["s0"] == [found.execution_id for found in promotions(state, liveness(s0=WARM, s1=new))]
+    assert ["s1"] == [found.execution_id for found in promotions(state, liveness(s1=new))]
 
 
 def test_after_a_loss_the_one_that_lacks_least_takes_over():
-    state, told = a_state(), seen(s0=WARM, s1=replace(WARM, lag=1))
+    state, told = a_state(), liveness(s0=WARM, s1=replace(WARM, lag=1))
 
     assert "s1" == best_standby(P, state, told).execution_id
     (promoted,) = promotions(state, told)
@@ -126,7 +126,7 @@ def test_one_takes_over_for_who_does_not_stop_in_time_and_at_once():
     )
     state = a_state(stopping, lost=ContainerPhase.RUNNING)
 
-    decision = decide(review, state, seen(s0=WARM))
+    decision = decide(review, state, liveness(s0=WARM))
     after = evolve(state, committed(decision.records, 100))
 
     (lost,) = [found.container for found in decision.records if isinstance(found, ContainerPut)]
@@ -134,25 +134,25 @@ def test_one_takes_over_for_who_does_not_stop_in_time_and_at_once():
     assert ("e1", ContainerPhase.LOST) == (lost.execution_id, lost.phase)
     assert "s0" == placed.execution_id
     assert "containers did not stop in time; a standby takes over" in decision.cause
-    assert () == decide(review, after, seen(s0=WARM)).records
+    assert () == decide(review, after, liveness(s0=WARM)).records
 
 
 @pytest.mark.parametrize("phase", [ContainerPhase.RUNNING, ContainerPhase.STOPPED])
 def test_nobody_takes_over_from_who_runs_or_left_in_good_order(phase):
-    assert () == promotions(a_state(lost=phase), seen(s0=WARM, s1=WARM))
+    assert () == promotions(a_state(lost=phase), liveness(s0=WARM, s1=WARM))
 
 
 def test_nobody_takes_over_who_is_not_ready_or_told_to_stop_and_in_no_run_that_is_over():
-    assert () == promotions(a_state(), seen(s0=replace(WARM, level=1)))
+    assert () == promotions(a_state(), liveness(s0=replace(WARM, level=1)))
     leaving = LaunchPut(launch=a_launch("s0", role=LaunchRole.STANDBY, host="host-b", phase=LaunchPhase.STOPPING))
-    assert () == promotions(a_state(leaving), seen(s0=WARM))
-    assert () == promotions(a_state(RunPut(run_id="run", ended=False, finished=True)), seen(s0=WARM))
+    assert () == promotions(a_state(leaving), liveness(s0=WARM))
+    assert () == promotions(a_state(RunPut(run_id="run", ended=False, finished=True)), liveness(s0=WARM))
 
 
 def test_nobody_takes_over_while_an_active_one_has_come_back():
     back = ContainerPut(container=a_container("e2", phase=ContainerPhase.STARTED))
 
-    assert () == promotions(a_state(LaunchPut(launch=a_launch("e2")), back), seen(s0=WARM))
+    assert () == promotions(a_state(LaunchPut(launch=a_launch("e2")), back), liveness(s0=WARM))
 
 
 def test_the_job_model_shows_each_standby_with_the_tasks_of_its_processor():
@@ -192,7 +192,7 @@ def test_names():
 def test_a_host_or_a_fault_domain_is_for_one_of_them():
     domains = ConfigPut(config_key="cluster-manager.fault-domain-aware.standby.enabled", value="true")
     rack = LocalityPut(locality=ProcessorLocality(processor_id=ProcessorId("9"), host="host-z", fault_domain="rack"))
-    told = seen(domain="rack", s0=WARM)
+    told = liveness(domain="rack", s0=WARM)
 
     assert "s0 of processor 0 is on host-b already" in clash("host-b", P, a_state(), told)
     assert "" == clash("host-b", P, a_state(), told, ["s0"])
@@ -268,7 +268,7 @@ def test_a_number_that_has_changed_since_the_request_was_accepted_may_refuse_it(
 
     (found,) = CONTROLLING_STANDBYS.begin(
         a_control(command),
-        Review(command=ReviewRequests(now_ms=1, expiry_ms=1), state=state, liveness=Sightings()),
+        Review(command=ReviewRequests(now_ms=1, expiry_ms=1), state=state, liveness=Liveness()),
     )
 
     assert StatusCode.FAILED is found.status_code
@@ -280,12 +280,12 @@ def test_a_standby_that_is_given_up_is_taken_off_once_whatever_is_torn():
     command = ReviewRequests(now_ms=10**9, expiry_ms=60_000)
     before = a_state(begun, StandbyPut(processor_id=P, count=3, uuid=begun.uuid))
 
-    whole = review_requests(command, before, Sightings())
+    whole = review_requests(command, before, Liveness())
     counts = []
     for kept in range(len(whole) + 1):
         # The rest is lost with a coordinator; the next one decides again.
         torn = evolve(before, committed(whole[:kept], 100))
-        after = evolve(torn, committed(review_requests(command, torn, Sightings()), 200))
+        after = evolve(torn, committed(review_requests(command, torn, Liveness()), 200))
         counts.append((after.requests[begun.uuid].status_code, after.standbys[P].count))
 
     assert [(StatusCode.FAILED, 2)] * (len(whole) + 1) == counts

@@ -43,7 +43,7 @@ class SuspendedJob(LaunchedJob):
 
     def findings(self):
         snapshot = self.service.status()
-        told = status_json(snapshot.job, snapshot.state, snapshot.seen, 0, snapshot.trouble, snapshot.findings)
+        told = status_json(snapshot.job, snapshot.state, snapshot.liveness, 0, snapshot.trouble, snapshot.findings)
         return [(found["code"], found["subject"], found["found"], found["remedy"]) for found in told["findings"]]
 
 

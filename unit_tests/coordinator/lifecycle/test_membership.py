@@ -50,7 +50,7 @@ class Job(Machine):
             self.step(ExecutionFenced(execution, 1))
 
     def fails_over(self):
-        self.seen = type(self.seen)(listening_since_ms=0)
+        self.liveness = type(self.liveness)(listening_since_ms=0)
 
     def tasks_of(self, processor):
         return {planned.task_name[-1] for planned in self.state.plan if planned.processor_id == processor}
@@ -567,11 +567,11 @@ def test_a_crash_continues_the_run_and_its_state():
 def test_the_next_review_completes_a_torn_beginning_of_a_run():
     job = Again.after_a_run()
     review = ReviewMembers(now_ms=50_000, debounce_ms=DEBOUNCE_MS, grace_ms=GRACE_MS, run_id_next="run-2")
-    records = decide(review, job.state, job.seen).records
+    records = decide(review, job.state, job.liveness).records
     assert 6 + 1 == next(index for index, record in enumerate(records) if isinstance(record, RunPut)) + 1
 
     for survivors in range(1, len(records)):
-        torn = Again(state=job.state, seen=job.seen, offset_next=job.offset_next)
+        torn = Again(state=job.state, liveness=job.liveness, offset_next=job.offset_next)
         torn.commit(records[:survivors])
         assert not wanted_grants(torn.state) or torn.state.run.run_id == "run-2"
         torn.step(review)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from samzapy.config import differences
-from samzapy.coordinator.assignment.liveness import Sighting, Sightings
+from samzapy.coordinator.assignment.liveness import Liveness, Sighting
 from samzapy.coordinator.assignment.replanning import replan
 from samzapy.coordinator.commands import Figures, OwnTopicFound
 from samzapy.coordinator.lifecycle.submission import check_joinable, start_term, submit_job
@@ -55,7 +55,7 @@ def with_a_term():
 
 def submitted(state, **kwargs):
     """What a submission writes while nobody runs; the first one is planned for processor 0, as its first join would."""
-    records = submit_job(a_submission(**kwargs), state, Sightings())
+    records = submit_job(a_submission(**kwargs), state, Liveness())
     if state.generation is not None:
         return records
     return (*records, *replan(after(state, records), ("0",)))
@@ -147,16 +147,16 @@ def test_a_plan_from_another_generation_is_not_applied(expected, found):
         RejectedError,
         match=f"(?s)planned from generation {expected} of flights-1, found generation {found} .*job plan` again",
     ) as refused:
-        submit_job(replace(a_submission(config=changed), expected_generation=expected), state, Sightings())
+        submit_job(replace(a_submission(config=changed), expected_generation=expected), state, Liveness())
     assert ExitCode.REJECTED == refused.value.exit_code
-    assert submit_job(replace(a_submission(config=changed), expected_generation=found), state, Sightings())
+    assert submit_job(replace(a_submission(config=changed), expected_generation=found), state, Liveness())
 
 
 def test_a_job_that_runs_is_taken_over_whatever_was_planned_before():
     state = after(with_a_term(), submitted(with_a_term()))
     state = after(state, [ContainerPut(container=a_container(pid=2))])
 
-    assert () == submit_job(replace(a_submission(), expected_generation=7), state, Sightings())
+    assert () == submit_job(replace(a_submission(), expected_generation=7), state, Liveness())
 
 
 def test_a_topic_of_ours_with_two_partitions_is_refused():
@@ -164,7 +164,7 @@ def test_a_topic_of_ours_with_two_partitions_is_refused():
     topics = tuple(replace(topic, partition_count=2) for topic in command.own_topics)
 
     with pytest.raises(TopicPolicyError, match="wanted 1 partition, found 2"):
-        submit_job(replace(command, own_topics=topics), with_a_term(), Sightings())
+        submit_job(replace(command, own_topics=topics), with_a_term(), Liveness())
 
 
 def test_a_partition_that_was_added_to_a_topic_of_ours_while_the_job_runs_is_left_to_the_looks_at_topics():
@@ -172,7 +172,7 @@ def test_a_partition_that_was_added_to_a_topic_of_ours_while_the_job_runs_is_lef
     command = a_submission()
     topics = tuple(replace(topic, partition_count=2) for topic in command.own_topics)
 
-    assert () == submit_job(replace(command, own_topics=topics), state, Sightings())
+    assert () == submit_job(replace(command, own_topics=topics), state, Liveness())
 
 
 def test_a_stream_of_a_newer_format_is_not_led():
@@ -212,7 +212,7 @@ def test_state_that_was_kept_once_binds_also_after_its_store_is_gone_from_the_co
     first = a_submission(config=stateful)
     changelog = OwnTopicFound(name=changelog_topic("flights-1", "seen"), topic_id="id", partition_count=4)
     state = with_a_term()
-    state = after(state, submit_job(replace(first, own_topics=(*first.own_topics, changelog)), state, Sightings()))
+    state = after(state, submit_job(replace(first, own_topics=(*first.own_topics, changelog)), state, Liveness()))
     state = after(state, replan(state, ("0",)))
     state = after(state, submitted(state))  # The store is taken out...
 
@@ -227,15 +227,15 @@ def test_a_store_keeps_the_scope_under_which_it_was_filled():
     first = a_submission(config=stateful)
     first = replace(first, own_topics=(*first.own_topics, changelog))
     of_tasks = a_config(stores_seen_msg_serde="json", local_store_dir="/data", stores_seen_scope="task")
-    state = after(with_a_term(), submit_job(first, with_a_term(), Sightings()))
+    state = after(with_a_term(), submit_job(first, with_a_term(), Liveness()))
     # Nothing was kept yet.
-    assert submit_job(replace(first, config=of_tasks), state, Sightings())
+    assert submit_job(replace(first, config=of_tasks), state, Liveness())
 
     state = after(state, [GrantPut(grant=a_grant())])
 
-    assert () == submit_job(first, state, Sightings())
+    assert () == submit_job(first, state, Liveness())
     with pytest.raises(ConfigError, match=r"stores\.seen\.scope: wanted key, .* found task"):
-        submit_job(replace(first, config=of_tasks), state, Sightings())
+        submit_job(replace(first, config=of_tasks), state, Liveness())
 
 
 def test_a_store_with_task_scope_cannot_be_left_out():
@@ -243,14 +243,14 @@ def test_a_store_with_task_scope_cannot_be_left_out():
     changelog = OwnTopicFound(name=changelog_topic("flights-1", "seen"), topic_id="id", partition_count=4)
     first = a_submission(config=of_tasks)
     first = replace(first, own_topics=(*first.own_topics, changelog))
-    state = after(with_a_term(), submit_job(first, with_a_term(), Sightings()))
+    state = after(with_a_term(), submit_job(first, with_a_term(), Liveness()))
     # Nothing was kept yet.
-    assert submit_job(replace(first, config=a_config()), state, Sightings())
+    assert submit_job(replace(first, config=a_config()), state, Liveness())
 
     state = after(state, [GrantPut(grant=a_grant())])
 
     with pytest.raises(ConfigError, match=r"stores\.seen\.scope: wanted task, .* found the store left out"):
-        submit_job(replace(first, config=a_config()), state, Sightings())
+        submit_job(replace(first, config=a_config()), state, Liveness())
 
 
 def test_a_changed_scheme_is_a_new_generation_that_says_so():
@@ -280,12 +280,12 @@ def test_a_job_s_own_grouper_plans_and_is_recorded_by_its_name():
     config = a_config(job_systemstreampartition_grouper_factory="own:Ssps")
     command = replace(a_submission(config=config), groupers=Groupers(ssps=Ssps()))
 
-    state = after(with_a_term(), submit_job(command, with_a_term(), Sightings()))
+    state = after(with_a_term(), submit_job(command, with_a_term(), Liveness()))
     state = after(state, replan(state, ("0",), command.groupers))
 
     assert ["all"] == [task.task_name for task in state.plan]
     assert "own:Ssps" == state.generation.scheme
-    assert () == submit_job(command, state, Sightings())
+    assert () == submit_job(command, state, Liveness())
 
 
 def test_a_changelog_without_a_partition_for_a_task_is_refused_with_the_command_that_adds_it():
@@ -300,9 +300,9 @@ def test_a_changelog_without_a_partition_for_a_task_is_refused_with_the_command_
     with pytest.raises(
         TopicPolicyError, match=r"changelog-flights-1-seen with 8 partitions.*found 7.*--partitions 8"
     ):
-        submit_job(replace(asked, own_topics=(*asked.own_topics, changelog)), state, Sightings())
+        submit_job(replace(asked, own_topics=(*asked.own_topics, changelog)), state, Liveness())
     grown = replace(changelog, partition_count=8)
-    assert submit_job(replace(asked, own_topics=(*asked.own_topics, grown)), state, Sightings())
+    assert submit_job(replace(asked, own_topics=(*asked.own_topics, grown)), state, Liveness())
 
 
 # --- one configuration for all processors ---
@@ -369,7 +369,7 @@ def test_a_changed_container_count_fails_a_pending_scale_request(asked, is_ended
     def hands_in(state, count):
         config = a_config(job_container_count=str(count))
         command = replace(a_submission(config=config), container_count=count, now_ms=7)
-        return submit_job(command, state, Sightings())
+        return submit_job(command, state, Liveness())
 
     state = after(with_a_term(), hands_in(with_a_term(), 2))
     request = replace(
@@ -411,13 +411,13 @@ def test_a_new_match_of_a_pattern_is_read_while_the_job_runs_without_a_new_setti
     state = after(with_a_term(), submitted(with_a_term(), config=resolved))
     state = after(state, [ContainerPut(container=a_container())])
     more = resolve_inputs(raw, ["orders", "orders2"])
-    seen = Sightings(last={"e1": Sighting(at_ms=1, stream_offset=0, held=frozenset(), figures=Figures())})
+    liveness = Liveness(last={"e1": Sighting(at_ms=1, stream_offset=0, held=frozenset(), figures=Figures())})
 
     assert () == differences(raw, state.config) == differences(more, state.config)
     assert ["task.inputs"] == [
         found.key for found in differences(a_config(task_inputs="kafka.~orders"), state.config)
     ]
-    assert 8 == len(after(state, submit_job(a_submission(config=more), state, seen)).plan)
+    assert 8 == len(after(state, submit_job(a_submission(config=more), state, liveness)).plan)
 
 
 def test_an_intermediate_stream_is_recorded_as_an_input_and_as_a_topic_of_ours():

@@ -7,7 +7,7 @@ import pytest
 
 from samzapy.cli.target.requests import every_processor
 from samzapy.container.orders import Orders, follow
-from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.commands import ReviewMembers
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.requests.restart_query import processors_with_query
@@ -392,5 +392,5 @@ def test_a_placement_that_is_over_is_removed_once():
         run_id_next="1-00000000",
     )
 
-    assert () == decide(review, job.state, Sightings()).records
+    assert () == decide(review, job.state, Liveness()).records
     assert ContainerPhase.FENCED is job.state.containers["e1"].phase

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.assignment.replanning import replan
 from samzapy.coordinator.assignment.starts import Bounds, PositionsRead
 from samzapy.coordinator.commands import RequestsRead
@@ -704,7 +704,7 @@ def test_what_is_below_the_position_is_never_a_new_request():
     late = read_inbox(job.world.placement, 0, job.now_ms())
     state = replace(job.state, requests={}, request_memory={}, inbox=replace(job.state.inbox, offset_next=1))
 
-    assert decide(late, state, Sightings()).records == (replace(state.inbox, offset_next=late.offset_next),)
+    assert decide(late, state, Liveness()).records == (replace(state.inbox, offset_next=late.offset_next),)
 
 
 def test_the_position_is_written_behind_the_decisions_and_what_leaves_a_gap_is_not_taken():
@@ -712,10 +712,10 @@ def test_the_position_is_written_behind_the_decisions_and_what_leaves_a_gap_is_n
     job.ask(1)
     job.ask(2, STATUS)
     command = read_inbox(job.world.placement, 0, job.now_ms())
-    records = decide(command, job.state, Sightings()).records
+    records = decide(command, job.state, Liveness()).records
 
     assert [type(record) for record in records] == [RequestPut, RequestPut, InboxPut]
-    assert decide(replace(command, offset_from=1), job.state, Sightings()).records == ()
+    assert decide(replace(command, offset_from=1), job.state, Liveness()).records == ()
 
 
 @pytest.mark.parametrize("encoding", Encoding)

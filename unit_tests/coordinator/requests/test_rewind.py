@@ -6,7 +6,7 @@ import pytest
 
 from samzapy.container.orders import Orders, follow
 from samzapy.coordinator.actions import ReadOffsetBounds, actions
-from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.assignment.starts import Bounds
 from samzapy.coordinator.commands import OffsetBounds, OffsetBoundsRead, StartsResolved, TaskStarts
 from samzapy.coordinator.decide import decide
@@ -462,9 +462,9 @@ def test_starts_that_were_computed_before_a_rewind_are_not_used():
         ),
     )
 
-    assert () != decide(resolved, free, Sightings()).records
-    assert () == decide(resolved, rewound, Sightings()).records
-    assert () != decide(replace(resolved, epoch_before=word.epoch), rewound, Sightings()).records
+    assert () != decide(resolved, free, Liveness()).records
+    assert () == decide(resolved, rewound, Liveness()).records
+    assert () != decide(replace(resolved, epoch_before=word.epoch), rewound, Liveness()).records
 
 
 def test_the_answer_about_a_plan_that_is_no_more_is_not_used():
@@ -476,9 +476,9 @@ def test_the_answer_about_a_plan_that_is_no_more_is_not_used():
 
     part = {ssp: OffsetBounds(0, 9) for ssp in action.ssps[1:]}
     late = OffsetBoundsRead(uuid=action.uuid, offset_bounds=part, now_ms=1)
-    assert () == decide(late, job.state, Sightings()).records
+    assert () == decide(late, job.state, Liveness()).records
     other = OffsetBoundsRead(uuid=an_id(9), offset_bounds={ssp: OffsetBounds(0, 9) for ssp in action.ssps}, now_ms=1)
-    assert () == decide(other, job.state, Sightings()).records
+    assert () == decide(other, job.state, Liveness()).records
 
 
 # --- what takes too long ---
