@@ -44,6 +44,7 @@ CLEAN = (
     "samzapy/coordinator/leader_log.py",
     "samzapy/coordinator/lifecycle",
     "samzapy/coordinator/ports.py",
+    "samzapy/coordinator/repair.py",
     "samzapy/coordinator/replay.py",
     "samzapy/coordinator/review_schedule.py",
     "samzapy/coordinator/service.py",

@@ -2,14 +2,14 @@
 
 Pure.
 
-A foreign record changes nobody's state (`stream.numbering`), but compaction knows nothing of that: it keeps the latest
-record of a key, and would take the leader's. So the leader writes the value of that key again, or its tombstone where
-there is none.
+A foreign record changes no state (`stream.numbering`), but compaction does not know that: it keeps the latest record of
+a key, and would remove the leader's. So the leader writes the value of that key again, or its tombstone if it has no
+value.
 
-A record with forged headers that go on exactly where the leader's end is folded by containers, and the leader's next
-record is then foreign to them. Only the leader knows: what it did not write itself is foreign. It begins another term,
-above what was forged, and writes again all that readers were misled about. That it still can write proves that it
-leads: a successor would have fenced it before.
+Containers fold a record with forged headers that continue exactly where the leader's numbers end, and the leader's next
+record is then foreign to them. Only the leader can tell: records that it did not write itself are foreign. It begins
+another term, above the forged one, and writes again all records about which readers were misled. Its successful write
+proves that it leads: a successor would have fenced it before.
 """
 
 from __future__ import annotations
@@ -32,20 +32,19 @@ from samzapy.stream.records import (
 )
 
 RESTORED_MAX: Final = 500
-"""So many values are written again in one round."""
+"""Values that are written again in one round."""
 
 _ACTOR: Final = "coordinator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """What a look at the tail showed.
+    """The result of a look at the tail.
 
     Attributes:
         foreign: the last foreign record of each key that the leader has not written since.
         count: how many foreign records there were.
-        misled: the keys about which readers know something else than the leader, in the order in which they were
-            written; empty: they know the same.
+        misled: the keys whose values differ between readers and the leader, in the order of the writes.
     """
 
     foreign: Mapping[bytes | None, Foreign]
@@ -55,17 +54,19 @@ class Looked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What is to be written, and what each write says; None: nothing, as its key is no key."""
+    """The writes of a repair, and the record of each; None: its key is invalid."""
 
     records: tuple[CoordinatorRecord | None, ...]
     writes: tuple[Write, ...]
 
 
 class TailWatch:
-    """What a leader has written since its last look, and how far the numbering has come for other readers.
+    """The leader's own writes since its last look.
+
+    It also follows the numbering as other readers see it.
 
     Args:
-        numbering: after all that stands before `offset`.
+        numbering: after all records before `offset`.
     """
 
     def __init__(self, numbering: Numbering, offset: int) -> None:
@@ -79,20 +80,20 @@ class TailWatch:
             self._own[term, seq] = write.key, write.value
 
     def look(self, records: Iterable[LogRecord], offset_end: int) -> Looked:
-        """Tell the leader's own among `records`, which begin at `offset`, from the others."""
+        """Separate foreign `records` from the leader's own; the first one is at `offset`."""
         foreign: dict[bytes | None, Foreign] = {}
         misled: dict[bytes, None] = {}
         count = 0
         for record in records:
-            self.numbering, found = place(record, self.numbering)
+            self.numbering, placed = place(record, self.numbering)
             is_own = self._take(record)
             if not is_own:
                 count += 1
                 foreign.pop(record.key, None)
-                foreign[record.key] = found if isinstance(found, Foreign) else _forged(record)
+                foreign[record.key] = placed if isinstance(placed, Foreign) else _forged(record)
             elif record.key in foreign:
                 del foreign[record.key]
-            if is_own == isinstance(found, Foreign) and record.key is not None:
+            if is_own == isinstance(placed, Foreign) and record.key is not None:
                 misled.pop(record.key, None)
                 misled[record.key] = None
             self.offset = record.offset + 1
@@ -102,9 +103,9 @@ class TailWatch:
 
     def _take(self, record: LogRecord) -> bool:
         """Whether the leader wrote the record; a copy that follows is foreign."""
-        said = dict(record.headers)
+        header_of = dict(record.headers)
         try:
-            number = int(said.get("term") or b""), int(said.get("seq") or b"")
+            number = int(header_of.get("term") or b""), int(header_of.get("seq") or b"")
         except ValueError:
             return False
         if self._own.get(number) != (record.key, record.value):
@@ -116,11 +117,14 @@ class TailWatch:
 def restored(
     state: CoordinatorState, foreign: Iterable[Foreign], *, term: int, seq_first: int, count_max: int = RESTORED_MAX
 ) -> Restored:
-    """The values that stood under the keys of `foreign`, to be written again; those that say something come first."""
-    found = [(item, standing(state, item.key)) for item in foreign if item.key is not None]
-    found.sort(key=lambda pair: pair[1] is None)
+    """The current values of the keys of `foreign`, to be written again.
+
+    Values come before tombstones.
+    """
+    values = [(item, standing(state, item.key)) for item in foreign if item.key is not None]
+    values.sort(key=lambda pair: pair[1] is None)
     return _written(
-        [(item.key or b"", value, f"foreign record at offset {item.offset}") for item, value in found[:count_max]],
+        [(item.key or b"", value, f"foreign record at offset {item.offset}") for item, value in values[:count_max]],
         term=term,
         seq_first=seq_first,
     )
@@ -129,8 +133,11 @@ def restored(
 def new_term(
     state: CoordinatorState, misled: Sequence[bytes], numbering: Numbering, *, started_at_ms: int
 ) -> tuple[TermPut, Restored]:
-    """The term that a misled stream goes on with, and what is to be written: its record, and the values of `misled`."""
-    assert state.term is not None, "who leads has a term"
+    """The term that follows a forged one, and its writes.
+
+    The writes are the term's record and the values of `misled`.
+    """
+    assert state.term is not None, "a leader has a term"
     begun = TermPut(
         term=numbering.term + 1,
         coordinator_id=state.term.coordinator_id,
@@ -145,17 +152,18 @@ def new_term(
     cause = "forged records"
     seq_first = numbering.seq_next
     key, value = encode(begun)
-    said = headers(term=begun.term, seq=seq_first, event=event_name(begun, state.term), cause=cause, actor=_ACTOR)
+    about = headers(term=begun.term, seq=seq_first, event=event_name(begun, state.term), cause=cause, actor=_ACTOR)
     facts = [(item, standing(state, item), cause) for item in misled if item != key]
     rest = _written(facts, term=begun.term, seq_first=seq_first + 1)
-    first = Write(key=key, value=value, headers=said)
+    first = Write(key=key, value=value, headers=about)
     return begun, Restored(records=(begun, *rest.records), writes=(first, *rest.writes))
 
 
 def lost_numbers(state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """Records of numbers that must not be given out again, where the stream has lost how far they have come.
+    """Records of the highest numbers in use, if the stream has lost them.
 
-    Compaction keeps a foreign record and takes the leader's, when nobody led for as long as it leaves records alone.
+    Such numbers must not be used again. Compaction keeps a foreign record and removes the leader's, if there was no
+    leader for as long as it leaves records alone.
     """
     of_grants = (grant.epoch for grant in state.grants.values())
     of_startpoints = (startpoint.epoch for startpoint in state.startpoints.values())
@@ -164,7 +172,7 @@ def lost_numbers(state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
 
 
 def standing(state: CoordinatorState, key: bytes | None) -> CoordinatorRecord | None:
-    """The record that stands under `key`; None where there is none, or where it is no key."""
+    """The current record of `key`; None if there is none, or the key is invalid."""
     try:
         parsed = parse_key((key or b"").decode())
         return standing_under(state, parsed)
@@ -176,15 +184,15 @@ def _written(facts: Sequence[tuple[bytes, CoordinatorRecord | None, str]], *, te
     records: list[CoordinatorRecord | None] = []
     writes = []
     for seq, (key, value, cause) in enumerate(facts, start=seq_first):
-        said = headers(term=term, seq=seq, event=VALUE_RESTORED, cause=cause, actor=_ACTOR)
+        about = headers(term=term, seq=seq, event=VALUE_RESTORED, cause=cause, actor=_ACTOR)
         encoded = None if value is None else encode(value)[1]
-        writes.append(Write(key=key, value=encoded, headers=said))
+        writes.append(Write(key=key, value=encoded, headers=about))
         records.append(_removed(key) if value is None else value)
     return Restored(records=tuple(records), writes=tuple(writes))
 
 
 def _removed(key: bytes) -> Removed | None:
-    """The fact of a tombstone; None where the key is no key."""
+    """The record of a tombstone; None if the key is invalid."""
     return Removed(key=key.decode()) if is_key(key) else None
 
 
