@@ -26,6 +26,7 @@ CLEAN = (
     "samzapy/adapters/faults.py",
     "samzapy/adapters/host",
     "samzapy/adapters/installed_spark.py",
+    "samzapy/adapters/lmdb",
     "samzapy/adapters/kafka",
     "samzapy/adapters/maven",
     "samzapy/adapters/spark",

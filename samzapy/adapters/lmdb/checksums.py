@@ -1,12 +1,12 @@
-"""A checksum in front of each stored value, over key and value, and a look at the neighbours of a key that is absent.
+"""Checksums of stored values, and a check that an absent key is absent.
 
-What the disk or the memory changes in place is found when it is read: an entry whose checksum does not hold is no
-entry. A changed *key* would hide its entry instead. It still stands where the search for the true key ends: a search in
-a sorted page that misses an entry of that page was led astray by an entry that compares wrongly, and ends beside one.
-So both neighbours of an absent key must be whole and in order.
+Each stored value has a checksum over key and value in front. So an entry that the disk or the memory changes in place
+is noticed when it is read: its checksum is wrong. A changed *key* would hide its entry instead. The entry still stands
+where the search for the true key ends: a search in a sorted page that misses an entry of that page was led astray by an
+entry that compares wrongly, and ends beside one. So both neighbours of an absent key must be whole and in order.
 
-What is left is a page whose own header or pointers were changed to other values that are possible too, which is one
-change in a hundred thousand; most of these end in an error of LMDB's, or in a fault (`use_mark`).
+One change in a hundred thousand is not noticed: the header or the pointers of a page change to other possible values.
+Most of these changes end in an error of LMDB's, or in a fault (`use_mark`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ def sealed(stored: bytes, value: bytes) -> bytes:
 
 
 def unsealed(stored: bytes, raw: bytes) -> bytes | None:
-    """The value that was stored; None where key or value are not what was written."""
+    """The value that was stored; None if key or value have changed."""
     value = raw[SUM_BYTES:]
     return value if xxh3_64_digest(stored + value) == raw[:SUM_BYTES] else None
 
 
 def is_absent(cursor: Any, stored: bytes) -> bool:
-    """Whether a key that was not found is not there: False where an entry beside its place is damaged."""
+    """Whether a key that was not found is absent.
+
+    False if an entry beside its place is damaged.
+    """
     if not cursor.set_range(stored):
         return not cursor.last() or _is_whole(cursor, stored, is_before=True)
     if not _is_whole(cursor, stored, is_before=False):

@@ -1,11 +1,11 @@
-"""Whether an LMDB data file has all that its own meta pages say, told without mapping it.
+"""Whether an LMDB data file is as long as its meta pages say, without mapping it.
 
-A page behind the end of the file is no error to LMDB but a SIGBUS to the process that reads it. Both meta pages name
-the last page that is in use (`mdb.c`, `MDB_meta`; the data version 1 of LMDB 0.9).
+A page behind the end of the file is no error to LMDB but a SIGBUS to the process that reads it. Both meta pages have
+the number of the last page in use (`mdb.c`, `MDB_meta`; the data version 1 of LMDB 0.9).
 
 LMDB does not write pages that a transaction took at the end of the file and freed again. So a file may be shorter than
-its meta pages say and lack nothing: after one of seven commits of a random load. `extend` makes up for it after each
-commit, with a hole that takes no room, so that a short file is one that was cut.
+its meta pages say and lack nothing: this happens after one of seven commits of a random load. `extend` corrects the
+length after each commit, with a hole that takes no room. Then a short file is one that was cut.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class _Meta:
 
 
 def check_whole(path: Path) -> int:
-    """Hold the length of a data file against what the newer of its meta pages says; returns the length.
+    """Compare the length of a data file with its newer meta page; return the length.
 
     Raises:
-        ValueError: it is too short, or what stands there are no meta pages of LMDB; says what was wanted and found.
+        ValueError: it is too short, or has no meta pages of LMDB. The text has the wanted and the found values.
         OSError: it cannot be read.
     """
     with path.open("rb", buffering=0) as file:
@@ -43,21 +43,23 @@ def check_whole(path: Path) -> int:
         file.seek(first.page_size)
         second = _meta(file.read(_META.size), 1)
     newer = max(first, second, key=lambda meta: meta.transaction)
-    wanted, found = (newer.last_page + 1) * newer.page_size, path.stat().st_size
-    if found < wanted:
-        raise ValueError(f"wanted {wanted} bytes, as its own pages say, found {found}: it was cut short")
-    return found
+    wanted, length = (newer.last_page + 1) * newer.page_size, path.stat().st_size
+    if length < wanted:
+        raise ValueError(f"wanted {wanted} bytes, as its own pages say, found {length}: it was cut short")
+    return length
 
 
 def extend(descriptor: int, last_page: int, page_size: int) -> int:
-    """Make an open file as long as its meta pages say, where LMDB has left the last pages out; returns its length.
+    """Make an open file as long as its meta pages say; return its length.
+
+    LMDB may have left the last pages out.
 
     Raises:
         OSError: the file cannot be extended.
     """
-    wanted, found = (last_page + 1) * page_size, os.fstat(descriptor).st_size
-    if found >= wanted:
-        return found
+    wanted, length = (last_page + 1) * page_size, os.fstat(descriptor).st_size
+    if length >= wanted:
+        return length
     os.ftruncate(descriptor, wanted)
     return wanted
 

@@ -1,14 +1,15 @@
-"""Local state in LMDB: one environment per task, stores as named databases, one writer at a time.
+"""Local state in LMDB: one environment per task, one named database per store.
 
-Layout under a task's directory: numbered environments `1/`, `2/`, ... of which the highest is in use. A rebuild
-takes the next number and removes the older ones, so a process that still has an old one open can do no harm.
+An environment has one writer at a time. Layout under a task's directory: numbered environments `1/`, `2/`, ... of which
+the highest is in use. A rebuild takes the next number and removes the older ones, so a process that still has an old
+one open can do no harm.
 
-Beside each environment stands a lock file of ours (`1.lock`, a POSIX record lock): LMDB's own writer lock has no
-time limit, and a stopped process may keep it for ever. Commits do not sync: after kill -9 the page cache still
-holds them. After a reboot the file may be torn or cut short, and reading it can end the process. So the lock file says
-in which boot of the host commits were made that are not synced, or that there are none; that is read before LMDB is
-let near the environment. So is who used it last, and what became of that process (`use_mark`), and whether the file has
-all its pages (`file_size`). Each value has a checksum (`checksums`).
+Beside each environment stands a lock file of ours (`1.lock`, a POSIX record lock): LMDB's own writer lock has no time
+limit, and a stopped process may keep it for ever. Commits do not sync: after kill -9 the page cache still holds them.
+After a reboot the file may be torn or cut short, and reading it can end the process. So the lock file has the boot of
+the host in which unsynced commits were made, or a note that there are none. It is read before LMDB opens the
+environment. So are the mark of the last user and its end (`use_mark`), and the length of the file (`file_size`). Each
+value has a checksum (`checksums`).
 
 LMDB's keys end at 511 bytes. A longer one is kept under its digest, with the whole key in front of the value.
 """
@@ -54,11 +55,11 @@ _COPY_BYTES = 8 << 20
 _BLOCK_BYTES = 512
 _DATA = "data.mdb"
 _LMDB_LOCK = "lock.mdb"
-# What a lock file says in place of a boot id when everything that was committed has been synced.
+# In place of a boot id in a lock file: everything that was committed has been synced.
 _CLEAN = "clean"
 _MARK_BYTES = 64
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
-# Somebody else who removes the same directory does so once.
+# Another process that removes the same directory does so once.
 _MAKE_TRIES_MAX = 10
 _POSITION = b"position"
 # Of entries with checksums; an earlier release, which knows none, finds no position here and rebuilds.
@@ -73,7 +74,10 @@ _NAME_CUT = re.compile(r".{150}-[0-9a-f]{32}")
 
 
 def task_directory(store_dir: Path, job: str, task_name: str) -> Path:
-    """Where a task's environments stand. A name too long for a file name is cut and made unique by its digest."""
+    """The directory of a task's environments.
+
+    A name too long for a file name is cut and made unique by its digest.
+    """
     name = task_name
     if len(name) > _NAME_BYTES_MAX:
         name = f"{name[:150]}-{hashlib.blake2b(name.encode(), digest_size=16).hexdigest()}"
@@ -81,16 +85,18 @@ def task_directory(store_dir: Path, job: str, task_name: str) -> Path:
 
 
 def faults_directory(job_dir: Path) -> Path:
-    """Where processes that use a job's environments note their faults (`adapters.faults`): beside the directories of
-    its tasks, under a name that no task has."""
+    """The directory of the notes on faults in a job's environments.
+
+    See `adapters.faults`. It is beside the directories of the tasks, under a name that no task has.
+    """
     return job_dir / ".faults"
 
 
 def tasks_with_state(store_dir: Path, job: str) -> list[TaskName]:
-    """The tasks that have a directory on this host; those whose names had to be cut are left out."""
+    """The tasks that have a directory on this host, without those with a cut name."""
     if not (store_dir / job).is_dir():
         return []
-    found = []
+    names = []
     for path in sorted((store_dir / job).iterdir()):
         if _NAME_CUT.fullmatch(path.name):
             continue  # It may well be the name of a task, and is another's directory.
@@ -99,20 +105,26 @@ def tasks_with_state(store_dir: Path, job: str) -> list[TaskName]:
         except ValueError:
             continue
         if task_directory(store_dir, job, name) == path:
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def current_environment(directory: Path) -> Path | None:
-    """The environment in use under a task's directory, or None. A directory without data is what a removal left."""
+    """The environment in use under a task's directory, or None.
+
+    A directory without data remains after a removal.
+    """
     # Unlike `Path.glob` it passes over a directory that another process removes between its two looks at it.
-    names = [os.path.dirname(found) for found in glob.glob(f"[0-9]*/{_DATA}", root_dir=directory)]
+    names = [os.path.dirname(data) for data in glob.glob(f"[0-9]*/{_DATA}", root_dir=directory)]
     numbers = [int(name) for name in names if name.isdigit()]
     return directory / str(max(numbers)) if numbers else None
 
 
 class LmdbEnvironment:
-    """One environment, open in this process. An environment must not be opened twice in one process."""
+    """One environment, open in this process.
+
+    An environment must not be opened twice in one process.
+    """
 
     def __init__(
         self, path: Path, stores: Sequence[StoreConfig], lock_wait_s: float = LOCK_WAIT_S, *, makes_it: bool = True
@@ -139,7 +151,7 @@ class LmdbEnvironment:
             else:
                 raise FileNotFoundError
         except FileNotFoundError as error:
-            # Another container on this host may remove what belonged to a task that is no more.
+            # Another container on this host may remove the state of a task that is gone.
             raise LocalStateError(f"local state: wanted {path}, found that it was removed") from error
         except OSError as error:
             if error.errno in _FULL_DISK:
@@ -172,7 +184,11 @@ class LmdbEnvironment:
             raise
 
     def _check_mark(self) -> None:
-        """Raises LocalStateError when what stands there may be torn or damaged: it must not even be opened."""
+        """Check the lock file before the environment is opened.
+
+        Raises:
+            LocalStateError: the data may be torn or damaged, and must not be opened.
+        """
         if not (self.path / _DATA).exists():
             self._mark(boot_id())
             return
@@ -188,11 +204,11 @@ class LmdbEnvironment:
             raise DamagedStateError(f"local state {self.path / _DATA}: {error}; a start rebuilds it") from error
 
     def _check_boot(self) -> None:
-        if (found := self._marked()) in (boot_id(), _CLEAN):
+        if (boot := self._marked()) in (boot_id(), _CLEAN):
             return
         raise LocalStateError(
             f"local state: wanted {self.path} as this boot of the host wrote it, or synced, found it written in "
-            f"{f'boot {found}' if found else 'a boot that is not known'} and never synced; a start rebuilds it"
+            f"{f'boot {boot}' if boot else 'a boot that is not known'} and never synced; a start rebuilds it"
         )
 
     def _opened(self, stores: Sequence[StoreConfig]) -> tuple[Any, int, Any, dict[str, Any]]:
@@ -233,7 +249,7 @@ class LmdbEnvironment:
         return environment, data_file, meta, by_name
 
     def _extended(self, environment: Any, data_file: int) -> int:
-        """After a commit, under the lock: the length of the file, which is never shorter from now on.
+        """Extend the file after a commit, under the lock; it is never shorter from now on.
 
         Raises LocalStateError when the file cannot be extended.
         """
@@ -268,15 +284,21 @@ class LmdbEnvironment:
         return LmdbTransaction(self, transaction)
 
     def _check_length(self) -> None:
-        """Raises DamagedStateError when the file was cut while it was open: to read it would end this process."""
-        found = os.fstat(self._data_file).st_size
-        if found < self._bytes_least:
-            raise self.damaged(f"the file with {found} bytes of {self._bytes_least}")
+        """Check that the file was not cut while it was open.
 
-    def damaged(self, found: object) -> DamagedStateError:
-        """Mark it, so that the next start leaves it behind; returns the error to raise."""
+        To read a file that was cut would end this process.
+
+        Raises:
+            DamagedStateError: it was cut.
+        """
+        length = os.fstat(self._data_file).st_size
+        if length < self._bytes_least:
+            raise self.damaged(f"the file with {length} bytes of {self._bytes_least}")
+
+    def damaged(self, damage: object) -> DamagedStateError:
+        """Mark it, so that the next start discards it; returns the error to raise."""
         self._mark_use.damaged()
-        text = f"local state: wanted {self.path} as it was written, found {found}; a start rebuilds it"
+        text = f"local state: wanted {self.path} as it was written, found {damage}; a start rebuilds it"
         self.damage = DamagedStateError(text)
         return self.damage
 
@@ -286,11 +308,19 @@ class LmdbEnvironment:
         self._unlock()
 
     def before_commit(self) -> None:
-        """Raises LocalStateError when it cannot be noted that there is a commit that is not synced."""
+        """Note a commit that is not synced.
+
+        Raises:
+            LocalStateError: the note cannot be written.
+        """
         self._mark_unsynced()
 
     def after_commit(self) -> None:
-        """Raises LocalStateError when the file cannot be extended."""
+        """Extend the file.
+
+        Raises:
+            LocalStateError: it cannot be extended.
+        """
         self._bytes_least = self._extended(self._environment, self._data_file)
 
     @property
@@ -298,7 +328,7 @@ class LmdbEnvironment:
         return str(self.path)
 
     def bytes_on_disk(self) -> int:
-        """What the file takes, which may be less than its length; 0 when it is there no more."""
+        """The disk space of the file, which may be less than its length; 0 if it is gone."""
         try:
             return (self.path / _DATA).stat().st_blocks * _BLOCK_BYTES
         except OSError:
@@ -323,10 +353,10 @@ class LmdbEnvironment:
     def hand_over(
         self, stores: Sequence[str], heirs: Sequence[LmdbEnvironment], heir_of_bucket: Sequence[int]
     ) -> None:
-        """Copy entries into other environments, by key bucket (`container.ports.StateEnvironment`).
+        """Copy entries into other environments by key bucket.
 
-        One walk over the file. What comes from it stands in the order of the tree, so into an empty heir it is
-        appended, which is several times as fast as finding a place for each.
+        See `container.ports.StateEnvironment`. One walk over the file gives the entries in the order of the tree. So
+        they are appended to an empty heir, which is several times as fast as finding a place for each.
         """
         with self._read_whole() as read:
             for store in stores:
@@ -346,7 +376,10 @@ class LmdbEnvironment:
 
     @contextmanager
     def _read_whole(self) -> Iterator[Any]:
-        """A read transaction over everything. Others may read it at the same time, so the lock is not kept."""
+        """A read transaction over all entries.
+
+        Other processes may read them at the same time, so the lock is not kept.
+        """
         self._lock()
         try:
             self._check_length()
@@ -363,7 +396,10 @@ class LmdbEnvironment:
         os.close(self._lock_file)
 
     def append(self, store: str, entries: Sequence[tuple[bytes, bytes]], *, is_ascending: bool) -> None:
-        """Put entries as they stand in another environment; `is_ascending`: behind all that are there."""
+        """Put entries as they stand in another environment.
+
+        `is_ascending`: they are behind all entries that are there.
+        """
         self._lock()
         try:
             self._mark_unsynced()
@@ -390,14 +426,14 @@ class LmdbEnvironment:
             self._mark(boot_id())
 
     def _mark(self, text: str) -> None:
-        """Note a boot id, or `_CLEAN`: durably, unless what stands there is in doubt anyway."""
+        """Note a boot id, or `_CLEAN`: durably, unless the data is in doubt anyway."""
         must_last = _CLEAN in (text, self._marked())
         try:
             os.pwrite(self._lock_file, text.ljust(_MARK_BYTES).encode(), 0)
             if must_last:
                 os.fsync(self._lock_file)
         except OSError as error:
-            # What is read here again must not be taken for what is on the disk.
+            # A text that is read here again may not be on the disk.
             with suppress(OSError):
                 os.ftruncate(self._lock_file, 0)
             raise LocalStateError(_no_use(self.path, error)) from error
@@ -420,7 +456,10 @@ class LmdbEnvironment:
 
 
 class LmdbTransaction:
-    """A write transaction (`container.ports.LocalTransaction`). Ends, and lets the lock go, exactly once."""
+    """A write transaction (`container.task.ports.LocalTransaction`).
+
+    It ends, and releases the lock, exactly once.
+    """
 
     def __init__(self, environment: LmdbEnvironment, transaction: Any) -> None:
         self._environment = environment
@@ -430,7 +469,12 @@ class LmdbTransaction:
         self._cursors: dict[str, Any] = {}
 
     def position(self) -> LocalPosition | None:
-        """Raises DamagedStateError when it is not what was written, LocalStateError when it is of another release."""
+        """The position; None in a fresh environment.
+
+        Raises:
+            DamagedStateError: it has changed since it was written.
+            LocalStateError: another release wrote it.
+        """
         try:
             raw = self._transaction.get(_POSITION, db=self._environment.meta)
         except lmdb.Error as error:
@@ -457,7 +501,11 @@ class LmdbTransaction:
             self._transaction.put(_POSITION, value, db=self._environment.meta)
 
     def get(self, store: str, key: bytes) -> bytes | None:
-        """Raises DamagedStateError when the entry, or one beside it, is not what was written."""
+        """The value of a key; None if it is absent.
+
+        Raises:
+            DamagedStateError: the entry, or one beside it, has changed since it was written.
+        """
         is_whole = len(key) <= _KEY_BYTES_MAX
         stored = _WHOLE + key if is_whole else _digest(key)
         try:
@@ -472,7 +520,7 @@ class LmdbTransaction:
         return value if is_whole else value[len(key) :]
 
     def check(self) -> None:
-        """Raises DamagedStateError when something that was read is not what was written."""
+        """Raise DamagedStateError if an entry has changed since it was written."""
         if self._environment.damage is not None:
             raise self._environment.damage
 
@@ -551,7 +599,10 @@ def _no_use(path: Path, error: Exception) -> str:
 
 
 def _made(path: Path) -> int:
-    """Make an environment's directory; gives its lock file, open. Another process may be removing it just now."""
+    """Make an environment's directory; return its lock file, open.
+
+    Another process may be removing the directory just now.
+    """
     tries_left = _MAKE_TRIES_MAX
     while True:
         try:
@@ -571,7 +622,7 @@ def _is_open(lmdb_lock: Path) -> bool:
     """Whether another process has the environment open, between its transactions too.
 
     LMDB itself keeps a lock on the first byte of its lock file for as long. If it is this process that has it open,
-    it is not seen, and is lost: closing any descriptor of a file drops what the process has locked there.
+    it is not seen, and is lost: closing any descriptor of a file drops the locks that the process has there.
     """
     descriptor = os.open(lmdb_lock, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -606,7 +657,10 @@ class _Copy:
 
 
 def _hash_of(stored: bytes, value: bytes) -> int:
-    """The hash that the key bucket of an entry follows from, whatever the factor. `value` as it is stored."""
+    """The hash that determines the key bucket of an entry under any factor.
+
+    `value` is the stored one, with its checksum.
+    """
     # Nearly every key: whole, and of less than 128 bytes (`stream.changelog`).
     if stored[0] == 0 and stored[1] < 0x80:
         return xxh64_intdigest(stored[2 : 2 + stored[1]], XXHASH_SEED)
@@ -620,7 +674,10 @@ def _digest(key: bytes) -> bytes:
 
 
 class LmdbStateDirectory:
-    """The local state of one task, from the driver's side: opened for a start, closed before workers open it."""
+    """The local state of one task on the driver.
+
+    It is opened for a start and closed before workers open it.
+    """
 
     def __init__(self, directory: Path, stores: Sequence[StoreConfig], lock_wait_s: float = LOCK_WAIT_S) -> None:
         self._directory = directory
@@ -628,7 +685,9 @@ class LmdbStateDirectory:
         self._lock_wait_s = lock_wait_s
 
     def open(self) -> LmdbEnvironment:
-        """The environment in use; a fresh one if there is none, or it is damaged, in doubt or locked by somebody else.
+        """The environment in use; a fresh one if there is none that can be used.
+
+        It cannot be used if it is damaged, in doubt or locked by another process.
 
         Raises:
             LocalStateError: no fresh one can be made: the disk is full.
@@ -645,7 +704,7 @@ class LmdbStateDirectory:
         """The environment in use; None when there is none, or it is damaged or in doubt.
 
         Raises:
-            DeadlineError: somebody else keeps its lock.
+            DeadlineError: another process keeps its lock.
         """
         path = current_environment(self._directory)
         if path is None:
@@ -658,11 +717,11 @@ class LmdbStateDirectory:
             return None
 
     def remove(self) -> None:
-        """Remove everything; whoever has it open keeps what it sees."""
+        """Remove everything; a process that has it open still reads its own view."""
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def unused_since_ms(self) -> int | None:
-        """Wall clock of the last write to it; None while another process has it open, or when that is not known.
+        """Wall clock of the last write; None if it is open elsewhere or not known.
 
         Whether it can be read does not matter. Each commit sets the file's time, so a position in it is no younger.
         """
@@ -673,10 +732,14 @@ class LmdbStateDirectory:
             written = self._directory if path is None else path / _DATA
             return written.stat().st_mtime_ns // 1_000_000
         except OSError:
-            return None  # It was removed meanwhile, or is somebody else's.
+            return None  # It was removed meanwhile, or belongs to another user.
 
     def fresh(self) -> LmdbEnvironment:
-        """A new, empty environment; older ones are removed. Raises LocalStateError: the disk is full."""
+        """Make a new, empty environment; older ones are removed.
+
+        Raises:
+            LocalStateError: the disk is full.
+        """
         before = current_environment(self._directory)
         number = self._number_taken(1 if before is None else int(before.name) + 1)
         environment = LmdbEnvironment(self._directory / str(number), self._stores, self._lock_wait_s)
@@ -692,7 +755,10 @@ class LmdbStateDirectory:
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
     def _number_taken(self, number: int) -> int:
-        """The first number from `number` on that nobody has, now taken: by a directory, which only one can make."""
+        """Take the first free number from `number` on.
+
+        It is taken by its directory, which only one process can make.
+        """
         tries_left = _MAKE_TRIES_MAX
         while tries_left:
             path = self._directory / str(number)
@@ -708,4 +774,4 @@ class LmdbStateDirectory:
                     tries_left -= 1
             except OSError:
                 break
-        return number  # Opening it tells what is wrong.
+        return number  # Opening it reports the error.

@@ -1,12 +1,12 @@
-"""Who is using an environment, beside it on the disk, so that its next user sees what became of the last one.
+"""The mark of an environment's user, by which the next user learns its end.
 
 A data file that is damaged may end each process that opens it. The changelog has everything, so the way out is to
-leave that environment behind. What ended a process decides:
+discard that environment. The end of the last process decides:
 
 | the last user                                             | then                                                  |
 |-----------------------------------------------------------|-------------------------------------------------------|
 | closed it, or ended its transaction                       | the environment is used                               |
-| found an entry or a page that is not what was written     | discarded                                             |
+| found an entry or a page that has changed                 | discarded                                             |
 | died of a fault (SIGBUS, SIGSEGV, ...) in LMDB's code     | discarded                                             |
 | died of a fault elsewhere: in the user's own code         | used: it is not to blame                              |
 | died otherwise (`kill -9`, out of memory) in a transaction| used; the third in a row in its first transaction: not|
@@ -51,7 +51,7 @@ class UseMark:
         self._process = this_process()
 
     def doubt(self) -> str:
-        """Why the environment must not be opened, by what its last user left; empty where it may be."""
+        """Why the environment must not be opened, by its last user; empty if it may be."""
         phase, process, deaths = (*self._read().split(maxsplit=2), "", "", "")[:3]
         if phase == _DAMAGED:
             return f"process {process} found it damaged"
@@ -60,35 +60,35 @@ class UseMark:
         if phase not in (_OPENING, _USING, _READING) or not deaths.isdigit():
             return ""
         fault = fault_of(self._faults, process)
-        what = "opened" if phase == _OPENING else "used"
+        act = "opened" if phase == _OPENING else "used"
         if fault is not None:
             is_of_it = fault.is_in(_CALLS_LMDB)
-            return f"process {process} died of a fault while it {what} it: {fault.name}" if is_of_it else ""
+            return f"process {process} died of a fault while it {act} it: {fault.name}" if is_of_it else ""
         if phase == _READING:
             return ""  # It may live: it does not keep the lock for that.
         self._deaths = int(deaths) + 1
         if self._deaths < _DEATHS_MAX[phase]:
             return ""
-        return f"{self._deaths} processes in a row died while they {what} it, the last one was {process}"
+        return f"{self._deaths} processes in a row died while they {act} it, the last one was {process}"
 
     def opening(self) -> None:
         self._write(f"{_OPENING} {self._process} {self._deaths}")
 
     def opened(self) -> None:
-        """It was opened, and not used yet."""
+        """Note that it was opened, and not used yet."""
         self._write(f"{_COUNTED} - {self._deaths}" if self._deaths else "")
 
     def using(self) -> None:
         self._write(f"{_USING} {self._process} {self._deaths}")
 
     def used(self) -> None:
-        """A transaction has ended, and its user lives."""
+        """Note that a transaction has ended, and its user lives."""
         self._deaths = 0
         if not self._is_damaged:
             self._write("")
 
     def reading(self) -> None:
-        """Everything is read, in any number of processes at once."""
+        """Note a process that reads all entries; several may do so at once."""
         self._write(f"{_READING} {self._process} 0")
 
     def read(self) -> None:
@@ -96,7 +96,7 @@ class UseMark:
             self._write("")
 
     def damaged(self) -> None:
-        """The next process that opens it leaves it behind."""
+        """Note that the next process must discard the environment."""
         self._is_damaged = True
         self._write(f"{_DAMAGED} {self._process}")
 
