@@ -1,9 +1,9 @@
-"""How much one micro-batch may read so that it ends in time: all tasks of a container wait for its slowest one.
+"""The number of offsets that a micro-batch may read, so that it ends in time.
 
-Spark is told a number of offsets when a query starts, and what they take is known when they are done. So the number is
-found by trying: a micro-batch that takes too long is ended, and the next query reads a part of that; one that was full
-and took little lets the next query read more. What was committed before a micro-batch was ended stays, transactions
-being shorter than it.
+All tasks of a container wait for the slowest one of a micro-batch. Spark gets the number when a query starts, and the
+time that it takes is known only afterwards. So the number is adapted: a micro-batch that takes too long is ended, and
+the next query reads fewer offsets; after a full one that was short, the next query reads more. Transactions are shorter
+than a micro-batch, so all that was committed before it was ended stays.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from samzapy.config import JobConfig
 
 OFFSETS_LEAST: Final = 100
 COLD_MS: Final = 20_000
-"""What the first micro-batch of a process may take besides: the JVM compiles and workers start, as on no later one. It
-says nothing of what offsets take; counted, it would leave a container with the least bound that was never needed."""
+"""Extra time for the first micro-batch of a process, in which the JVM compiles and workers start. Without it, a slow
+first batch would leave a container with the least bound, though its offsets do not need that."""
 _STEP: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchBound:
-    """What bounds the micro-batches of a query.
+    """The bound of the micro-batches of a query.
 
     Attributes:
         offsets: at most so many are read in one, over all partitions.
@@ -36,12 +36,12 @@ class BatchBound:
 
     @classmethod
     def of(cls, config: JobConfig) -> Self:
-        """What a container begins with."""
+        """The bound that a container begins with."""
         most = config.batch_offsets_max
         return cls(offsets=most, offsets_max=most, limit_ms=config.batch_max_ms)
 
     def overrun(self, ran_ms: int, *, is_first: bool = False) -> Self:
-        """The bound after one that has run for so long already; the same one: let it go on.
+        """The bound for the next query; the same one lets the micro-batch run on.
 
         Args:
             is_first: no micro-batch of this process has ended yet.
@@ -55,7 +55,7 @@ class BatchBound:
         return replace(self, offsets=max(OFFSETS_LEAST, self.offsets // _STEP))
 
     def ended(self, took_ms: int, offsets_read: int) -> Self:
-        """The bound after a micro-batch that took so long for so much; a wider one leaves room for twice the time."""
+        """The bound after a micro-batch; a wider one leaves room for twice the time."""
         is_full = 2 * offsets_read >= self.offsets
         if not is_full or 2 * _STEP * took_ms > self.limit_ms:
             return self

@@ -1,4 +1,4 @@
-"""Writes of the driver to topics of the job, under the driver's own transactional id."""
+"""Writes of the driver to topics of the job, under its transactional id."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class DriverWrites:
         _LOG.info("%s-%d: removed %d records, wrote %d", topic, partition, removed, len(writes) - removed)
 
     def _acquire_id(self) -> None:
-        """Acquire the driver's id once, and go on only if this execution was not declared lost."""
-        if self._log.is_owned():
+        """Acquire the driver's id; raise if this execution was declared lost."""
+        if self._log.is_acquired():
             return
-        self._log.own()
+        self._log.acquire()
         try:
             self._ownership.read_to_end()
             self._ownership.look_around()

@@ -1,4 +1,4 @@
-"""Positions that the driver writes and removes; workers commit the checkpoints themselves.
+"""Positions that the driver writes and removes; workers commit checkpoints.
 
 A bucket without messages commits nothing. Its progress is recorded here, so that the next start need not read again
 what belongs to other buckets.
@@ -26,7 +26,7 @@ _WRITE_EVERY_MS = 3000
 
 
 class IdleProgress:
-    """Collects the positions that batches passed without a commit, and writes them from time to time."""
+    """Collects positions that batches passed without a commit, and writes them."""
 
     def __init__(self, config: JobConfig, execution_id: ExecutionId, clock: Clock, writes: DriverWrites) -> None:
         self._config = config
@@ -96,7 +96,7 @@ class IdleProgress:
             raise
         except SamzapyError as error:
             # Progress is a saving, not a position of record: without it the next start reads a little again.
-            _LOG.warning("progress of idle buckets was not recorded: %s", error)
+            _LOG.warning("cannot record progress of idle buckets, will retry: %s", error)
             return
         self._offsets.clear()
 
@@ -104,6 +104,6 @@ class IdleProgress:
         try:
             self.remove_now(self._superseded)
         except TemporaryError as error:
-            _LOG.warning("positions of another factor stay until the next look: %s", error)
+            _LOG.warning("cannot remove positions of another factor yet, will retry: %s", error)
             return
         self._superseded = ()

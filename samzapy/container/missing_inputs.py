@@ -46,7 +46,7 @@ class MissingInputs:
         if self._since_ms is None or now_ms - last_ms > _MISSED_AGAIN_MS:
             # An error of long ago that did not come again was a moment of its own.
             self._since_ms = now_ms
-            _LOG.warning("asking again for %d s: %s", _APPEARS_WITHIN_MS // 1000, error)
+            _LOG.warning("waiting up to %d s for a missing topic: %s", _APPEARS_WITHIN_MS // 1000, error)
         elif now_ms - self._since_ms > _APPEARS_WITHIN_MS:
             raise error
 
@@ -66,7 +66,7 @@ class MissingInputs:
         self._missing_now = self.missing()
 
     def missing(self) -> frozenset[SystemStream]:
-        """The granted inputs that may go, and are gone or were made again under another id.
+        """The granted inputs of a pattern that were deleted, or created again.
 
         Inputs that are granted elsewhere may be deleted, or read no more. Raises as `check_identity`.
         """
@@ -86,7 +86,7 @@ class MissingInputs:
         self._missing_now = missing
         if missing != self._left_out:
             self._left_out = missing
-            _LOG.warning("%s", self.text() if missing else "no input is left out any more")
+            _LOG.warning("%s", self.text() if missing else "all inputs are there again")
         return is_more
 
     def without_left_out(self, starts: Mapping[SspKeyBucket, int]) -> Mapping[SspKeyBucket, int]:
@@ -95,12 +95,17 @@ class MissingInputs:
 
     def text(self) -> str:
         """The inputs that are left out, for people."""
-        return f"{some(sorted(map(str, self._left_out)))} was deleted, or made again: it is not read"
+        names = some(sorted(map(str, self._left_out)))
+        return f"{names} was deleted, or deleted and created again: the query leaves it out"
 
     def bounds(
         self, ssps: Sequence[SystemStreamPartition], wait_ms: int
     ) -> Mapping[SystemStreamPartition, TopicBounds]:
-        """As `Topics.input_bounds`, but an input that may go, and went just now, is a `TemporaryError`."""
+        """Ask for the bounds of inputs, as `Topics.input_bounds`.
+
+        Raises:
+            TemporaryError: an input that may be removed was deleted just now.
+        """
         try:
             return self._topics.input_bounds(ssps, wait_ms)
         except MissingTopicError as error:

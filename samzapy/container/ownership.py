@@ -62,14 +62,14 @@ class Ownership:
 
     @property
     def goal(self) -> Hashable:
-        """What the query works for: once it changes, earlier failures of the query tell nothing."""
+        """The goal of the query; once it changes, earlier failures do not count."""
         grants = tuple((grant.task_name, grant.epoch) for grant in self.own)
         return grants, self.orders.generation, self.orders.restart
 
     # --- the coordinator stream ---
 
     def look_around(self) -> None:
-        """Read the coordinator stream on, and stop here if this execution was declared lost.
+        """Read new records of the stream; raise if this execution was declared lost.
 
         Raises:
             LostContainerError: the coordinator declared it lost, or no coordinator answers within the grace.
@@ -141,7 +141,7 @@ class Ownership:
         for grant in released:
             close_cleanly(self._ports.state_of(grant.task_name))
         self.hold(())
-        _LOG.info("let go of %s", ", ".join(grant.task_name for grant in released))
+        _LOG.info("released %s", ", ".join(grant.task_name for grant in released))
 
     def release_all(self) -> None:
         """Hold nothing any more, after the last query; the caller publishes it."""
@@ -157,7 +157,10 @@ class Ownership:
         self._ports.slots.block(self.query_number)
 
     def abort_open_transactions(self, open_slots: Sequence[int]) -> None:
-        """Initialise the transactional ids of these slots: open transactions are aborted, their producers fenced."""
+        """Initialise the transactional ids of these slots.
+
+        Kafka then aborts their open transactions and fences their producers.
+        """
         if open_slots:
             job, execution_id = self._config.job, self._execution_id
             self._ports.fence.fence([slot_transactional_id(job, execution_id, slot) for slot in open_slots])

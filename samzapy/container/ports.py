@@ -166,7 +166,7 @@ class Fence(Protocol):
 class ProgressLog(Protocol):
     """Writes under the driver's own transactional id: progress records, and what a start has to put in order."""
 
-    def is_owned(self) -> bool:
+    def is_acquired(self) -> bool:
         """Whether the id is taken and usable."""
         ...
 
@@ -174,7 +174,7 @@ class ProgressLog(Protocol):
         """Let its client call back; to be called many times a minute, also while nothing is written. Never raises."""
         ...
 
-    def own(self) -> None:
+    def acquire(self) -> None:
         """Initialise the id. Whoever does that then reads the coordinator stream to the end."""
         ...
 

@@ -1,4 +1,4 @@
-"""The failures of the queries of one execution: when to start again, when to end, which message is to blame."""
+"""Failures of queries: when to start again, and when to end the container."""
 
 from __future__ import annotations
 
@@ -65,11 +65,14 @@ class QueryFailures:
         return self._retries.pause_ms
 
     def failing(self) -> Failing | None:
-        """What heartbeats report of it; None if nothing has failed since the last commit."""
-        return self._retries.told(self._clock.monotonic_ms(), self._config.query_retry_ms)
+        """The failures since the last commit, for heartbeats; None without any."""
+        return self._retries.report(self._clock.monotonic_ms(), self._config.query_retry_ms)
 
     def look_into_death(self, open_slots: Sequence[int], routes: Sequence[Route]) -> None:
-        """Ask which messages were in hand when a worker of the last query died; before the next number is taken."""
+        """Read which messages the workers had in hand if one of them died.
+
+        Called before the next query number is taken, because the notes name the number of the last query.
+        """
         death, self._death = self._death, None
         if death is None:
             return
@@ -78,13 +81,17 @@ class QueryFailures:
         before = self.deaths
         self.deaths = before.died(in_hand, death.reason, self._clock.monotonic_ms())
         if (self.deaths.suspects, self.deaths.refusals) != (before.suspects, before.refusals):
-            self._retries = NO_FAILURES  # It is no failure in vain: the search came closer.
+            self._retries = NO_FAILURES  # The search for the message came closer.
         trial = self.deaths.trial
         if trial is not None:
-            _LOG.warning("a worker process died; %s offset %d is tried alone", trial.ssp_kb.ssp, trial.offset)
+            _LOG.warning(
+                "a worker process died; processing %s offset %d alone to see if it is the cause",
+                trial.ssp_kb.ssp,
+                trial.offset,
+            )
 
     def limit(self, routes: Sequence[Route], starts: Mapping[SspKeyBucket, int]) -> tuple[Route, ...]:
-        """The routes of a query that starts now: all of them, or the one of a message that is tried alone."""
+        """All routes, or the one of a suspect message that is processed alone."""
         self.deaths = self.deaths.at(starts)
         return self.deaths.limited(routes)
 

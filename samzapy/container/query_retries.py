@@ -1,4 +1,4 @@
-"""How long a query that fails without a commit is started again, and how long each start waits.
+"""How long a failing query is started again, and how long each start waits.
 
 A failure may be of the moment: a machine that is busy, a worker that the kernel killed, a disk that is full. So the
 starts are spread over `task.query.retry.ms` and not counted. Three exceptions:
@@ -19,7 +19,7 @@ from samzapy.errors import ConfigError, DataError, SamzapyError, TaskError
 from samzapy.model.failing import Failing
 
 STARTS_MIN: Final = 3
-"""So many starts are made, however long they take; and no more where the failure is sure to come again."""
+"""At least this many starts are made; no more if the failure is sure to come again."""
 _PAUSES_MS: Final = (200, 1000, 3000, 6000, 12_000, 24_000, 30_000)
 _KILLED_COUNTS: Final = 0.25
 
@@ -33,7 +33,7 @@ class QueryRetries:
         last: the last one; None before the first.
         since_ms, last_ms: when the first and the last came; monotonic.
         spent_ms: how much of `task.query.retry.ms` they have used up.
-        under: what the container worked for; another value begins the count anew.
+        under: the goal of the container; another goal resets the count.
     """
 
     attempts: int = 0
@@ -58,11 +58,11 @@ class QueryRetries:
 
     @property
     def pause_ms(self) -> int:
-        """How long the next start waits."""
+        """The time that the next start waits."""
         return _PAUSES_MS[min(self.attempts, len(_PAUSES_MS)) - 1] if self.attempts else 0
 
     def error(self, retry_ms: int) -> SamzapyError | None:
-        """What ends the container; None while the query is to be started again.
+        """The error that ends the container; None while the query is started again.
 
         Returns:
             A TaskError, ConfigError or DataError where the failure is one; else a SamzapyError.
@@ -71,8 +71,8 @@ class QueryRetries:
             return None
         comes_again = next((kind for kind in _COME_AGAIN if issubclass(self.last.kind, kind)), None)
         if comes_again is not None:
-            found = f"wanted a commit within {STARTS_MIN} starts of the query, found none"
-            return comes_again(f"{found}; last failure: {self.last.reason}")
+            wanted = f"wanted a commit within {STARTS_MIN} starts of the query, found none"
+            return comes_again(f"{wanted}; last failure: {self.last.reason}")
         if self.spent_ms < retry_ms:
             return None
         return SamzapyError(
@@ -80,8 +80,8 @@ class QueryRetries:
             f"{self.attempts} starts over {(self.last_ms - self.since_ms) // 1000} s; last failure: {self.last.reason}"
         )
 
-    def told(self, now_ms: int, retry_ms: int) -> Failing | None:
-        """What heartbeats say of it; None where nothing has failed since the last commit."""
+    def report(self, now_ms: int, retry_ms: int) -> Failing | None:
+        """The failures for heartbeats; None if nothing has failed since the last commit."""
         if self.last is None:
             return None
         return Failing(

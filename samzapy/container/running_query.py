@@ -1,4 +1,4 @@
-"""The query that runs: its routes, how far its batches read, and the bound of its micro-batches."""
+"""The query that runs: its routes, its batches, and the bound of a batch."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ class RunningQuery:
         starts: Mapping[SspKeyBucket, int],
         bounds: Mapping[SystemStreamPartition, TopicBounds],
     ) -> tuple[Route, ...]:
-        """The routes that the next query reads: bootstrap inputs first, and a suspect message alone."""
+        """The routes that the next query reads.
+
+        Bootstrap inputs come first, and a suspect message is processed alone.
+        """
 
         def end_of(ssp_kb: SspKeyBucket) -> int:
             return self._planner.readable(ssp_kb.ssp, bounds[ssp_kb.ssp]).offset_end
@@ -78,7 +81,7 @@ class RunningQuery:
         at_once = self.bootstrap.begin(grants, starts, end_of)
         if self.bootstrap.waiting:
             ends = some([f"{ssp_kb} up to offset {end}" for ssp_kb, end in sorted(self.bootstrap.ends.items())])
-            _LOG.info("read before the other inputs of their tasks: %s", ends)
+            _LOG.info("bootstrap inputs are read before the other inputs: %s", ends)
         return self._failures.limit([route for route in routes if route.ssp_kb in at_once], at_once)
 
     def prepare(
@@ -87,7 +90,7 @@ class RunningQuery:
         starts: Mapping[SspKeyBucket, int],
         restored: Mapping[TaskName, TaskStats],
     ) -> None:
-        """Take the routes of the query that is about to start, and where its tasks are, also those that wait."""
+        """Take the routes of the query that is about to start, and all its positions."""
         self.routes = tuple(routes)
         self._limiter.query_starts()
         self._figures.begin(starts, restored)
@@ -99,11 +102,15 @@ class RunningQuery:
         self._batch_ended_at_ms = self.begun_ms = self._clock.monotonic_ms()
 
     def work_plan(self, routes: Sequence[Route]) -> WorkPlan:
-        """What workers need to know of a query that starts now."""
+        """The plan that workers get of a query that starts now."""
         return self._planner.work_plan(routes, self._limiter.bound, self._failures.deaths)
 
     def drain(self) -> bool:
-        """End the query; its last micro-batches count. False when the last one did not end in time."""
+        """End the query; its last micro-batches count.
+
+        Returns:
+            False if the last micro-batch did not end in time.
+        """
         finished = self._query.drain(self._config.drain_ms)
         # Now, while their grants are still held: events that wait would be taken for those of the next query.
         while isinstance(event := self._query.next_event(0), BatchDone):
@@ -162,7 +169,7 @@ class RunningQuery:
         self._figures.ends = {ssp: self._planner.readable(ssp, offsets) for ssp, offsets in bounds.items()}
 
     def change_of_bound(self) -> str:
-        """Why the next query gets another bound than this one; empty to let this one go on."""
+        """Why the next query gets another bound; empty to let this one run on."""
         return self._limiter.change(self._query.batch_runs_ms())
 
     def check_hang(self) -> None:

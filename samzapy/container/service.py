@@ -1,14 +1,11 @@
 """One container: follow the grants, start, run the query, recover, drain, stop.
 
-Theory. There is one way to start and it is also the one way to recover: take all worker slots,
-shut older workers out, initialise the id of every slot that may have a transaction open, read checkpoints and
-changelogs *to the end*, bring the local state level, let the workers in, start a new query. A batch that fails in
-any way ends the query and leads here again; nothing is patched up while a query runs. A standby or a reserve waits for
-its grants like anybody else, and meanwhile keeps the state at hand that it may be granted
-(`container.local_state.standby`).
+Theory. A start and a recovery are the same procedure (`startup`). A batch that fails in any way ends the query, and the
+next start follows; nothing is repaired while a query runs. A standby or a reserve waits for its grants like any other
+container, and meanwhile keeps the state of its tasks up to date (`warm_up`).
 
-The loop is driven by one thread. Heartbeats go out by themselves with the content published last, and a stop request
-is a flag; both are looked at between two events.
+One thread drives the loop. Heartbeats are sent by another one, with the content that was published last. A stop request
+is a flag. The loop looks at both between two events.
 """
 
 from __future__ import annotations
@@ -74,7 +71,7 @@ class ContainerService:
         """Work until asked to stop; returns after a clean stop.
 
         Raises:
-            LostContainerError: the coordinator gave this execution up, or nobody answered for too long.
+            LostContainerError: the coordinator declared this execution lost, or none answered for too long.
             ConfigError: the job runs under another configuration than this container's.
             TaskError: user code failed under policy `fail`, or a message was too slow in three starts.
             LostRangeError, CorruptRecordError and others of their branch: data is not as it must be.
@@ -97,18 +94,22 @@ class ContainerService:
             raise
         orders = self._ownership.orders
         if orders.launch is not None and orders.is_stopping:
-            _LOG.info("the coordinator wants this container to stop: %s", orders.launch.reason)
+            _LOG.info("the coordinator stops this container: %s", orders.launch.reason)
         self._stop_cleanly()
 
     def _is_over(self) -> bool:
-        """True if this container was asked to stop, by a signal or the coordinator, or the run is finished."""
+        """True after a stop signal, a stop by the coordinator, or the end of the run."""
         orders = self._ownership.orders
         return self._ports.stop.is_set() or orders.is_stopping or orders.is_finished
 
     # --- while no query runs ---
 
     def _await_grants(self) -> tuple[Grant, ...]:
-        """This execution's grants, once they have settled and the lease holds; empty when asked to stop first."""
+        """Wait until the grants have settled and the lease holds.
+
+        Returns:
+            The grants of this execution; empty if it was asked to stop first.
+        """
         settled_at_ms: int | None = None
         seen: tuple[Grant, ...] = ()
         while not self._is_over():
@@ -139,14 +140,14 @@ class ContainerService:
         try:
             self._ownership.fence(open_slots)
         except (TemporaryError, DeadlineError) as error:
-            _LOG.warning("letting go is put off: %s", error)
+            _LOG.warning("cannot release tasks yet, will retry: %s", error)
         except MissingTopicError as error:
             self._missing.tolerate(error)
         else:
             self._ownership.release()
 
     def _rest(self, pause_ms: int) -> None:
-        """Wait before the next start, no longer than what the container works for stays as it is."""
+        """Wait before the next start, until the goal of the container changes."""
         goal, clock = self._ownership.goal, self._ports.clock
         until_ms = clock.monotonic_ms() + pause_ms
         while (left_ms := until_ms - clock.monotonic_ms()) > 0:
@@ -159,7 +160,7 @@ class ContainerService:
     # --- while the query runs ---
 
     def _watch(self, grants: Sequence[Grant]) -> None:
-        """Until the query ends, the grants change, or a stop is asked for."""
+        """Watch the query until it ends, the grants change, or a stop is requested."""
         while not self._is_over():
             match self._ports.query.next_event(_POLL_MS):
                 case BatchDone() as done:
@@ -177,7 +178,7 @@ class ContainerService:
             self._cleanup.run()
             self._query.check_hang()
             if self._ports.heartbeats.lease_ran_out_at_ms() is not None:
-                _LOG.warning("no coordinator answers the heartbeats; nothing is begun until one does")
+                _LOG.warning("no coordinator answers heartbeats; the query is stopped until one does")
                 self._query.drain()
                 return
             reason = self._why_again(grants)
@@ -189,28 +190,31 @@ class ContainerService:
     def _why_again(self, grants: Sequence[Grant]) -> str:
         """Why the query is to be drained and started again; empty to let it go on."""
         if self._ownership.orders.restart > self._query.restart:
-            return "an operator asked for it"
+            return "an operator requested it"
         if self._missing.has_changed:
-            return "an input went, or came back"
+            return "an input was deleted, or is there again"
         if self._ownership.own != tuple(grants):
             return "the grants changed"
         if self._query.bootstrap.is_over:
-            return "the bootstrap inputs were read up to where they ended at the start"
+            return "the bootstrap inputs have caught up"
         if self._failures.trial_passed(self._figures.positions):
-            return "no worker died of what was tried alone"
+            return "no worker died when the suspect messages were processed alone"
         return self._query.change_of_bound()
 
     def _look_at_inputs(self) -> None:
-        """Ask where the inputs end now, for the lag; a broker that does not answer leaves the old figures."""
+        """Ask where the inputs end now, for the lag.
+
+        A broker that does not answer leaves the ends that were read before.
+        """
         now_ms = self._ports.clock.monotonic_ms()
         if now_ms - self._ends_at_ms < _FIGURES_EVERY_MS:
             return
         self._ends_at_ms = now_ms
         try:
-            # A topic made anew may be longer than the old one was, and then nothing else would tell.
+            # A topic that was created again may be longer than the old one. Then nothing else would show it.
             self._missing.look()
         except TemporaryError as error:
-            _LOG.debug("topics of the inputs: %s", error)
+            _LOG.debug("cannot look up the topics of the inputs: %s", error)
         if self._missing.has_changed:
             return
         ssps = sorted({ssp_kb.ssp for ssp_kb in self._figures.positions})
@@ -218,7 +222,7 @@ class ContainerService:
             self._query.inputs_end(self._missing.bounds(ssps, _FIGURES_WAIT_MS))
             self._missing.all_answered()
         except TemporaryError as error:
-            _LOG.debug("figures: %s", error)
+            _LOG.debug("cannot read the ends of the inputs: %s", error)
         except MissingTopicError as error:
             self._missing.tolerate(error)
         self._publish()
@@ -260,7 +264,7 @@ class ContainerService:
         ports = self._ports
         self._standby.end()
         if not self._query.drain():
-            _LOG.warning("the micro-batch did not finish within %d ms and is cancelled", self._config.drain_ms)
+            _LOG.warning("the micro-batch did not finish within %d ms; cancelling it", self._config.drain_ms)
             ports.slots.kill_holders()
         self._idle.write(self._ownership.running, at_once=True)
         if not self._ownership.shut_workers_out():
@@ -272,7 +276,7 @@ class ContainerService:
         ports.heartbeats.send_now(YIELD_MS)
 
     def _report_end(self, error: SamzapyError) -> None:
-        """Tell the coordinator why this process ends: whether another one would meet the same."""
+        """Report why this process ends, so that the coordinator knows if another would too."""
         self._end = error
         self._publish()
         self._ports.heartbeats.send_now(YIELD_MS)

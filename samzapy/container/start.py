@@ -22,7 +22,7 @@ from samzapy.stream.records import CheckpointPut, ProgressPut, Record, Removed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """The checkpoint topic, folded: the latest checkpoint and progress record of each SSPKb.
+    """The latest checkpoint and progress record of each SSPKb.
 
     Attributes:
         unreadable: why a record cannot be read that stands where a position may have stood, by SSPKb.
@@ -99,18 +99,18 @@ def positions_of(records: Iterable[Record]) -> Positions:
 
 
 def start_offset(start: BucketStart, epoch: int, positions: Positions) -> int:
-    """The start rule: the largest of the grant's start, the checkpoint and the progress record of its bucket.
+    """The start rule: the largest of grant start, checkpoint and progress.
 
     Checkpoint and progress count only under the grant's own epoch, so nothing that an earlier owner wrote, or
     that was written before a rewind, can win, whatever its offset.
     """
-    found = [start.offset_next]
+    offsets = [start.offset_next]
     checkpoint, progress = positions.checkpoints.get(start.ssp_kb), positions.progress.get(start.ssp_kb)
     if checkpoint is not None and checkpoint.epoch == epoch:
-        found.append(checkpoint.offset_next)
+        offsets.append(checkpoint.offset_next)
     if progress is not None and progress.epoch == epoch:
-        found.append(progress.offset_next)
-    return max(found)
+        offsets.append(progress.offset_next)
+    return max(offsets)
 
 
 def starts_of(grants: Iterable[Grant], positions: Positions) -> Mapping[SspKeyBucket, int]:
@@ -125,11 +125,11 @@ def starts_of(grants: Iterable[Grant], positions: Positions) -> Mapping[SspKeyBu
 
 
 def committed_of(grants: Iterable[Grant], positions: Positions) -> Mapping[SspKeyBucket, int]:
-    """The checkpoints under the epochs of `grants`: what their executions themselves have committed so far."""
-    found = ((positions.checkpoints.get(start.ssp_kb), grant.epoch) for grant in grants for start in grant.starts)
+    """The checkpoints under the epochs of `grants`, which their owners committed."""
+    written = ((positions.checkpoints.get(start.ssp_kb), grant.epoch) for grant in grants for start in grant.starts)
     return {
         checkpoint.ssp_kb: checkpoint.offset_next
-        for checkpoint, epoch in found
+        for checkpoint, epoch in written
         if checkpoint is not None and checkpoint.epoch == epoch
     }
 
@@ -162,20 +162,20 @@ def copies_taken(
 
 
 def stale_keys(grants: Iterable[Grant], positions: Positions) -> Sequence[bytes]:
-    """The keys of positions that earlier runs wrote for the buckets of `grants`, and that count for nothing now."""
-    found: list[Record] = []
+    """The keys of positions that earlier runs wrote for the buckets of `grants`."""
+    stale: list[Record] = []
     for grant in (grant for grant in grants if grant.counts_after):
         for ssp_kb in (start.ssp_kb for start in grant.starts):
             checkpoint, progress = positions.checkpoints.get(ssp_kb), positions.progress.get(ssp_kb)
             if checkpoint is not None and checkpoint.epoch <= grant.counts_after:
-                found.append(CheckpointPut(checkpoint=checkpoint))
+                stale.append(CheckpointPut(checkpoint=checkpoint))
             if progress is not None and progress.epoch <= grant.counts_after:
-                found.append(ProgressPut(progress=progress))
-    return [key_of(record).encode() for record in found]
+                stale.append(ProgressPut(progress=progress))
+    return [key_of(record).encode() for record in stale]
 
 
 def superseded_keys(grants: Iterable[Grant], positions: Positions, epochs: Collection[int]) -> Sequence[bytes]:
-    """The keys of positions that grants of another factor left in the buckets of `grants`, and that nobody asks for.
+    """The keys of positions of another factor in the buckets of `grants`.
 
     Under another factor, or another task's name, nobody writes over them. As long as the grant that one was written
     under stands on the log, starts may still be computed from it. While an overlapping bucket is held, nobody can be
@@ -186,8 +186,8 @@ def superseded_keys(grants: Iterable[Grant], positions: Positions, epochs: Colle
     """
     written: dict[tuple[SystemStreamPartition, str], list[tuple[SspKeyBucket, int, Record]]] = {}
     for checkpoint in positions.checkpoints.values():
-        found = (checkpoint.ssp_kb, checkpoint.epoch, CheckpointPut(checkpoint=checkpoint))
-        written.setdefault(_place(checkpoint.ssp_kb), []).append(found)
+        position = (checkpoint.ssp_kb, checkpoint.epoch, CheckpointPut(checkpoint=checkpoint))
+        written.setdefault(_place(checkpoint.ssp_kb), []).append(position)
     for progress in positions.progress.values():
         written.setdefault(_place(progress.ssp_kb), []).append(
             (progress.ssp_kb, progress.epoch, ProgressPut(progress=progress))
@@ -206,7 +206,7 @@ def superseded_keys(grants: Iterable[Grant], positions: Positions, epochs: Colle
 
 
 def _place(ssp_kb: SspKeyBucket) -> tuple[SystemStreamPartition, str]:
-    """What positions of one base task have in common: the SSP, and the reader's base where each task reads it."""
+    """The SSP, and the base task of the reader where each task reads the input."""
     return ssp_kb.ssp, TaskNameParts.parse(ssp_kb.reader).base_name if ssp_kb.reader else ""
 
 
@@ -254,38 +254,38 @@ def check_bounds(
         for floor in floors
         if floor.offset_next > bounds[floor.ssp_kb.ssp].offset_end
     ]
-    words = [
-        _words(ssp_kb, offset, bounds[ssp_kb.ssp])
+    ranges = [
+        _lost_range(ssp_kb, offset, bounds[ssp_kb.ssp])
         for ssp_kb, offset in sorted(starts.items())
         if offset < bounds[ssp_kb.ssp].offset_first
     ]
-    if len(words) > 1:
-        # A key that is set twice has its last value, so the words must stand in one.
-        complaints.append(f"To give up all of them: --set task.lost.range.accept={','.join(words)}")
+    if len(ranges) > 1:
+        # A key that is set twice has its last value, so all ranges must be in one.
+        complaints.append(f"To give up all of them: --set task.lost.range.accept={','.join(ranges)}")
     if complaints:
         raise LostRangeError("\n".join(complaints))
 
 
 def check_identity(
-    config: JobConfig, recorded: Mapping[SystemStream, str], found: Mapping[SystemStream, str]
+    config: JobConfig, recorded: Mapping[SystemStream, str], current: Mapping[SystemStream, str]
 ) -> frozenset[SystemStream]:
-    """The inputs that are not read now: they may go, and were deleted, or deleted and made again.
+    """The inputs that the query leaves out: deleted, or deleted and created again.
 
-    Of one that was made again the offsets no longer mean what was recorded. The coordinator takes it away, and where a
-    pattern stands for it, takes the other topic in.
+    After a topic was created again, recorded offsets mean other records. The coordinator removes such an input. If a
+    pattern matches it, the coordinator then adds the new topic.
 
     Args:
         recorded: the ids of the topics that the positions belong to.
-        found: those that there are.
+        current: the ids of the topics that exist now.
 
     Raises:
         TopicIdentityError: an input that must not go was made again; names it and both topic ids.
     """
-    absent = {stream for stream in recorded if found.get(stream) != recorded[stream] and may_depart(config, stream)}
-    for stream in sorted(recorded.keys() & found.keys() - absent):
-        if found[stream] != recorded[stream]:
+    absent = {stream for stream in recorded if current.get(stream) != recorded[stream] and may_depart(config, stream)}
+    for stream in sorted(recorded.keys() & current.keys() - absent):
+        if current[stream] != recorded[stream]:
             raise TopicIdentityError(
-                f"{stream}: wanted the topic with id {recorded[stream]}, found {found[stream]}: it was deleted and "
+                f"{stream}: wanted the topic with id {recorded[stream]}, found {current[stream]}: it was deleted and "
                 "made again, so checkpoints say nothing about it. Nothing of it is read. Start the job under another "
                 "job.id to read the new topic from its beginning"
             )
@@ -298,7 +298,7 @@ def _complaint(ssp_kb: SspKeyBucket, offset: int, bounds: TopicBounds) -> str | 
             f"{ssp_kb}: wanted to read on from offset {offset}, but the topic now begins at {bounds.offset_first}: "
             f"{bounds.offset_first - offset} offsets, {offset} to {bounds.offset_first - 1}, are gone unread "
             "(retention, or deleted). Nothing was skipped. To give exactly this range up: "
-            f"--set task.lost.range.accept={_words(ssp_kb, offset, bounds)}"
+            f"--set task.lost.range.accept={_lost_range(ssp_kb, offset, bounds)}"
         )
     return _cut(ssp_kb, offset, bounds) if offset > bounds.offset_end else None
 
@@ -311,5 +311,5 @@ def _cut(ssp_kb: SspKeyBucket, offset: int, bounds: TopicBounds) -> str:
     )
 
 
-def _words(ssp_kb: SspKeyBucket, offset: int, bounds: TopicBounds) -> str:
+def _lost_range(ssp_kb: SspKeyBucket, offset: int, bounds: TopicBounds) -> str:
     return f"{ssp_kb}@{offset}-{bounds.offset_first}"

@@ -1,6 +1,7 @@
-"""The start of a query, which is also the recovery: eight steps, in the order of docs/internals/architecture.md.
+"""The start of a query, which is also the recovery, in eight steps.
 
-Nothing is patched up while a query runs: after each failure all eight steps are taken again.
+docs/internals/architecture.md lists the steps in the same order. Nothing is repaired while a query runs: after each
+failure all eight steps are taken again.
 """
 
 from __future__ import annotations
@@ -79,19 +80,23 @@ class Startup:
         self._idle = idle
         self._missing = missing
         self._restore = restore
-        # Why the last start was put off; logged once, though it may be so for long.
-        self._put_off = ""
+        # Why the last start was deferred; logged once, though it may last long.
+        self._deferred = ""
         self.step = ""
 
     def run(self, grants: Sequence[Grant]) -> bool:
-        """Start a query for these grants. False if that is not possible yet; the caller tries again."""
+        """Start a query for these grants.
+
+        Returns:
+            False if that is not possible yet; the caller tries again.
+        """
         try:
             return self._start(grants)
         except (TemporaryError, DeadlineError) as error:
             # A deadline here is an open transaction of another producer, which the broker ends by itself.
-            if str(error) != self._put_off:
-                _LOG.warning("start put off: %s", error)
-            self._put_off = str(error)
+            if str(error) != self._deferred:
+                _LOG.warning("cannot start yet, will retry: %s", error)
+            self._deferred = str(error)
         except MissingTopicError as error:
             self._missing.tolerate(error)
         # A process that is ended while it waits was not ended by the step.
@@ -103,7 +108,7 @@ class Startup:
         """Take the eight steps. False if the grants changed meanwhile."""
         check_config(self._config, self._ownership.orders.config)
         begun_ms = self._ports.clock.monotonic_ms()
-        _LOG.info("granted: %s; bringing local state level", some([grant.task_name for grant in grants]))
+        _LOG.info("granted: %s; starting", some([grant.task_name for grant in grants]))
         self._begin_step("shutting earlier workers out")
         open_slots = self._take_slots()  # 1
         self._block_earlier_workers()  # 2
@@ -128,13 +133,13 @@ class Startup:
         self._start_query(routes, inputs)  # 8
         self._query.started(self._ownership.query_number, restart)
         self._missing.all_answered()
-        self.step = self._put_off = ""
+        self.step = self._deferred = ""
         took_s = (self._query.begun_ms - begun_ms) / 1000
         _LOG.info("query %d starts after %.1f s", self._ownership.query_number, took_s)
         return True
 
     def _begin_step(self, step: str) -> None:
-        """Report a step of the start procedure, so that the coordinator knows at which one this process ends."""
+        """Report a step, so that the coordinator knows at which one a process ended."""
         self.step = step
         self._ownership.publish()
 
@@ -150,7 +155,11 @@ class Startup:
         self._idle.clear()
 
     def _confirm(self, grants: Sequence[Grant]) -> bool:
-        """Step 4: read the stream to its end, after the ids are initialised. True if the grants are still these."""
+        """Step 4: read the stream to its end, after the ids are initialised.
+
+        Returns:
+            True if the grants are still these.
+        """
         self._ownership.read_to_end()
         self._ownership.look_around()
         return self._ownership.own == tuple(grants)
@@ -161,15 +170,15 @@ class Startup:
         return read_positions(self._ports.topics.checkpoint_records(), topic=topic)
 
     def _check_inputs(self, grants: Sequence[Grant], positions: Positions) -> _Inputs:
-        """Step 6: leave missing inputs out, and refuse starts outside of what an input holds."""
+        """Step 6: leave out missing inputs, and refuse starts outside an input's bounds."""
         starts = starts_of(grants, positions)
         if self._missing.leave_out():
-            # That is what the query failed of, or would have.
+            # The missing input is why the query failed, or would have failed.
             self._failures.reset()
         self._failures.check_commits(starts)
         to_read = self._missing.without_left_out(starts)
         if not to_read:
-            raise TemporaryError(f"nothing is there to be read: {self._missing.text()}")
+            raise TemporaryError(f"no input is left to read: {self._missing.text()}")
         floors = [
             floor for grant in grants for start in grant.starts if start.ssp_kb in to_read for floor in start.floors
         ]
@@ -178,7 +187,7 @@ class Startup:
         return _Inputs(starts=starts, to_read=to_read, bounds=bounds)
 
     def _remove_old_positions(self, grants: Sequence[Grant], positions: Positions) -> None:
-        """Remove positions of earlier runs now, and those of another factor once the query runs."""
+        """Remove stale positions now, and superseded ones once the query runs."""
         epochs = {grant.epoch for grant in self._ownership.orders.grants.values()}
         self._idle.remove_now(stale_keys(grants, positions))
         self._idle.remove_later(superseded_keys(grants, positions, epochs))

@@ -15,7 +15,7 @@ _REST_MS = 60_000
 
 
 class StateCleanup:
-    """Removes unused local state once after the first start or catch-up, and from time to time."""
+    """Removes unused local state after the first start, and then from time to time."""
 
     def __init__(self, ports: ContainerPorts, ownership: Ownership) -> None:
         self._ports = ports

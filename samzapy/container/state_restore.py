@@ -1,4 +1,4 @@
-"""Brings the local state of all granted tasks up to date at one start, task by task."""
+"""Restores the local state of all granted tasks at one start, task by task."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tasks:
-    """The tasks of one start: where their buckets begin, and what was committed under their grants."""
+    """The tasks of one start, with the starts and checkpoints of their buckets."""
 
     grants: Sequence[Grant]
     starts: Mapping[SspKeyBucket, int]
@@ -54,7 +54,7 @@ class _Tasks:
 
 
 class StateRestore:
-    """Restores what is granted: splits and merges first, then each task from its changelogs."""
+    """Restores granted tasks: splits and merges first, then from changelogs."""
 
     def __init__(
         self,
@@ -95,7 +95,10 @@ class StateRestore:
         return routes, restored
 
     def _look_at_host(self, grants: Sequence[Grant]) -> Host:
-        """Ask for changelogs now, when earlier owners of these tasks are done with them, and once for all tasks."""
+        """Ask for the changelogs, once for all tasks.
+
+        Earlier owners of these tasks were fenced before, so they write no more.
+        """
         topics, stores = self._ports.topics, [store.name for store in self._config.stores]
         topic_ids = topics.changelog_topic_ids(stores)
         partitions = sorted({grant.changelog_partition for grant in grants})
@@ -149,7 +152,7 @@ class StateRestore:
         return tuple(routes), restored
 
     def _restore_task(self, grant: Grant, tasks: _Tasks, on_read: Callable[[int, int], None]) -> tuple[str, int]:
-        """Bring one task's local state up to its start. Returns its directory and its bytes on disk."""
+        """Restore one task. Returns its directory and its bytes on disk."""
         environment = catch_up_or_rebuild(
             self._ports.state_of(grant.task_name),
             RestoreJob(
@@ -172,7 +175,7 @@ class StateRestore:
         return environment.directory, disk_bytes
 
     def _to_read(self, grant: Grant, tasks: _Tasks) -> Mapping[str, range]:
-        """By store, the changelog offsets that a task has to read; stores that lack nothing are left out."""
+        """By store, the changelog offsets to read; stores that lack nothing are left out."""
         bounds = tasks.host.own_bounds(grant)
         plan = plan_restore(
             local_position(self._ports.state_of(grant.task_name)),

@@ -1,4 +1,4 @@
-"""What this execution did so far, for status, lag and metrics; nothing is decided by it."""
+"""Stats of this execution, for status, lag and metrics only."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.model.task_stats import NOTHING_MEASURED, TaskStats
 
-TASKS_TOLD_MAX: Final = 500
-"""The busiest ones, one by one; what the others did is told in one sum, so a heartbeat stays small. About 250 bytes
-each: their positions, which are told of all tasks, take as much."""
+TASKS_LISTED_MAX: Final = 500
+"""The busiest tasks are listed one by one and the others as one sum, so that a heartbeat stays small. Each takes about
+250 bytes, as much as its positions, which are listed for all tasks."""
 
 
 class ContainerFigures:
@@ -43,17 +43,19 @@ class ContainerFigures:
         self._broadcast: Collection[SystemStreamPartition] = frozenset()
 
     def begin(self, starts: Mapping[SspKeyBucket, int], restored: Mapping[TaskName, TaskStats]) -> None:
-        """A query begins to read at `starts`, of the tasks whose local state was brought level: what that took, and
-        what it takes on disk. The state of a task that gets no row is told too."""
+        """Take the starts of a query, and what the restore of its tasks took.
+
+        The state of a task that gets no row is reported too.
+        """
         self.positions = dict(starts)
         self._records = Counter({ssp_kb: self._records[ssp_kb] for ssp_kb in starts})
         self._tasks = {
             task: replace(
                 self._tasks.get(task, NOTHING_MEASURED),
-                store_identify_ns=found.store_identify_ns,
-                disk_bytes=found.disk_bytes,
+                store_identify_ns=stats.store_identify_ns,
+                disk_bytes=stats.disk_bytes,
             )
-            for task, found in restored.items()
+            for task, stats in restored.items()
         }
         self._read_to = {}
         for ssp_kb, offset in starts.items():
@@ -61,12 +63,15 @@ class ContainerFigures:
         self._broadcast = frozenset(ssp_kb.ssp for ssp_kb in starts if ssp_kb.reader)
 
     def keep(self, held: Collection[SspKeyBucket]) -> None:
-        """Of everything else it is another one's word that counts: here it may stand where no reader is any more."""
+        """Drop the positions of all other buckets; their new owners report them."""
         self.positions = {ssp_kb: offset for ssp_kb, offset in self.positions.items() if ssp_kb in held}
 
     def add(self, done: BatchDone, routes: tuple[Route, ...]) -> int:
-        """A batch ran to its end; `routes` are those of its query. Returns how many offsets it passed, each once and
-        also those of broadcast inputs: what Spark counts against the bound of a batch."""
+        """Count a batch that ended; `routes` are those of its query.
+
+        Returns:
+            The offsets that it passed, each once, with those of broadcast inputs: Spark counts them against its bound.
+        """
         self.batches += 1
         self._sums["batchNs"] += done.duration_ns
         handled = 0
@@ -103,34 +108,38 @@ class ContainerFigures:
         self._tasks[route.task_name] = self._tasks.get(route.task_name, NOTHING_MEASURED).followed_by(did)
 
     def as_json(self, now_ms: int) -> dict[str, Any]:
-        """As heartbeats carry it (`coordinator.assignment.heartbeat_json`). `now_ms` is monotonic."""
+        """The JSON of heartbeats (`coordinator.assignment.heartbeat_json`).
+
+        Args:
+            now_ms: monotonic.
+        """
         sums = {name: self._sums[name] for name in _SUMS}
-        found: dict[str, Any] = {"atMs": now_ms, **sums, "batches": self.batches, "recoveries": self.recoveries}
+        figures: dict[str, Any] = {"atMs": now_ms, **sums, "batches": self.batches, "recoveries": self.recoveries}
         if self.restoring is not None:
-            found |= self.restoring.as_json()
+            figures |= self.restoring.as_json()
         positions = {str(ssp_kb): self._position(ssp_kb) for ssp_kb in sorted(self.positions)}
-        found["positions"] = positions if self.ends else {}
-        told = self._told()
-        found["tasks"] = {task: self._tasks[task].as_json() for task in sorted(told)}
-        others = [self._tasks[task] for task in sorted(self._tasks.keys() - told)]
+        figures["positions"] = positions if self.ends else {}
+        listed = self._listed()
+        figures["tasks"] = {task: self._tasks[task].as_json() for task in sorted(listed)}
+        others = [self._tasks[task] for task in sorted(self._tasks.keys() - listed)]
         if others:
-            found["otherTasks"] = {"count": len(others), **TaskStats.total(others).as_json()}
-        return found
+            figures["otherTasks"] = {"count": len(others), **TaskStats.total(others).as_json()}
+        return figures
 
     def _position(self, ssp_kb: SspKeyBucket) -> dict[str, int]:
         offset, end = self.positions[ssp_kb], self.ends.get(ssp_kb.ssp)
-        found = {"offsetNext": offset, "offsetEnd": offset if end is None else max(offset, end.offset_end)}
+        position = {"offsetNext": offset, "offsetEnd": offset if end is None else max(offset, end.offset_end)}
         if ssp_kb in self.bootstrap_ends:
-            found["bootstrapEnd"] = self.bootstrap_ends[ssp_kb]
-        return found | ({"recordsIn": self._records[ssp_kb]} if self._records[ssp_kb] else {})
+            position["bootstrapEnd"] = self.bootstrap_ends[ssp_kb]
+        return position | ({"recordsIn": self._records[ssp_kb]} if self._records[ssp_kb] else {})
 
-    def _told(self) -> Collection[TaskName]:
-        """The tasks that are told one by one."""
-        if len(self._tasks) <= TASKS_TOLD_MAX:
+    def _listed(self) -> Collection[TaskName]:
+        """The tasks that are listed one by one."""
+        if len(self._tasks) <= TASKS_LISTED_MAX:
             return self._tasks.keys()
-        # By all that they ever cost, so that who is told does not change from one heartbeat to the next.
+        # By their total cost, so that the list does not change from one heartbeat to the next.
         busiest = sorted(self._tasks, key=lambda task: (-self._tasks[task].busy_ns, task))
-        return frozenset(busiest[:TASKS_TOLD_MAX])
+        return frozenset(busiest[:TASKS_LISTED_MAX])
 
 
 _SUMS: Final = (

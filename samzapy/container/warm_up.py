@@ -1,4 +1,4 @@
-"""While no query runs here: keep standby state up to date, and warm up the query before it is needed.
+"""Standby state and the warm-up of the query, while no query runs here.
 
 A first query costs several seconds on a small machine. A container that waits for its grants runs one that takes no
 record, so that the cost is paid before a key waits for it.
@@ -31,7 +31,7 @@ _WARM_UP_DEBOUNCE_MS = 10_000
 
 
 class QueryWarmUp:
-    """Runs a query once that reads one record of the coordinator stream and takes none.
+    """Runs a query once that processes no message.
 
     Attributes:
         is_done: no warm-up is needed any more.
@@ -54,7 +54,7 @@ class QueryWarmUp:
         self.is_done = False
 
     def run(self, grants: Sequence[Grant]) -> None:
-        """Begin the warm-up with the routes of these grants, or end it when it is over or takes too long."""
+        """Begin the warm-up, or stop it when it is over or takes too long."""
         ports, now_ms = self._ports, self._ports.clock.monotonic_ms()
         if self._begun_at_ms is None:
             self._begun_at_ms = now_ms
@@ -67,11 +67,11 @@ class QueryWarmUp:
         elif not ports.query.rehearses() or now_ms - self._begun_at_ms >= _WARM_UP_MAX_MS:
             ports.query.stop()
             self.is_done = True
-            _LOG.info("the query was tried out in %.1f s", (now_ms - self._begun_at_ms) / 1000)
+            _LOG.info("query warm-up took %.1f s", (now_ms - self._begun_at_ms) / 1000)
 
 
 class Standby:
-    """Keeps the state of a processor here whose tasks another execution runs, and warms the query up."""
+    """Keeps a processor's state up to date here while another execution runs its tasks."""
 
     def __init__(
         self,
@@ -98,15 +98,18 @@ class Standby:
             ),
         )
         self._reported: StandbyProgress | None = None
-        # What was read of the orders, and of which: they change seldom, and a job may have thousands of tasks.
+        # The orders that the next fields come from. They change seldom, and a job may have thousands of tasks.
         self._orders: Orders | None = None
         self._tasks: WarmTasks | None = None
         self._run_by_others: tuple[Grant, ...] = ()
 
     def run(self) -> bool:
-        """Do a piece of the work while nothing runs here. Returns True if there may be more.
+        """Do a piece of the work while nothing runs here.
 
-        A container that was granted something starts, and a start wants the directories to itself.
+        A container with grants starts, and a start needs the directories for itself.
+
+        Returns:
+            True if there may be more to do.
         """
         self._follow_orders()
         is_idle = not (self._ownership.own or self._ownership.running)
@@ -129,7 +132,10 @@ class Standby:
         return is_busy
 
     def report(self) -> StandbyProgress | None:
-        """What the next heartbeat says about standby state; None if this container is no standby, or has grants."""
+        """Standby progress for the next heartbeat.
+
+        None: this container is no standby, or it has grants.
+        """
         self._follow_orders()
         tasks = self._tasks
         if tasks is None or self._ownership.own:
@@ -153,7 +159,7 @@ class Standby:
         self._run_by_others = () if self._query.is_done else orders.run_by_others()
 
     def _warm_up_to_join(self) -> None:
-        """A container that joins a running job waits for its plan anyway, so its query is warmed up meanwhile."""
+        """Warm up the query while a container that joined waits for its plan."""
         if self._run_by_others and self._has_time_to_join and not self._query.is_done:
             self._query.run(self._run_by_others)
 

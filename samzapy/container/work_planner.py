@@ -1,4 +1,4 @@
-"""What workers are told of a query: its routes, and the plan that carries them."""
+"""The work plan that the workers of a query get, and its routes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class WorkPlanner:
         )
 
     def routes_of(self, grant: Grant, starts: Mapping[SspKeyBucket, int], directory: str) -> Sequence[Route]:
-        """One route for each bucket of a task, in the order in which the task takes its rows."""
+        """One route per bucket of a task, in the order in which it takes rows."""
         return [
             Route(
                 ssp_kb=start.ssp_kb,
@@ -60,11 +60,11 @@ class WorkPlanner:
         ]
 
     def readable(self, ssp: SystemStreamPartition, bounds: TopicBounds) -> TopicBounds:
-        """The bounds that this run reads: records behind the end of a bounded input are no lag."""
+        """The bounds that this run reads; records behind a bounded end are no lag."""
         end = self._end_of(ssp)
         return bounds if end is None else replace(bounds, offset_end=min(end, bounds.offset_end))
 
     def _end_of(self, ssp: SystemStreamPartition) -> int | None:
-        """Where this run stops to read a partition; None for a partition that is read for ever."""
+        """The offset at which this run stops to read; None for an unbounded input."""
         is_bounded = self._config.is_bounded(str(ssp.system_stream))
         return self._ownership.orders.input_ends.get(ssp) if is_bounded else None

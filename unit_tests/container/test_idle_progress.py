@@ -150,13 +150,13 @@ def test_progress_that_could_not_be_written_is_a_saving_lost_and_is_tried_again(
 
 def test_who_takes_the_progress_id_then_asks_whether_it_still_may() -> None:
     container = AContainer(grants=(a_task("a"),))
-    own = container.progress.own
+    own = container.progress.acquire
 
-    def own_and_be_lost() -> None:
+    def acquire_and_be_lost() -> None:
         own()
         container.stream.records.append(ContainerPut(container=a_container("e1", phase=ContainerPhase.LOST)))
 
-    container.progress.own = own_and_be_lost  # type: ignore[method-assign]
+    container.progress.acquire = acquire_and_be_lost  # type: ignore[method-assign]
 
     with pytest.raises(LostContainerError):
         container.run(a_batch(orders_0=40), *[None] * 20)
@@ -167,10 +167,10 @@ def test_who_takes_the_progress_id_then_asks_whether_it_still_may() -> None:
 
 def test_who_took_the_progress_id_and_could_not_ask_takes_it_anew() -> None:
     container = AContainer(grants=(a_task("a"),))
-    to_the_end, own = container.stream.to_the_end, container.progress.own
+    to_the_end, own = container.stream.to_the_end, container.progress.acquire
     fails = [BrokerUnavailableError("nobody answers")]
 
-    def own_and_get_no_answer() -> None:
+    def acquire_and_get_no_answer() -> None:
         own()
         container.stream.to_the_end = unanswered  # type: ignore[method-assign]
 
@@ -179,7 +179,7 @@ def test_who_took_the_progress_id_and_could_not_ask_takes_it_anew() -> None:
             raise fails.pop()
         return to_the_end()
 
-    container.progress.own = own_and_get_no_answer  # type: ignore[method-assign]
+    container.progress.acquire = acquire_and_get_no_answer  # type: ignore[method-assign]
 
     container.run(a_batch(orders_0=40), *[None] * 40)
 

@@ -216,5 +216,5 @@ def test_who_has_nothing_left_to_read_waits_and_lets_go_when_the_plan_takes_it_a
 
     assert [{"kafka.refunds.0"}] == read_by(container)
     assert ("c", 1) in container.heartbeats.contents[5].held
-    said = [record.message for record in caplog.records if "nothing is there to be read" in record.message]
+    said = [record.message for record in caplog.records if "no input is left to read" in record.message]
     assert 1 == len(said), "not every second"

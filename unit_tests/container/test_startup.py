@@ -293,7 +293,7 @@ def test_a_start_tells_what_was_granted_how_far_the_state_is_and_what_the_first_
     container.run(None, a_batch(a_report()), a_batch(a_report()))
 
     assert [
-        "granted: a, b; bringing local state level",
+        "granted: a, b; starting",
         "query 1 starts after 6.0 s",
         "the first micro-batch of query 1 ended after 0.2 s: 10 records in, 20 out",
     ] == [record.getMessage() for record in caplog.records]
@@ -416,13 +416,13 @@ def test_a_removal_that_fails_puts_the_start_off() -> None:
 
 def test_who_is_given_up_when_it_takes_its_id_removes_nothing() -> None:
     container = in_a_new_run()
-    own = container.progress.own
+    own = container.progress.acquire
 
-    def own_and_be_lost() -> None:
+    def acquire_and_be_lost() -> None:
         own()
         container.stream.records.append(ContainerPut(container=a_container("e1", phase=ContainerPhase.LOST)))
 
-    container.progress.own = own_and_be_lost  # type: ignore[method-assign]
+    container.progress.acquire = acquire_and_be_lost  # type: ignore[method-assign]
 
     with pytest.raises(LostContainerError):
         container.run(None)
@@ -436,7 +436,7 @@ def test_a_job_that_goes_on_removes_nothing_and_takes_no_id_for_it() -> None:
 
     container.run(None)
 
-    assert ([], False) == (container.progress.removed, container.progress.is_owned())
+    assert ([], False) == (container.progress.removed, container.progress.is_acquired())
 
 
 # --- bootstrap inputs ---

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from samzapy.container.ports import BatchDone, TopicBounds
-from samzapy.container.stats import TASKS_TOLD_MAX, ContainerFigures
+from samzapy.container.stats import TASKS_LISTED_MAX, ContainerFigures
 from samzapy.container.task.work_plan import Report, ReportKind, Route
 from samzapy.model.job import TaskName
 from samzapy.model.task_stats import KEYS_KEPT, KeySketch, TaskStats
@@ -128,7 +128,7 @@ def test_positions_say_how_many_records_were_handled() -> None:
 
 
 def test_of_very_many_tasks_the_busiest_are_told_and_the_others_in_one_sum() -> None:
-    count = TASKS_TOLD_MAX + 3
+    count = TASKS_LISTED_MAX + 3
     routes = tuple(a_route(f"kafka.orders.{number}:0/1", f"task-{number}") for number in range(count))
     figures = begun(*routes)
 
@@ -137,7 +137,7 @@ def test_of_very_many_tasks_the_busiest_are_told_and_the_others_in_one_sum() -> 
     )
 
     found = figures.as_json(0)
-    assert TASKS_TOLD_MAX == len(found["tasks"])
+    assert TASKS_LISTED_MAX == len(found["tasks"])
     assert {"task-0", "task-1", "task-2"}.isdisjoint(found["tasks"])
     assert (3, 3, 0 + 1 + 2) == tuple(found["otherTasks"][name] for name in ("count", "recordsIn", "busyNs"))
 

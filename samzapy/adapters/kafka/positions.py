@@ -122,7 +122,7 @@ class KafkaProgressLog:
         self._timeout_ms = timeout_ms
         self._producer: TransactionalProducer | None = None
 
-    def is_owned(self) -> bool:
+    def is_acquired(self) -> bool:
         """Whether the id is taken and usable.
 
         If not, call `own`, then read the coordinator stream.
@@ -133,7 +133,7 @@ class KafkaProgressLog:
         if self._producer is not None:
             self._producer.serve()
 
-    def own(self) -> None:
+    def acquire(self) -> None:
         """Initialise the id."""
         self.close()
         producer = TransactionalProducer(
@@ -150,7 +150,7 @@ class KafkaProgressLog:
         self.write(self._topic, 0, writes)
 
     def write(self, topic: str, partition: int, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
-        assert self._producer is not None, "own comes first"
+        assert self._producer is not None, "acquire comes first"
         try:
             self._producer.begin()
             for key, value in writes:
