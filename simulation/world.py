@@ -728,9 +728,9 @@ class World:
         offset = self.stream.end_offset
         stranger.append_atomically([Write(key=key or b"", value=value, headers=headers)])
         self.checks.foreign.add(offset)
-        newest = next(record for record in reversed(own) if record.key == copied.key)
-        if (key, value, headers) != (newest.key, newest.value, dict(newest.headers)):
-            # An exact copy of the newest record of its key replaces nothing. Once the cleaner has taken the original,
+        last = own[-1]
+        if (key, value, headers) != (last.key, last.value, dict(last.headers)):
+            # An exact copy of the last record of the stream replaces nothing. Once the cleaner has taken the original,
             # readers take the copy for it, and rightly so.
             self.checks.foreign_left.setdefault(key, offset)
         self._fault("another program writes", f"{key!r}: {value!r:.40} at {offset}")
