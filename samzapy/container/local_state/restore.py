@@ -112,7 +112,7 @@ def plan_restore(
                 store: max(bounds.offset_first, begins.get(store, 0)) for store, bounds in sorted(changelogs.items())
             },
         )
-    if _is_level(position, grant, committed):
+    if _has_caught_up(position, grant, committed):
         ends = {store: bounds.offset_end for store, bounds in sorted(changelogs.items())}
         return RestorePlan(rebuild_reason=None, changelog_from=ends)
     marks = _comparable_marks(position, changelogs)
@@ -142,7 +142,7 @@ def _read_from(changelog_next: int, mark: ChangelogMark | None) -> int:
     return min(changelog_next, mark.offset)
 
 
-def _is_level(position: LocalPosition, grant: Grant, committed: Mapping[SspKeyBucket, int]) -> bool:
+def _has_caught_up(position: LocalPosition, grant: Grant, committed: Mapping[SspKeyBucket, int]) -> bool:
     """Whether local state lacks nothing, so that the changelog need not be read.
 
     Siblings may have written much to it. Under this grant only this execution writes for the task, and every
@@ -204,7 +204,7 @@ def doubt(
     return None
 
 
-def level_position(
+def caught_up_position(
     *,
     execution_id: str,
     epoch: int,
@@ -351,7 +351,7 @@ class _Restore:
 
     def _set_mark(self) -> None:
         if self.mark is not None and self.mark != self.position:
-            transaction = _begun(self.environment, self.position)
+            transaction = _begin_unchanged(self.environment, self.position)
             transaction.set_position(self.mark)
             transaction.commit()
 
@@ -417,7 +417,7 @@ class _Restore:
         return offset_next, check.mark
 
     def _write(self, store: str, entries: Mapping[bytes, bytes | None]) -> None:
-        transaction = _begun(self.environment, self.mark)
+        transaction = _begin_unchanged(self.environment, self.mark)
         try:
             transaction.write(store, entries)
         except BaseException:
@@ -434,9 +434,9 @@ class _Restore:
     def _seal(self, changelog_next: Mapping[str, int], changelog_last: Mapping[str, ChangelogMark]) -> None:
         """Make the environment the grant's."""
         job = self.job
-        transaction = _begun(self.environment, self.mark)
+        transaction = _begin_unchanged(self.environment, self.mark)
         transaction.set_position(
-            level_position(
+            caught_up_position(
                 execution_id=job.grant.execution_id,
                 epoch=job.grant.epoch,
                 starts=job.starts,
@@ -453,14 +453,14 @@ def _mark(position: LocalPosition, grant: Grant) -> LocalPosition:
     """The position of an environment while it is made ready for `grant`.
 
     Its former execution finds another one in it. The mark has the epoch of the grant only if the
-    position had it before: a position of the grant's epoch has caught up (`_is_level`).
+    position had it before: a position of the grant's epoch has caught up (`_has_caught_up`).
     """
     if (position.execution_id, position.epoch) == (grant.execution_id, grant.epoch):
         return position
     return replace(position, execution_id=grant.execution_id, epoch=min(position.epoch, grant.epoch - 1))
 
 
-def _begun(environment: StateEnvironment, mark: LocalPosition | None) -> LocalTransaction:
+def _begin_unchanged(environment: StateEnvironment, mark: LocalPosition | None) -> LocalTransaction:
     """Begin a transaction in an environment whose position is still `mark`.
 
     Raises:

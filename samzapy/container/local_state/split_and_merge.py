@@ -92,7 +92,7 @@ def inherit(grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], host: H
                 _LOG.info("task %s begins with the state of %s", heir.grant.task_name, _names(heir))
     finally:
         for heir in heirs:
-            _give_up(heir)
+            _close(heir)
 
 
 def _takers(heirs: Sequence[_Heir]) -> Sequence[tuple[Relative, Sequence[_Heir]]]:
@@ -111,9 +111,9 @@ def _copy_to_takers(source: Relative, takers: Sequence[_Heir], host: Host) -> No
     A taker whose part could not be copied begins without state.
     """
     takers = [heir for heir in takers if heir.environment is not None]
-    if takers and not _hand_over(source, takers, host):
+    if takers and not _copy_parts(source, takers, host):
         for heir in takers:
-            _give_up(heir)
+            _close(heir)
 
 
 def relatives(grants: Iterable[Grant], tasks_here: Iterable[TaskName]) -> Mapping[TaskName, Sequence[TaskName]]:
@@ -254,7 +254,7 @@ def _ahead(position: LocalPosition, grant: Grant) -> str | None:
     return None
 
 
-def _hand_over(source: Relative, takers: Sequence[_Heir], host: Host) -> bool:
+def _copy_parts(source: Relative, takers: Sequence[_Heir], host: Host) -> bool:
     """Copy each taker's part of a relative; False when that could not be done."""
     try:
         environment = host.state_of(source.task_name).existing()
@@ -263,7 +263,7 @@ def _hand_over(source: Relative, takers: Sequence[_Heir], host: Host) -> bool:
     if environment is None:
         return False
     try:
-        if not _sealed(environment, source):
+        if not _seal(environment, source):
             return False
         factor = max(heir.factor for heir in takers)
         heir_of_bucket = [_taker(bucket, source, takers) for bucket in range(factor)]
@@ -278,7 +278,7 @@ def _hand_over(source: Relative, takers: Sequence[_Heir], host: Host) -> bool:
     return True
 
 
-def _sealed(environment: StateEnvironment, source: Relative) -> bool:
+def _seal(environment: StateEnvironment, source: Relative) -> bool:
     """Remove the former execution from the position; False if that has changed.
 
     Another container on this host may have removed it meanwhile, for its own part.
@@ -339,7 +339,7 @@ def _furthest_marks(positions: Sequence[LocalPosition], stores: Sequence[str]) -
     return {store: max(candidates) for store, candidates in marks.items() if candidates}
 
 
-def _give_up(heir: _Heir) -> None:
+def _close(heir: _Heir) -> None:
     """Close an heir's environment, which is ignored without a position."""
     environment, heir.environment = heir.environment, None
     if environment is not None:

@@ -91,7 +91,7 @@ class _Kept:
     checks: Mapping[str, ContinuityCheck]
 
     @property
-    def is_level(self) -> bool:
+    def has_caught_up(self) -> bool:
         return all(self.offsets_next[store] >= target for store, target in self.targets.items())
 
 
@@ -114,7 +114,7 @@ class Warming:
         self._wanted: WarmTasks | None = None
         self._settles_at_ms = 0
         self._again_at_ms = 0
-        self._begun: WarmTasks | None = None
+        self._current: WarmTasks | None = None
         self._state: _StandbyState | None = None
         self._trouble = ""
 
@@ -129,17 +129,17 @@ class Warming:
         if now_ms < max(self._settles_at_ms, self._again_at_ms):
             return False
         try:
-            if wanted != self._begun:
+            if wanted != self._current:
                 self._begin(wanted)
                 return True
             return self._state is not None and self._state.read_on(now_ms)
         except _Disturbed as disturbed:
             _LOG.warning("standby state has changed, will open it again: %s", disturbed)
-            self._let_go()
+            self._release()
             self._again_at_ms = now_ms + _AGAIN_MS
             return False
         except (TemporaryError, DeadlineError, LocalStateError, DataError) as error:
-            self._put_off(error, now_ms)
+            self._defer(error, now_ms)
             return False
 
     def told(self, wanted: WarmTasks) -> StandbyProgress:
@@ -155,7 +155,7 @@ class Warming:
                 self._state.write_positions(self._ports.clock.monotonic_ms())
         except (_Disturbed, DeadlineError, LocalStateError) as error:
             _LOG.info("cannot write the position of standby state: %s", error)
-        self._let_go()
+        self._release()
         self._wanted = None
 
     def end(self) -> None:
@@ -166,22 +166,22 @@ class Warming:
             close_cleanly(self._ports.state_of(name))
 
     def _begin(self, wanted: WarmTasks) -> None:
-        self._let_go()
+        self._release()
         if self._has_stores:
             self._state = _StandbyState(self._config, self._execution_id, self._ports)
             self._state.open(wanted)
             self._trouble = ""
-        self._begun = wanted
+        self._current = wanted
 
-    def _put_off(self, error: SamzapyError, now_ms: int) -> None:
+    def _defer(self, error: SamzapyError, now_ms: int) -> None:
         if str(error) != self._trouble:
             _LOG.warning("cannot keep standby state, will retry: %s", error)
         self._trouble = str(error)
-        self._let_go()
+        self._release()
         self._again_at_ms = now_ms + _AGAIN_MS
 
-    def _let_go(self) -> None:
-        state, self._state, self._begun = self._state, None, None
+    def _release(self) -> None:
+        state, self._state, self._current = self._state, None, None
         if state is not None:
             state.close()
 
@@ -241,7 +241,7 @@ class _StandbyState:
         ]
         return StandbyProgress(
             tasks=wanted.task_count,
-            level=sum(kept.is_level for kept in current) + len(with_runner),
+            level=sum(kept.has_caught_up for kept in current) + len(with_runner),
             lag=sum(max(0, end - self._reached(place)) for place, end in self._ends.items()),
             restored=sum(max(0, done) for done, _ in steps),
             total=sum(max(0, to_do) for _, to_do in steps),
@@ -258,7 +258,7 @@ class _StandbyState:
             self._take(kept, read, now_ms)
         for place, tail in read.items():
             self._ends[place] = max(tail.offset_end, tail.offset_next)
-        if not self._has_cleared_out and all(kept.is_level for kept in self._kept.values()):
+        if not self._has_cleared_out and all(kept.has_caught_up for kept in self._kept.values()):
             self._clear_out()
         return any(tail.records for tail in read.values())
 
