@@ -37,7 +37,7 @@ from samzapy.adapters.maven.fetch import jar_paths
 from samzapy.adapters.maven.locks import connector_lock
 from samzapy.adapters.spark.java_properties import java_properties
 from samzapy.adapters.web.client import HttpCoordinatorClient
-from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
+from samzapy.adapters.web.heartbeat_sender import HeartbeatThread, Leader
 from samzapy.config import JobConfig
 from samzapy.container.ports import ContainerIdentity, ContainerPorts
 from samzapy.container.service import ContainerService

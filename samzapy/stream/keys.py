@@ -1,9 +1,8 @@
 """The keys of records: frozen readable text, `namespace/rest` in UTF-8.
 
-They are built here and nowhere else.
-
-Those of the coordinator stream and of the checkpoint topic, and at the end those of the placement topic, which others
-write too and which have a second form, Samza's.
+A key of the coordinator stream or of the checkpoint topic follows the pattern in its kind's row (`stream.kinds`). This
+module takes such keys apart. At the end are the keys of the placement topic, which operators write too and which have a
+second form, Samza's.
 
 Never Avro: one more field in a schema, even with a default, changes the fingerprint and so the bytes, and
 compaction would keep both the old and the new key for ever. For the same reason a key has exactly one

@@ -36,7 +36,7 @@ from samzapy.adapters.kafka.follow import KafkaFollower, KafkaLeaderSearch
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.adapters.kafka.transactions import TransactionalProducer
 from samzapy.adapters.web.client import HttpCoordinatorClient
-from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
+from samzapy.adapters.web.heartbeat_sender import HeartbeatThread, Leader
 from samzapy.config import JobConfig, in_force, merge, parse_config, properties_text, read_properties
 from samzapy.container.orders import Orders, read_on
 from samzapy.container.ports import HeartbeatContent

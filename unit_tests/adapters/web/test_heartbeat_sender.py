@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from samzapy.adapters.web.client import HeartbeatAnswer
-from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
+from samzapy.adapters.web.heartbeat_sender import HeartbeatThread, Leader
 from samzapy.container.ports import HeartbeatContent
 from samzapy.errors import CorruptRecordError
 from samzapy.model.standby_progress import StandbyProgress
