@@ -469,7 +469,7 @@ def children_granted_before_the_release(patch: Patch) -> None:
 
 def parent_removed_with_its_first_child(patch: Patch) -> None:
     """Design section 8: a grant is removed as soon as newer ones give some of its buckets."""
-    patch.setattr(grants._Standing, "_is_covered", lambda self, grant: True)
+    patch.setattr(grants._GrantLog, "_is_covered", lambda self, grant: True)
 
 
 def positions_removed_with_the_first_child(patch: Patch) -> None:

@@ -81,14 +81,14 @@ def wanted_grants(state: CoordinatorState) -> tuple[WantedGrant, ...]:
     blocking = GrantIndex(grant for grant in state.grants.values() if not is_free(grant, state))
     owners = executions_to_grant(state)
     to_begin = _changelogs_to_begin(state)
-    found = []
+    grantable = []
     for planned in waiting:
         execution_id = owners.get(planned.processor_id)
         if execution_id is None or not is_alive(state, execution_id) or is_leaving(execution_id, state):
             continue
         if planned.changelog_partition not in to_begin and not blocking.clashes_with(planned):
-            found.append(WantedGrant(planned, execution_id))
-    return tuple(found)
+            grantable.append(WantedGrant(planned, execution_id))
+    return tuple(grantable)
 
 
 @remembered
@@ -155,9 +155,9 @@ def release(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorR
     startpoints = StartpointIndex(state.startpoints.values())
 
     def has_read(grant: Grant) -> bool:
-        words = startpoints.newer_than(grant)
+        newer = startpoints.newer_than(grant)
         return heartbeat.stream_offset > _placed_at(grant, state) and all(
-            heartbeat.stream_offset > state.startpoint_offsets[word.ssp_kb] for word in words
+            heartbeat.stream_offset > state.startpoint_offsets[startpoint.ssp_kb] for startpoint in newer
         )
 
     return tuple(
@@ -191,17 +191,17 @@ def _is_to_let_go(grant: Grant, state: CoordinatorState, startpoints: Startpoint
 
 def overdue(tick: Tick, state: CoordinatorState, liveness: Liveness) -> tuple[CoordinatorRecord, ...]:
     """Give up whoever does not let go for too long, as a whole: fencing sets all its tasks free."""
-    found: dict[ExecutionId, str] = {}
+    reasons: dict[ExecutionId, str] = {}
     away = taken_away(state)
     since_of = _since(away, tick, liveness)
     for grant in away:
         waited_ms = tick.now_ms - since_of[HeldGrant(grant.task_name, grant.epoch)]
         if waited_ms >= tick.release_ms:
-            found.setdefault(
+            reasons.setdefault(
                 grant.execution_id,
                 f"did not let go of {grant.task_name} for {waited_ms} ms (job.release.timeout.ms is {tick.release_ms})",
             )
-    return tuple(record for name in sorted(found) for record in give_up(ContainerGone(name, found[name]), state))
+    return tuple(record for name in sorted(reasons) for record in give_up(ContainerGone(name, reasons[name]), state))
 
 
 def noticed_taken_away(tick: Tick, state: CoordinatorState, liveness: Liveness) -> Liveness:
@@ -212,43 +212,43 @@ def noticed_taken_away(tick: Tick, state: CoordinatorState, liveness: Liveness) 
 
 def _since(away: Iterable[Grant], tick: Tick, liveness: Liveness) -> Mapping[HeldGrant, int]:
     held = [HeldGrant(grant.task_name, grant.epoch) for grant in away]
-    return {found: liveness.taken_away.get(found, tick.now_ms) for found in held}
+    return {grant: liveness.taken_away.get(grant, tick.now_ms) for grant in held}
 
 
 def grant_tasks(command: StartsResolved, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
     """Grant tasks from the starts that were computed for them, where all is as it was when they were asked for."""
     if state.generation is None or state.generation.generation != command.generation:
         return ()
-    wanted = {(found.planned.task_name, found.execution_id): found.planned for found in wanted_grants(state)}
+    wanted = {(grant.planned.task_name, grant.execution_id): grant.planned for grant in wanted_grants(state)}
     changes = _ChangesSince(command.epoch_before, state)
-    standing = _Standing(state)
+    log = _GrantLog(state)
     begun, ends_fixed = changelogs_begun(state), set[SystemStreamPartition]()
     records: list[CoordinatorRecord] = []
     epoch = state.epoch
-    for found in command.tasks:
-        planned = wanted.get((found.task_name, found.execution_id))
+    for task in command.tasks:
+        planned = wanted.get((task.task_name, task.execution_id))
         if planned is None or changes.affect(planned):
             continue
-        assert tuple(start.ssp_kb for start in found.starts) == planned.positions, "starts of another plan"
+        assert tuple(start.ssp_kb for start in task.starts) == planned.positions, "starts of another plan"
         epoch += 1
         grant = Grant(
             task_name=planned.task_name,
             epoch=epoch,
-            execution_id=found.execution_id,
+            execution_id=task.execution_id,
             generation=command.generation,
             partition_id=planned.partition_id,
             changelog_partition=planned.changelog_partition,
-            starts=found.starts,
+            starts=task.starts,
             counts_after=counts_after(state),
-            changelog_starts=_changelog_starts(found, planned, begun),
-            broadcast_parent=found.broadcast_parent,
-            epoch_rewound=found.epoch_rewound,
+            changelog_starts=_changelog_starts(task, planned, begun),
+            broadcast_parent=task.broadcast_parent,
+            epoch_rewound=task.epoch_rewound,
         )
         changes.add(grant)
-        ends = [put for put in _ends_fixed(found, state) if put.ssp not in ends_fixed]
+        ends = [put for put in _ends_fixed(task, state) if put.ssp not in ends_fixed]
         ends_fixed |= {put.ssp for put in ends}
-        records += [EpochPut(epoch=epoch), *ends, *map(_loss_accepted, found.losses), GrantPut(grant=grant)]
-        records += standing.superseded_by(grant)
+        records += [EpochPut(epoch=epoch), *ends, *map(_loss_accepted, task.losses), GrantPut(grant=grant)]
+        records += log.superseded_by(grant)
     return tuple(records)
 
 
@@ -259,13 +259,13 @@ def counts_after(state: CoordinatorState) -> int:
 
 def changelogs_begun(state: CoordinatorState) -> Mapping[int, Mapping[str, int]]:
     """By partition and store, from where on changelogs count, as far as that is fixed; none where they count whole."""
-    found: dict[int, dict[str, int]] = {}
+    offsets: dict[int, dict[str, int]] = {}
     after = counts_after(state)
     for grant in state.grants_sorted if after else ():
         if grant.epoch > after:
-            of_partition = found.setdefault(grant.changelog_partition, {})
+            of_partition = offsets.setdefault(grant.changelog_partition, {})
             of_partition.update({start.store: start.offset for start in grant.changelog_starts})
-    return found
+    return offsets
 
 
 def _changelogs_to_begin(state: CoordinatorState) -> frozenset[int]:
@@ -281,28 +281,26 @@ def _changelogs_to_begin(state: CoordinatorState) -> frozenset[int]:
 
 
 def _changelog_starts(
-    found: TaskStarts, planned: PlannedTaskPut, begun: Mapping[int, Mapping[str, int]]
+    starts: TaskStarts, planned: PlannedTaskPut, begun: Mapping[int, Mapping[str, int]]
 ) -> tuple[ChangelogStart, ...]:
-    """The first word counts: what stands behind it may be the state of this run."""
-    offsets = dict(found.changelog_ends) | dict(begun.get(planned.changelog_partition, {}))
+    """The first record counts: what follows it may be the state of this run."""
+    offsets = dict(starts.changelog_ends) | dict(begun.get(planned.changelog_partition, {}))
     return tuple(ChangelogStart(store=store, offset=offsets[store]) for store in sorted(offsets))
 
 
-def _ends_fixed(found: TaskStarts, state: CoordinatorState) -> Iterable[InputEndPut]:
-    """The ends that this run has not fixed yet: the first word counts, for all tasks and whoever is granted them."""
+def _ends_fixed(starts: TaskStarts, state: CoordinatorState) -> Iterable[InputEndPut]:
+    """The ends that this run has not fixed yet: the first record counts, for every task and owner."""
     if state.run is None:
         return
-    for ssp, offset_end in found.ends:
+    for ssp, offset_end in starts.ends:
         if input_end(state, ssp) is None:
             yield InputEndPut(ssp=ssp, run_id=state.run.run_id, offset_end=offset_end)
 
 
 def input_end(state: CoordinatorState, ssp: SystemStreamPartition) -> int | None:
     """Up to where the run that is on reads `ssp`; None while that is not fixed."""
-    found = state.input_ends.get(ssp)
-    return (
-        found.offset_end if found is not None and state.run is not None and found.run_id == state.run.run_id else None
-    )
+    end = state.input_ends.get(ssp)
+    return end.offset_end if end is not None and state.run is not None and end.run_id == state.run.run_id else None
 
 
 @remembered
@@ -320,11 +318,11 @@ def executions_to_grant(state: CoordinatorState) -> Mapping[ProcessorId, Executi
         and not is_leaving(container.execution_id, state)
     ]
     # The last one set stays: the largest count and, among equals, the smallest id.
-    ordered = sorted(living, key=lambda found: (-counts.get(found.execution_id, 0), found.execution_id))
-    found = {container.processor_id: container.execution_id for container in reversed(ordered)}
+    ordered = sorted(living, key=lambda container: (-counts.get(container.execution_id, 0), container.execution_id))
+    executions = {container.processor_id: container.execution_id for container in reversed(ordered)}
     # One that is gone gets none; nobody does, until the log says that its placement has ended
     # (`coordinator.requests.place_container`).
-    return found | {placed.processor_id: placed.execution_id for placed in state.placed.values()}
+    return executions | {placed.processor_id: placed.execution_id for placed in state.placed.values()}
 
 
 def _is_in_force(
@@ -378,8 +376,8 @@ class _ChangesSince:
         self._grants.add(grant)
 
 
-class _Standing:
-    """The grants that stand on the log while new ones are added, and which of them these make superfluous."""
+class _GrantLog:
+    """The grants on the log while new ones are added; tells which older ones these make superfluous."""
 
     def __init__(self, state: CoordinatorState) -> None:
         self._grants = GrantIndex(state.grants.values())

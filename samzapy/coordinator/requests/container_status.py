@@ -151,13 +151,13 @@ def _as_text(fields: Mapping[str, object]) -> str:
 @remembered
 def _last_answers(state: CoordinatorState) -> Mapping[ProcessorId, Sequence[RequestMemoryPut]]:
     """Of each processor the requests for it that were answered last, the newest first; without questions."""
-    found: dict[ProcessorId, list[RequestMemoryPut]] = {}
+    by_processor: dict[ProcessorId, list[RequestMemoryPut]] = {}
     for memory in state.request_memory.values():
         if memory.processor_id and memory.action != Action.CONTAINER_STATUS:
-            found.setdefault(named(memory.processor_id, state)[0], []).append(memory)
+            by_processor.setdefault(named(memory.processor_id, state)[0], []).append(memory)
     return {
         processor_id: nlargest(_SHOWN_MAX, answers, key=lambda memory: (memory.decided_at_ms, memory.uuid))
-        for processor_id, answers in found.items()
+        for processor_id, answers in by_processor.items()
     }
 
 

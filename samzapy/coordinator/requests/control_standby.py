@@ -67,8 +67,8 @@ def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
     if reason := _refused_number(processor_id, review.state, is_more=is_more):
         return (ended(request, StatusCode.FAILED, reason, review.now_ms),)
     text = f"processor {processor_id} is to have {_after(count, is_more=is_more)} standbys, after {count}"
-    found = begun(request, text, review.now_ms, phase=Phase.RESERVING if is_more else Phase.STOPPING)
-    return (found, *advance(found, review))
+    under_way = begun(request, text, review.now_ms, phase=Phase.RESERVING if is_more else Phase.STOPPING)
+    return (under_way, *advance(under_way, review))
 
 
 def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
@@ -125,11 +125,11 @@ def completion(request: RequestPut, review: Review) -> str | None:
         return None
     standing = standbys_of(recorded.processor_id, review.state)
     if _is_more(request):
-        ready = [found for found in standing if is_warm(found.execution_id, review.state, review.liveness)]
+        ready = [launch for launch in standing if is_warm(launch.execution_id, review.state, review.liveness)]
         is_done = len(ready) >= recorded.count
     else:
         is_done = len(standing) <= recorded.count and not _leaving(recorded.processor_id, review.state)
-    shown = some([f"{standby_name(found)} on {place_of(found, review.state)}" for found in standing]) or "nobody"
+    shown = some([f"{standby_name(launch)} on {place_of(launch, review.state)}" for launch in standing]) or "nobody"
     return f"standing by for processor {recorded.processor_id}: {shown}" if is_done else None
 
 
@@ -165,10 +165,10 @@ def _recorded(request: RequestPut, state: CoordinatorState) -> StandbyPut | None
 
 def _leaving(processor_id: ProcessorId, state: CoordinatorState) -> bool:
     return any(
-        found.processor_id == processor_id
-        and found.role is LaunchRole.STANDBY
-        and found.phase is LaunchPhase.STOPPING
-        for found in to_look_at(state)
+        launch.processor_id == processor_id
+        and launch.role is LaunchRole.STANDBY
+        and launch.phase is LaunchPhase.STOPPING
+        for launch in to_look_at(state)
     )
 
 

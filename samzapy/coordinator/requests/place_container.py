@@ -64,8 +64,8 @@ def refused_move(message: ContainerPlacementRequestMessage, state: CoordinatorSt
     """Why a move cannot be, whatever the requests before it change; None where it can."""
     if state.container_count is not None:
         return refused_reserve(message, state)
-    found = destination(message.processor_id, message.destination_host, state)
-    return Refusal(found) if isinstance(found, str) else None
+    target = destination(message.processor_id, message.destination_host, state)
+    return Refusal(target) if isinstance(target, str) else None
 
 
 def destination(processor_id: str, host: str, state: CoordinatorState) -> Container | str:
@@ -136,18 +136,20 @@ def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
     """Place the processor on another execution. See `RequestHandler`."""
     if review.state.container_count is not None:
         return begin_reserve(request, review)
-    found = destination(request.processor_id, request.destination_host, review.state)
-    if isinstance(found, str):
-        return (ended(request, StatusCode.FAILED, f"{found}; nothing was done", review.now_ms),)
+    target = destination(request.processor_id, request.destination_host, review.state)
+    if isinstance(target, str):
+        return (ended(request, StatusCode.FAILED, f"{target}; nothing was done", review.now_ms),)
     processor_id = ProcessorId(request.processor_id)
     if (
-        found.execution_id == executions_to_grant(review.state).get(processor_id)
-        and found.processor_id == processor_id
+        target.execution_id == executions_to_grant(review.state).get(processor_id)
+        and target.processor_id == processor_id
     ):
         return restart_query.begin(request, review)
-    text = f"processor {processor_id} goes to {found.execution_id} of processor {found.processor_id} on {found.host}"
+    text = (
+        f"processor {processor_id} goes to {target.execution_id} of processor {target.processor_id} on {target.host}"
+    )
     # Who is to have them is up already, so expiry is no matter any more: what has begun has its own time to end.
-    moves = replace(begun(request, text, review.now_ms, execution_id=found.execution_id), paused_at_ms=review.now_ms)
+    moves = replace(begun(request, text, review.now_ms, execution_id=target.execution_id), paused_at_ms=review.now_ms)
     return (moves, *advance(moves, review))
 
 
@@ -211,9 +213,9 @@ def awaited(request: RequestPut, review: Review) -> tuple[TaskName, ...]:
 def placements_over(state: CoordinatorState) -> tuple[Removed, ...]:
     """Tombstones of the placements whose execution is gone: the processors' own have their tasks again."""
     return tuple(
-        tombstone(state.placed[found])
-        for found in sorted_processors(state.placed)
-        if not is_alive(state, state.placed[found].execution_id)
+        tombstone(state.placed[processor_id])
+        for processor_id in sorted_processors(state.placed)
+        if not is_alive(state, state.placed[processor_id].execution_id)
     )
 
 

@@ -101,7 +101,7 @@ def _refused_now(name: str, host: str, state: CoordinatorState) -> Refusal | Non
             f"destinationHost: wanted a host or {ANY_HOST}, found {STANDBY}: processor {processor_id} has no standby"
         )
     if number is not None and not _standbys(processor_id, number, state):
-        standing = some([standby_name(found) for found in standbys_of(processor_id, state)]) or "it has none"
+        standing = some([standby_name(launch) for launch in standbys_of(processor_id, state)]) or "it has none"
         return Refusal(f"processorId: wanted a standby of processor {processor_id} ({standing}), found {name}")
     wanted = _host_wanted(name, host, state)
     if not wanted:
@@ -523,7 +523,7 @@ def _standby_moved(request: RequestPut, number: int, review: Review) -> str | No
         mine: Sequence[Launch] = _standbys(processor_id, number, review.state)
         text = "; the one before it was stopped first, because both keep the same directory"
     else:
-        mine = [found for found in _tries(request, review.state) if found.phase in UP]
+        mine = [launch for launch in _tries(request, review.state) if launch.phase in UP]
         text = ""
         if request.phase != Phase.STOPPING or len(_standbys(processor_id, number, review.state)) > len(mine):
             return None
@@ -536,11 +536,11 @@ def _standby_moved(request: RequestPut, number: int, review: Review) -> str | No
 
 def _next_standby(processor_id: ProcessorId, state: CoordinatorState) -> str:
     """For people: what stands by now that a standby has taken over."""
-    standing = [found for found in standbys_of(processor_id, state) if place_of(found, state)]
-    came = [found for found in standing if found.execution_id in state.containers]
+    standing = [launch for launch in standbys_of(processor_id, state) if place_of(launch, state)]
+    came = [launch for launch in standing if launch.execution_id in state.containers]
     if came:
         return f"Standing by: {_on_hosts(came, state)}"
-    if any(found.phase is LaunchPhase.LAUNCHED for found in standing):
+    if any(launch.phase is LaunchPhase.LAUNCHED for launch in standing):
         return f"A new standby starts: {_on_hosts(standing, state)}"
     if standing:
         # Of a host without a place nothing is heard. Neither is of one that is about to begin.
@@ -549,7 +549,7 @@ def _next_standby(processor_id: ProcessorId, state: CoordinatorState) -> str:
 
 
 def _on_hosts(standing: Iterable[Launch], state: CoordinatorState) -> str:
-    return some([f"{standby_name(found)} on {place_of(found, state)}" for found in standing])
+    return some([f"{standby_name(launch)} on {place_of(launch, state)}" for launch in standing])
 
 
 # --- what is meant ---
@@ -586,19 +586,19 @@ def _host_for(
 def _replaced_executions(processor_id: ProcessorId, number: int | None, state: CoordinatorState) -> list[ExecutionId]:
     """The executions that a move is to take the place of."""
     if number is not None:
-        moving = {found.uuid for found in state.requests.values() if found.status_code in UNFINISHED}
-        return [found.execution_id for found in _standbys(processor_id, number, state) if found.uuid not in moving]
+        moving = {request.uuid for request in state.requests.values() if request.status_code in UNFINISHED}
+        return [launch.execution_id for launch in _standbys(processor_id, number, state) if launch.uuid not in moving]
     runner = runner_of(state, processor_id)
     return [] if runner is None else [runner.execution_id]
 
 
 def _standbys(processor_id: ProcessorId, number: int, state: CoordinatorState) -> list[Launch]:
-    return [found for found in standbys_of(processor_id, state) if found.standby == number]
+    return [launch for launch in standbys_of(processor_id, state) if launch.standby == number]
 
 
 def _tries(request: RequestPut, state: CoordinatorState) -> list[Launch]:
-    found = [launch for launch in state.launches.values() if launch.uuid == request.uuid]
-    return sorted(found, key=by_age)
+    launches = [launch for launch in state.launches.values() if launch.uuid == request.uuid]
+    return sorted(launches, key=by_age)
 
 
 def _was_withdrawn(launch: Launch, tries: Sequence[Launch]) -> bool:

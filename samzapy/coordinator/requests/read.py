@@ -50,7 +50,7 @@ def read_requests(command: RequestsRead, state: CoordinatorState) -> tuple[Coord
         return ()  # Read before, or something was left out.
     new: dict[str, Requested] = {}
     standing: dict[str, RequestMemoryPut] = {}
-    for requested in sorted(command.requests, key=lambda found: found.offset):
+    for requested in sorted(command.requests, key=lambda requested: requested.offset):
         memory = state.request_memory.get(requested.uuid)
         if requested.offset < position or requested.uuid in state.requests:
             continue
@@ -198,5 +198,5 @@ def _decided(read: Sequence[RequestPut], state: CoordinatorState) -> Iterable[Re
 def _known_processors(state: CoordinatorState) -> frozenset[str]:
     """Those that are planned for, that live, or that ran before."""
     planned = () if state.generation is None else state.generation.processor_ids
-    living = (found.processor_id for found in state.containers.values() if found.phase in LIVING)
+    living = (container.processor_id for container in state.containers.values() if container.phase in LIVING)
     return frozenset((*planned, *living, *state.localities, *(wanted_processors(state) or ())))

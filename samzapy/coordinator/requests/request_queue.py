@@ -148,16 +148,16 @@ def _handler(request: RequestPut) -> RequestHandler:
 
 def answered(command: ResponsesWritten, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
     """Notes that responses stand on the topic; of a request that is over only the memory stays."""
-    found: list[CoordinatorRecord] = []
+    records: list[CoordinatorRecord] = []
     for uuid, status_code in command.answered:
         request = state.requests.get(uuid)
         if request is None or request.answered or request.status_code is not status_code:
             continue
         if not status_code.is_terminal:
-            found.append(replace(request, answered=True))
+            records.append(replace(request, answered=True))
             continue
         # The memory first: torn, the response is written once more.
-        found.append(
+        records.append(
             RequestMemoryPut(
                 uuid=uuid,
                 timestamp_ms=request.timestamp_ms,
@@ -172,8 +172,8 @@ def answered(command: ResponsesWritten, state: CoordinatorState) -> tuple[Coordi
                 processor_id=request.processor_id,
             )
         )
-        found.append(tombstone(request))
-    return tuple(found)
+        records.append(tombstone(request))
+    return tuple(records)
 
 
 def response_of(request: RequestPut) -> Write:

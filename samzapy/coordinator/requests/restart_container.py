@@ -49,8 +49,8 @@ def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
             *_pardoned(last, review.state),
         )
     text = f"{runner.execution_id} is to stop, and another one to start in its place"
-    found = begun(request, text, review.now_ms, execution_id=runner.execution_id)
-    return (found, *advance(found, review))
+    under_way = begun(request, text, review.now_ms, execution_id=runner.execution_id)
+    return (under_way, *advance(under_way, review))
 
 
 def _pardoned(last: Launch | None, state: CoordinatorState) -> Iterable[CoordinatorRecord]:

@@ -23,7 +23,7 @@ from samzapy.stream.records import CoordinatorRecord, RequestPut, RestartPut
 @remembered
 def processors_with_query(state: CoordinatorState) -> frozenset[ProcessorId]:
     """The processors whose containers run tasks by the plan: their own, or those that were moved to them."""
-    planned = {found.processor_id for found in state.plan}
+    planned = {task.processor_id for task in state.plan}
     runners = {processor_id: _placed_on(processor_id, state) for processor_id in planned}
     return frozenset(name if runner is None else runner.processor_id for name, runner in runners.items())
 
@@ -45,8 +45,8 @@ def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
         return (ended(request, StatusCode.FAILED, text, review.now_ms),)
     before = review.state.restarts.get(ProcessorId(request.processor_id))
     text = f"processor {request.processor_id} is to restart its query"
-    found = begun(request, text, review.now_ms, restart=1 if before is None else before.number + 1)
-    return (found, *advance(found, review))
+    under_way = begun(request, text, review.now_ms, restart=1 if before is None else before.number + 1)
+    return (under_way, *advance(under_way, review))
 
 
 def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
@@ -76,9 +76,9 @@ def timeout_reason(request: RequestPut, review: Review) -> str:
 
 def _lives(request: RequestPut, state: CoordinatorState) -> Iterable[ExecutionId]:
     return (
-        found.execution_id
-        for found in state.containers_sorted
-        if found.processor_id == request.processor_id and found.phase in LIVING
+        container.execution_id
+        for container in state.containers_sorted
+        if container.processor_id == request.processor_id and container.phase in LIVING
     )
 
 

@@ -4,8 +4,8 @@ These are Samza's startpoints (SEP-18).
 
 Theory. What is recorded is where each SSPKb that is meant is to be read from, `startpoint/<ssp_kb>`, under a number of
 the counter that grants have theirs from. Everything else follows from that, as it does from a plan: a grant that is
-older is to be let go, what was let go is granted anew, and its start is computed from the newest word on each part of
-it (`coordinator.assignment.starts`). So a rewind in the middle of a scale, a failover in the middle of a rewind, and
+older is to be let go, what was let go is granted anew, and its start is computed from the newest startpoint of each
+part (`coordinator.assignment.starts`). So a rewind in the middle of a scale, a failover in the middle of a rewind, and
 two rewinds one after the other need no rule of their own. Who is not meant keeps grants and positions.
 
 Where `oldest` or a time lie only the cluster knows, so a request whose turn it is becomes an action first. Its answer
@@ -116,7 +116,7 @@ def meant(wanted: Rewind, plan: Iterable[PlannedTaskPut]) -> Sequence[tuple[Task
     ]
 
 
-def offset_of(target: Target, found: OffsetBounds) -> int:
+def offset_of(target: Target, bounds: OffsetBounds) -> int:
     """The offset in a partition that `target` stands for, within what it holds.
 
     Raises:
@@ -124,18 +124,18 @@ def offset_of(target: Target, found: OffsetBounds) -> int:
     """
     match target.mark:
         case Mark.OLDEST:
-            return found.offset_first
+            return bounds.offset_first
         case Mark.NEWEST:
-            return found.offset_end
+            return bounds.offset_end
         case Mark.TIME:
-            assert found.offset_at is not None, "a time was asked for"
+            assert bounds.offset_at is not None, "a time was asked for"
             # What is not committed yet may be looked at, but nobody can begin behind it.
-            return min(max(found.offset_at, found.offset_first), found.offset_end)
+            return min(max(bounds.offset_at, bounds.offset_first), bounds.offset_end)
         case Mark.OFFSET:
-            if not found.offset_first <= target.number <= found.offset_end:
+            if not bounds.offset_first <= target.number <= bounds.offset_end:
                 raise ValueError(
-                    f"to: wanted an offset from {found.offset_first}, where the partition begins, to "
-                    f"{found.offset_end}, where it ends, found {target.number}"
+                    f"to: wanted an offset from {bounds.offset_first}, where the partition begins, to "
+                    f"{bounds.offset_end}, where it ends, found {target.number}"
                 )
             return target.number
 
@@ -268,8 +268,10 @@ def awaited(request: RequestPut, review: Review) -> tuple[TaskName, ...]:
 
 
 def _rewound(request: RequestPut, state: CoordinatorState) -> Sequence[TaskName]:
-    words = StartpointIndex(word for word in state.startpoints.values() if word.uuid == request.uuid)
-    return [planned.task_name for planned in state.plan if any(map(words.overlapping, planned.positions))]
+    startpoints = StartpointIndex(
+        startpoint for startpoint in state.startpoints.values() if startpoint.uuid == request.uuid
+    )
+    return [planned.task_name for planned in state.plan if any(map(startpoints.overlapping, planned.positions))]
 
 
 def progress_text(request: RequestPut, review: Review) -> str:
@@ -321,28 +323,28 @@ def taken_up(state: CoordinatorState) -> tuple[Removed, ...]:
     asked = {request.uuid for request in state.requests.values() if request.status_code in UNFINISHED}
     grants = GrantIndex(state.grants.values())
     return tuple(
-        tombstone(StartpointPut(startpoint=word))
-        for word in (state.startpoints[ssp_kb] for ssp_kb in sorted(state.startpoints))
-        if word.uuid not in asked and is_taken_up(word, grants, state)
+        tombstone(StartpointPut(startpoint=startpoint))
+        for startpoint in (state.startpoints[ssp_kb] for ssp_kb in sorted(state.startpoints))
+        if startpoint.uuid not in asked and is_taken_up(startpoint, grants, state)
     )
 
 
-def is_taken_up(word: Startpoint, grants: GrantIndex, state: CoordinatorState) -> bool:
+def is_taken_up(startpoint: Startpoint, grants: GrantIndex, state: CoordinatorState) -> bool:
     """Whether no start will be computed from a startpoint any more: newer grants have all that it is for.
 
     `grants`: every grant on the log.
     """
-    given = grants.overlapping(word.ssp_kb)
-    if not word.ssp_kb.reader:
-        newer = [start.ssp_kb for start, grant in given if grant.epoch > word.epoch]
+    given = grants.overlapping(startpoint.ssp_kb)
+    if not startpoint.ssp_kb.reader:
+        newer = [start.ssp_kb for start, grant in given if grant.epoch > startpoint.epoch]
         return is_covered(
-            (word.ssp_kb.bucket, word.ssp_kb.factor), ((ssp_kb.bucket, ssp_kb.factor) for ssp_kb in newer)
+            (startpoint.ssp_kb.bucket, startpoint.ssp_kb.factor), ((ssp_kb.bucket, ssp_kb.factor) for ssp_kb in newer)
         )
     if given:
-        return given[-1][1].epoch > word.epoch
+        return given[-1][1].epoch > startpoint.epoch
     # The grants of a task that is no more go when others have its key buckets, and its positions with them.
     in_force = 0 if state.generation is None else state.generation.generation
-    return (in_force, TaskName(word.ssp_kb.reader)) not in state.planned_tasks
+    return (in_force, TaskName(startpoint.ssp_kb.reader)) not in state.planned_tasks
 
 
 def _next(state: CoordinatorState) -> RequestPut | None:

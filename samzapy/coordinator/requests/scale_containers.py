@@ -58,7 +58,11 @@ def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]
     """How many of the containers run, and how many are still to end. See `RequestHandler`."""
     wanted = wanted_processors(review.state) or ()
     runners = executions_to_grant(review.state)
-    running = [found for found in wanted if found in runners and is_alive(review.state, runners[found])]
+    running = [
+        processor_id
+        for processor_id in wanted
+        if processor_id in runners and is_alive(review.state, runners[processor_id])
+    ]
     text = f"{counted(len(running), len(wanted))} containers run"
     if leaving := len(_too_many(review.state)):
         # One word for many: each is a record, and ten thousand may be to end.

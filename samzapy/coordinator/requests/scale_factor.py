@@ -60,13 +60,13 @@ def scaled(request: RequestPut, state: CoordinatorState, groupers: Groupers) -> 
     """
     wanted = scale_wanted(request)
     assert wanted.factor is not None, "of the other scales `coordinator.requests.scale_containers` is the kind"
-    found: list[CoordinatorRecord] = []
+    records: list[CoordinatorRecord] = []
     if factor_of(state) != wanted.factor:
-        found.append(FactorPut(factor=wanted.factor, uuid=request.uuid))
+        records.append(FactorPut(factor=wanted.factor, uuid=request.uuid))
     # Asked in every review until all are at work, and a plan costs the more the larger the job is.
     if state.generation is not None and not _is_planned(wanted, state):
-        found += replan(evolve(state, uncommitted(found)), state.generation.processor_ids, groupers)
-    return found
+        records += replan(evolve(state, uncommitted(records)), state.generation.processor_ids, groupers)
+    return records
 
 
 def awaited(request: RequestPut, review: Review) -> tuple[TaskName, ...]:
@@ -88,9 +88,9 @@ def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
         return (ended(request, StatusCode.FAILED, reason, review.now_ms),)
     text = f"from factor {factor_of(review.state)} to {wanted.factor}"
     changes = begun(request, text, review.now_ms, phase=Phase.STARTING)
-    found = tuple(advance(changes, review))
-    refused = [record for record in found if isinstance(record, RequestPut)]
-    return refused or (changes, *found)
+    records = tuple(advance(changes, review))
+    refused = [record for record in records if isinstance(record, RequestPut)]
+    return refused or (changes, *records)
 
 
 def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
