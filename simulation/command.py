@@ -12,8 +12,9 @@ import click
 
 from samzapy.errors import ExitCode
 from simulation.checks import BrokenLawError
+from simulation.configurations import Kind
 from simulation.simulate import simulate as a_history
-from simulation.world import EVENT_COUNT, Kind
+from simulation.world import EVENT_COUNT
 
 
 @click.command()

@@ -343,3 +343,7 @@ class _Positions:
         ends = {ssp: self._world.inputs.bounds[ssp].offset_end for ssp in ssps}
         self._world.between(self._process, "after ends")
         return ends
+
+
+def is_drivable(process: CoordinatorProcess) -> bool:
+    return process.alive and not process.paused and not process.busy

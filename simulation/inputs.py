@@ -81,3 +81,7 @@ class Inputs:
             if begin is not None and offset >= begin:
                 return offset
         return None
+
+
+def ssps_of(stream: str, partitions: Iterable[int]) -> list[SystemStreamPartition]:
+    return [SystemStreamPartition.parse(f"{stream}.{partition}") for partition in partitions]

@@ -36,11 +36,13 @@ from samzapy.model.placement import ANY_HOST, FORCE_RESTART_LAST_SEEN, LAST_SEEN
 from samzapy.model.ssp import SystemStreamPartition
 from simulation.checks import BrokenLawError, LaunchTruth
 from simulation.cluster import SimulatedCluster
+from simulation.configurations import PROCESSORS
 from simulation.containers import SimulatedContainer
-from simulation.coordinators import CoordinatorProcess
+from simulation.coordinators import CoordinatorProcess, is_drivable
+from simulation.events import containers, coordinators, operator
 from simulation.inputs import FINEST
 from simulation.operator import Operator
-from simulation.world import PROCESSORS, Event, World, is_drivable
+from simulation.world import Event, World
 
 HOSTS = ("host-a", "host-b", "host-c", "host-d")
 _SLOTS = 4
@@ -75,7 +77,7 @@ class LaunchedWorld(World):
             random=self.random,
             clock=self.clock,
             begin=self._begin_process,
-            fault=self._fault,
+            fault=self.fault,
         )
 
     def _judge(self) -> None:
@@ -171,7 +173,7 @@ class LaunchedWorld(World):
             raise BrokenLawError("the run is finished, and no record says why")
 
     def _containers_are_looked_after(self) -> None:
-        process = self._pick(
+        process = self.pick(
             [candidate for candidate in self.candidates if is_drivable(candidate) and candidate.service.is_leader]
         )
         if process is not None:
@@ -185,15 +187,15 @@ class LaunchedWorld(World):
 
         It may also only believe that the process has ended.
         """
-        process = self._pick(self.cluster.processes)
+        process = self.pick(self.cluster.processes)
         launch = None if process is None else self.cluster.launch_of(process)
         if process is not None and launch is not None:
-            self._fault("process comes again", process.execution_id)
+            self.fault("process comes again", process.execution_id)
             self.cluster.comes_again(launch, process.host)
 
     def _stranger_comes(self) -> None:
-        self._fault("somebody starts a container by hand")
-        self._start_container(PROCESSORS[self.random.randrange(len(PROCESSORS))])
+        self.fault("somebody starts a container by hand")
+        self.start_container(PROCESSORS[self.random.randrange(len(PROCESSORS))])
 
     def _container_hangs(self) -> None:
         """A recorded execution hangs: an unknown one that hangs could not be found."""
@@ -202,17 +204,17 @@ class LaunchedWorld(World):
             for launch in self.checks.state.launches.values()
             if launch.phase is not LaunchPhase.ENDED
         }
-        container = self._pick(
+        container = self.pick(
             [process for process in self.cluster.processes if process.alive and process.execution_id in known]
         )
         if container is not None:
-            self._fault("container hangs", container.execution_id)
+            self.fault("container hangs", container.execution_id)
             container.paused = container.is_hung = True
 
     def _container_turns_deaf(self) -> None:
-        container = self._a_running_container()
+        container = self.a_running_container()
         if container is not None:
-            self._fault("container does not stop", container.execution_id)
+            self.fault("container does not stop", container.execution_id)
             container.is_deaf = True
 
     def _everybody_goes_on(self) -> None:
@@ -224,22 +226,22 @@ class LaunchedWorld(World):
     # --- the operator ---
 
     def _operator_moves(self) -> None:
-        self._operator_asks(Action.PLACE_CONTAINER)
+        operator.operator_asks(self, Action.PLACE_CONTAINER)
 
     def _operator_replaces(self) -> None:
-        self._operator_asks(Action.RESTART_CONTAINER)
+        operator.operator_asks(self, Action.RESTART_CONTAINER)
 
     def _operator_stops_the_job(self) -> None:
-        self._operator_asks(Action.STOP)
+        operator.operator_asks(self, Action.STOP)
 
     def _job_is_submitted_again(self) -> None:
         run = self.checks.state.run
         if run is not None and run.ended:
             self._run_over = run.run_id
-            self.submission = self._a_submission(self.submission.config)
-            self._hand_in()
+            self.submission = self.a_submission(self.submission.config)
+            self.hand_in()
 
-    def _processors_asked_for(self) -> Sequence[str]:
+    def processors_asked_for(self) -> Sequence[str]:
         """Standbys too."""
         state = self.checks.state
         standbys = [
@@ -250,7 +252,7 @@ class LaunchedWorld(World):
         wanted = wanted_processors(state) or PROCESSORS
         return (*wanted, *wanted, *sorted({*standbys}))
 
-    def _container_counts(self) -> Sequence[int]:
+    def container_counts(self) -> Sequence[int]:
         return _COUNTS
 
     # --- rest ---
@@ -271,7 +273,7 @@ class LaunchedWorld(World):
         run = self.checks.state.run
         if run is not None and run.ended and run.run_id != self._run_over:
             self._run_over = run.run_id
-            self.submission = self._a_submission(self.submission.config)
+            self.submission = self.a_submission(self.submission.config)
             self._must_submit = True
 
     def _replace_the_gone(self) -> None:
@@ -354,20 +356,20 @@ class LaunchedWorld(World):
     def _launch_truth(self) -> LaunchTruth:
         return self
 
-    def _a_candidate(self, name: str) -> CoordinatorProcess:
-        process = super()._a_candidate(name)
+    def a_candidate(self, name: str) -> CoordinatorProcess:
+        process = super().a_candidate(name)
         process.start_containers(self.cluster, self._check_start)
         return process
 
-    def _a_submission(self, config: JobConfig) -> SubmitJob:
-        submission = super()._a_submission(config)
+    def a_submission(self, config: JobConfig) -> SubmitJob:
+        submission = super().a_submission(config)
         return replace(submission, container_count=len(self._members), run_over=self._run_over)
 
     def _weight(self, event: Event, weight: float) -> float:
         return super()._weight(event, _OFTEN.get(event, weight))
 
     def _weighted(self) -> Sequence[tuple[Event, float]]:
-        left_out = {World._container_starts, World._everybody_stops, World._everybody_goes_on}
+        left_out = {containers.container_starts, containers.everybody_stops, World._everybody_goes_on}
         return (*(event for event in super()._weighted() if event[0] not in left_out), *_WEIGHTED)
 
 
@@ -390,10 +392,10 @@ _WEIGHTED: tuple[tuple[Event, float], ...] = (
 )
 
 _OFTEN: Mapping[Event, float] = {
-    World._operator_asks: 1,
-    World._operator_scales: 0.7,
-    World._operator_rewinds: 0.3,
-    World._coordinator_dies: 0.6,
-    World._election: 0.6,
+    operator.operator_asks: 1,
+    operator.operator_scales: 0.7,
+    operator.operator_rewinds: 0.3,
+    coordinators.coordinator_dies: 0.6,
+    coordinators.election: 0.6,
 }
 """How often that happens here: a request takes a while, and another one should seldom overtake it."""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from simulation.checks import BrokenLawError
+from simulation.configurations import Kind
 from simulation.launched_world import LaunchedWorld
-from simulation.world import EVENT_COUNT, History, Kind, World
+from simulation.world import EVENT_COUNT, History, World
 
 
 @contextmanager

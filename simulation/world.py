@@ -12,9 +12,8 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import accumulate
 from random import Random
 from typing import Any, TypeVar
@@ -28,14 +27,12 @@ from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import BrokerUnavailableError
 from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import Grant
-from samzapy.model.placement import Action, rewind_arguments
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.topic_checks import Cluster, TopicFound
 from samzapy.model.topics import checkpoint_topic, coordinator_topic, placement_topic
-from samzapy.stream.log import Write
 from samzapy.stream.records import FORMAT_LEVEL
-from samzapy.testing.builders import a_config, a_submission
+from samzapy.testing.builders import a_submission
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
 from samzapy.testing.memory_placement import read_inbox
 from samzapy.testing.virtual_clock import VirtualClock
@@ -48,13 +45,17 @@ from simulation.checks import (
     NobodyLaunched,
     Probe,
 )
+from simulation.configurations import CONFIGS, KINDS, PROCESSORS, RULES, Kind
 from simulation.containers import SLOT_COUNT, STOPS_NOW, WORKS_MUCH, SimulatedContainer
-from simulation.coordinators import CoordinatorProcess, ProcessEnded
-from simulation.inputs import FACTORS, FINEST, Inputs
+from simulation.coordinators import CoordinatorProcess, ProcessEnded, is_drivable
+from simulation.events import containers, coordinators, environment, inputs, operator
+from simulation.inputs import FACTORS, FINEST, Inputs, ssps_of
 from simulation.operator import Operator
-from simulation.state import BROADCAST, HOSTS, KEYED, Changelogs, Disk
+from simulation.state import HOSTS, Changelogs, Disk
 
 T = TypeVar("T")
+Event = Callable[[Any], None]
+"""Something that happens in a world."""
 
 EVENT_COUNT = 400
 """Events of one history before its quiet phase."""
@@ -65,100 +66,13 @@ QUIET_ROUND_MS = 4_000
 QUIET_STEPS_MAX = 40
 """The most steps of a container in such a round."""
 CANDIDATES = ("ann", "bob", "cid")
-CONTAINERS_MAX = 6
 NESTED_MAX = 12
 """Longest standstill of a coordinator between two effects, in events."""
 
-SETTLE_MS = 3_000
-"""A producer may write by the old partition count for so long after a topic has grown."""
 GOES_ON_MS = 1_000
-STEPS_MAX = 4
-"""The most steps of a container between two events."""
-FLOOD_MAX = 16
-PARTITIONS_MAX = 8
 POSITIONS_MAX = 16
 POSITIONS_MAX_OF_A_WALK = 72
 """More than that are not asked for: they would cost much and show nothing new."""
-
-PROCESSORS = ("0", "1", "2")
-_TIMES = {
-    "job_debounce_time_ms": "1500",
-    "job_processor_grace_ms": "5000",
-    "job_release_timeout_ms": "20000",
-    "job_expansion_settle_ms": str(SETTLE_MS),
-    "job_placement_expiry_ms": "20000",
-    "job_placement_retention_ms": "30000",
-    "job_placement_uuids_max": "4",
-}
-
-
-class Kind(StrEnum):
-    """A kind of job: the kinds differ in their state, and in their inputs."""
-
-    STATELESS = "stateless"
-    KEYED = "keyed"
-    RULES = "rules"
-    """Keeps keyed state, and reads two partitions of rules in every task, of which each keeps a copy."""
-    BOUNDED = "bounded"
-    """Keeps keyed state, reads its inputs to where they end, and ends by itself; its next run begins anew."""
-    WALK = "walk"
-    """As RULES, scaled up and down all the time while its inputs grow and its processes die."""
-    FOREIGN = "foreign"
-    """As KEYED, while another program writes to the coordinator stream."""
-    LAUNCHED = "launched"
-    """Keeps keyed state, in containers that its coordinator starts, moves and has standbys for (`launched_world`)."""
-
-
-_WITHOUT_STATE: tuple[JobConfig, ...] = (
-    a_config(**_TIMES),
-    a_config(task_inputs="kafka.refunds,kafka.orders", **_TIMES),
-    a_config(job_container_lost_ms="20000", job_elasticity_factor="2", **_TIMES),
-)
-Event = Callable[[Any], None]
-"""Something that happens in a world."""
-Changing = tuple[JobConfig, ...]
-"""Configurations of one job: the operator brings one or the other."""
-
-
-def _keeping(**more: str) -> tuple[Changing, ...]:
-    """A job with state under each of the schemes; its inputs and scheme stay."""
-    kinds = []
-    for scheme in ("max", "cogroup", "group-by-partition"):
-        of_inputs = {"task_inputs": "kafka.orders,kafka.refunds", "task_partition_scheme": scheme}
-        of_inputs["local_store_dir"] = "/state"
-        given = {f"stores_{KEYED}_scope": "key", **of_inputs, **_TIMES, **more}
-        kinds.append((a_config(**given), a_config(job_container_lost_ms="20000", **given)))
-    return tuple(kinds)
-
-
-_LAUNCHED = {
-    "cluster-manager_container_request_timeout_ms": "20000",
-    "cluster-manager_container_retry_count": "3",
-    "cluster-manager_container_retry_window_ms": "30000",
-    "job_shutdown_drain_ms": "2000",
-    "job_placement_expiry_ms": "60000",
-}
-_GOES_ON = {
-    "cluster-manager_container_retry_count": "1",
-    "cluster-manager_container_fail_job_after_retries": "false",
-}
-"""Without one of its processors, until that is tried again."""
-_WITH_RULES = _keeping(**{"task_broadcast_inputs": "kafka.rules#[0-1]", f"stores_{BROADCAST}_scope": "broadcast"})
-CONFIGS: Mapping[Kind, tuple[Changing, ...]] = {
-    Kind.STATELESS: (_WITHOUT_STATE,),
-    Kind.KEYED: _keeping(),
-    Kind.RULES: _WITH_RULES,
-    Kind.BOUNDED: _keeping(systems_kafka_samza_offset_end="head"),
-    Kind.WALK: _WITH_RULES,
-    Kind.FOREIGN: _keeping(),
-    Kind.LAUNCHED: (
-        *_keeping(**_LAUNCHED, job_standbytasks_replication_factor="2"),
-        *_keeping(**_LAUNCHED | _GOES_ON),
-    ),
-}
-_KINDS = (Kind.STATELESS, Kind.KEYED, Kind.RULES, Kind.RULES, Kind.BOUNDED)
-"""The kinds of a history, if the caller names none."""
-_RULES = "kafka.rules"
 
 
 @dataclass(slots=True)
@@ -241,7 +155,7 @@ class World:
     def __init__(self, seed: int, tell: Callable[[str], None] | None = None, kind: Kind | None = None) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.kind = kind or _KINDS[self.random.randrange(len(_KINDS))]
+        self.kind = kind or KINDS[self.random.randrange(len(KINDS))]
         families = CONFIGS[self.kind]
         self.configs = families[self.random.randrange(len(families))]
         self.clock = VirtualClock()
@@ -255,7 +169,7 @@ class World:
         self._loses_answers = self._of_links.random() < _HISTORIES_THAT_LOSE_ANSWERS
         self._events = 0
         self._depth = 0
-        self._broker_away = 0
+        self.broker_away = 0
         self._must_submit = False
         self._runs_before = 0
         self._members = PROCESSORS[: 1 + self.random.randrange(len(PROCESSORS))]
@@ -264,13 +178,13 @@ class World:
         self._submissions = 0
         self._pids: dict[int, SimulatedContainer | CoordinatorProcess] = {}
         self.counts = {"kafka.orders": 1 + self.random.randrange(3), "kafka.refunds": 1 + self.random.randrange(2)}
-        self._positions_max = POSITIONS_MAX
+        self.positions_max = POSITIONS_MAX
         if self.kind is Kind.WALK:
             self.counts = dict.fromkeys(self.counts, 1)
-            self._positions_max = POSITIONS_MAX_OF_A_WALK
+            self.positions_max = POSITIONS_MAX_OF_A_WALK
         if self.configs[0].broadcast_inputs:
-            self.counts[_RULES] = 2
-        self.submission = self._a_submission(self.configs[self.random.randrange(2)])
+            self.counts[RULES] = 2
+        self.submission = self.a_submission(self.configs[self.random.randrange(2)])
         job = self.submission.config.job
         self.stream = MemoryTopic(coordinator_topic(job))
         self.checkpoints = MemoryTopic(checkpoint_topic(job))
@@ -281,10 +195,10 @@ class World:
         self.changelogs = Changelogs(stores, self.checkpoints, self.inputs)
         self.disks = {host: Disk() for host in self.hosts}
         for stream in self.counts:
-            self.inputs.create(_ssps(stream, range(PARTITIONS_MAX)))
+            self.inputs.create(ssps_of(stream, range(inputs.PARTITIONS_MAX)))
         # By the SSP of an added partition: the offsets in older ones that must be done before it is read.
-        self._before: dict[SystemStreamPartition, dict[SystemStreamPartition, int]] = {}
-        self._noticed_ms: dict[SystemStreamPartition, int] = {}
+        self.older_ends: dict[SystemStreamPartition, dict[SystemStreamPartition, int]] = {}
+        self.noticed_ms: dict[SystemStreamPartition, int] = {}
         self.ledger = Ledger(self.inputs)
         self.probe = Probe()
         # By name of a candidate: parts of its state, by their names, with those of the true one that they are equal to.
@@ -302,7 +216,7 @@ class World:
         self.containers: list[SimulatedContainer] = []
         self.network: list[_Message] = []
         self._set_up()
-        self.candidates = [self._a_candidate(name) for name in CANDIDATES[: 2 + self.random.randrange(2)]]
+        self.candidates = [self.a_candidate(name) for name in CANDIDATES[: 2 + self.random.randrange(2)]]
         self.elected = {self.candidates[0].name}
         # Each history has its own mix of faults: rare combinations occur in some of the mixes.
         weighted = self._weighted()
@@ -365,7 +279,7 @@ class World:
             time_ms = self.clock.monotonic_ms() - self._began_ms
             self._tell(f"{self._events:5} {time_ms:>8} ms {'  ' * self._depth}{text}")
 
-    def _fault(self, kind: str, text: str = "") -> None:
+    def fault(self, kind: str, text: str = "") -> None:
         self.faults[kind] += 1
         self.note(f"! {kind} {text}")
 
@@ -376,20 +290,20 @@ class World:
             return
         luck = self.random.random()
         if luck < 0.0025:
-            self._fault("coordinator killed", f"{process.name} {what}")
+            self.fault("coordinator killed", f"{process.name} {what}")
             raise ProcessEnded
         if luck < _STANDSTILL.get(what, 0.01) and self._depth == 0:
-            self._fault("coordinator stands still", f"{process.name} {what}")
+            self.fault("coordinator stands still", f"{process.name} {what}")
             self._depth += 1
             for _ in range(1 + self.random.randrange(NESTED_MAX)):
                 self._event()
             self._depth -= 1
             self.note(f"{process.name} goes on")
-        if self._broker_away:
-            self._broker_away -= 1
+        if self.broker_away:
+            self.broker_away -= 1
             raise BrokerUnavailableError("no broker answers")
         if what in _FRAGILE and self.random.random() < 0.1:
-            self._fault("request without an answer", f"{process.name} {what}")
+            self.fault("request without an answer", f"{process.name} {what}")
             raise BrokerUnavailableError("no broker answers")
 
     def trouble_append(self, process: CoordinatorProcess, log: MemoryLog, count: int) -> None:
@@ -397,17 +311,17 @@ class World:
             return
         luck = self.random.random()
         if luck < 0.02:
-            self._fault("append unknown, committed", process.name)
+            self.fault("append unknown, committed", process.name)
             log.break_next_append(committed=True)
         elif luck < 0.04:
-            self._fault("append unknown, aborted", process.name)
+            self.fault("append unknown, aborted", process.name)
             log.break_next_append(committed=False)
         elif luck < 0.05:
-            self._fault("append left open", process.name)
+            self.fault("append left open", process.name)
             log.hang_next_append()
         elif luck < 0.1:
             survivors = 1 + self.random.randrange(count)
-            self._fault("append torn", f"{process.name} after {survivors} of {count}")
+            self.fault("append torn", f"{process.name} after {survivors} of {count}")
             log.tear_next_append(survivors)
 
     def look(self) -> None:
@@ -415,7 +329,7 @@ class World:
         self.checks.look()
         if self.kind is Kind.BOUNDED and self.checks.runs != runs:
             # Positions in older partitions are ignored now, so no order is to be kept.
-            self._before.clear()
+            self.older_ends.clear()
 
     def process_lives(self, host: str, boot_id: str, pid: int) -> bool | None:
         if boot_id != f"boot-{host}":
@@ -424,17 +338,6 @@ class World:
         return container is not None and container.alive
 
     # --- events ---
-
-    def _coordinator_round(self) -> None:
-        drivable = [candidate for candidate in self.candidates if is_drivable(candidate)]
-        if self.random.random() < 0.7:
-            drivable = [
-                candidate for candidate in drivable if candidate.service.is_leader or candidate.name in self.elected
-            ]
-        process = self._pick(drivable)
-        if process is not None:
-            process.round(self.probe)
-            self._check_leader(process)
 
     def is_elected(self, name: str) -> bool:
         return name in self.elected
@@ -446,26 +349,7 @@ class World:
         if name in self.elected and others and not self._quiet:
             self.elected = {min(others, key=lambda other: (names.index(other) - names.index(name)) % len(names))}
 
-    def _container_follows(self) -> None:
-        container = self._a_running_container()
-        if container is not None:
-            count = container.follow(None if self.random.random() < 0.7 else 1 + self.random.randrange(4))
-            if count:
-                self.note(f"{container.execution_id} reads {count}")
-
-    def _container_works(self) -> None:
-        container = self._a_running_container()
-        for _ in range(1 + self.random.randrange(STEPS_MAX)):
-            if container is not None and container.alive:
-                did = container.step(self.clock.monotonic_ms(), self.random.random())
-                self.note(f"{container.execution_id} {did}")
-
-    def _container_says(self) -> None:
-        container = self._a_running_container()
-        if container is not None:
-            self._send(container)
-
-    def _send(self, container: SimulatedContainer) -> None:
+    def send(self, container: SimulatedContainer) -> None:
         if container.orders.term is None:
             return
         now_ms = self.clock.monotonic_ms()
@@ -501,10 +385,10 @@ class World:
         message = self.network.pop(index)
         luck = self.random.random()
         if luck < 0.05:
-            self._fault("message lost", message.container.execution_id)
+            self.fault("message lost", message.container.execution_id)
             return
         if luck < 0.15:
-            self._fault("message doubled", message.container.execution_id)
+            self.fault("message doubled", message.container.execution_id)
             self.network.append(message)
         self._deliver(message)
 
@@ -546,7 +430,7 @@ class World:
         if expected:
             process.queue.append(heartbeat)
         if container.answers_until_ms is not None and self.clock.monotonic_ms() >= container.answers_until_ms:
-            self._fault("answer lost", f"{process.name} to {container.execution_id}")
+            self.fault("answer lost", f"{process.name} to {container.execution_id}")
             return
         container.unanswered_since_ms = None
         if expected:
@@ -555,20 +439,7 @@ class World:
             container.said_to_be_lost = True
         self.note(f"{process.name} hears {container.execution_id}{'' if expected else ', which is not expected'}")
 
-    def _time_passes(self) -> None:
-        self._advance(self.random.randrange(1, 1500))
-
-    def _time_leaps(self) -> None:
-        ms = self.random.choice((6_000, 12_000, 40_000))
-        self._fault("time leaps", f"{ms} ms")
-        self._advance(ms)
-
-    def _wall_clock_jumps(self) -> None:
-        ms = self.random.choice((-3_600_000, -20_000, 20_000, 30 * 86_400_000))
-        self._fault("wall clock jumps", f"{ms} ms")
-        self.clock.jump_wall(ms)
-
-    def _advance(self, ms: int) -> None:
+    def advance(self, ms: int) -> None:
         self.clock.advance(ms)
         now_ms = self.clock.monotonic_ms()
         for topic in (self.stream, self.checkpoints, self.placement):
@@ -578,26 +449,7 @@ class World:
                     topic.time_out(transactional_id)
                     self.note(f"the broker ends what {transactional_id} left open")
 
-    def _input_arrives(self, count_max: int = 6) -> None:
-        streams = list(self.counts)
-        stream = streams[self.random.randrange(len(streams))]
-        ssp = SystemStreamPartition.parse(f"{stream}.{self.random.randrange(self.counts[stream])}")
-        self.inputs.write(ssp, 1 + self.random.randrange(count_max))
-        for added, older in self._before.items():
-            if ssp in older and self.clock.monotonic_ms() < self._noticed_ms[added]:
-                # By a producer that has not noticed: a key of the added partition may be among it.
-                older[ssp] = self.inputs.end(ssp)
-
-    def _container_starts(self) -> None:
-        living = [container for container in self.containers if container.alive]
-        if len(living) >= CONTAINERS_MAX:
-            return
-        processor_id = PROCESSORS[self.random.randrange(len(PROCESSORS))]
-        if any(container.processor_id == processor_id for container in living) and self.random.random() < 0.5:
-            return
-        self._start_container(processor_id)
-
-    def _start_container(self, processor_id: str) -> None:
+    def start_container(self, processor_id: str) -> None:
         self._executions += 1
         host = self.hosts[self.random.randrange(len(self.hosts))]
         self._run_container(f"e{self._executions}", processor_id, host)
@@ -627,115 +479,7 @@ class World:
         self.note(f"{container.execution_id} starts as processor {processor_id} on {container.host}")
         return container
 
-    def _container_dies(self) -> None:
-        container = self._pick([container for container in self.containers if container.alive])
-        if container is not None:
-            self._fault("container killed", container.execution_id)
-            container.die(self.random.random())
-
-    def _commit_of_the_dead_arrives(self) -> None:
-        container = self._pick([container for container in self.containers if container.is_commit_in_flight])
-        if container is not None:
-            self._fault("commit arrives late", container.execution_id)
-            self.note(f"{container.execution_id}, dead, {container.commit_arrives()}")
-
-    def _container_pauses(self) -> None:
-        container = self._a_running_container()
-        if container is not None:
-            self._fault("container stands still", container.execution_id)
-            container.paused = True
-
-    def _container_goes_on(self) -> None:
-        container = self._pick(
-            [
-                container
-                for container in self.containers
-                if container.alive and container.paused and not container.is_hung
-            ]
-        )
-        if container is not None:
-            container.paused = False
-            self.note(f"{container.execution_id} goes on")
-
-    def _container_is_asked_to_stop(self) -> None:
-        container = self._a_running_container()
-        if container is not None:
-            container.stopping = True
-            self.note(f"{container.execution_id} is asked to stop")
-
-    def _coordinator_dies(self) -> None:
-        process = self._pick([candidate for candidate in self.candidates if candidate.alive and not candidate.busy])
-        if process is not None:
-            self._fault("coordinator killed", process.name)
-            process.alive = False
-
-    def _coordinator_comes_back(self) -> None:
-        for index, process in enumerate(self.candidates):
-            if not process.alive:
-                self.candidates[index] = self._a_candidate(process.name)
-                self.note(f"{process.name} is there again")
-                return
-
-    def _coordinator_pauses(self) -> None:
-        process = self._pick([candidate for candidate in self.candidates if is_drivable(candidate)])
-        if process is not None:
-            self._fault("coordinator stands still", process.name)
-            process.paused = True
-
-    def _coordinator_goes_on(self) -> None:
-        process = self._pick([candidate for candidate in self.candidates if candidate.alive and candidate.paused])
-        if process is not None:
-            process.paused = False
-            self.note(f"{process.name} goes on")
-
-    def _election(self) -> None:
-        living = [candidate.name for candidate in self.candidates if candidate.alive]
-        if not living:
-            return
-        self.elected = {living[self.random.randrange(len(living))]}
-        if self.random.random() < 0.25:
-            self._fault("two are elected")
-            self.elected.add(living[self.random.randrange(len(living))])
-        self.note(f"elected: {sorted(self.elected)}")
-
-    def _broker_goes_away(self) -> None:
-        self._broker_away = 1 + self.random.randrange(4)
-        self._fault("broker away", f"for {self._broker_away} requests")
-
-    def _another_program_writes(self) -> None:
-        """Another program writes a record, on a key that exists or not.
-
-        It may have any headers except the leader's next ones.
-        """
-        stranger = MemoryLog(self.stream, "another program")
-        stranger.take_over()
-        records, _ = self.stream.read_stable(0)
-        own = [record for record in records if record.offset not in self.checks.foreign and record.key is not None]
-        if not own:
-            return
-        copied = own[self.random.randrange(len(own))]
-        key = copied.key if self.random.random() < 0.8 else self.random.choice((b"\xff", b"config/no.such", b"epoch"))
-        value = self.random.choice((None, None, copied.value, b"junk", own[self.random.randrange(len(own))].value))
-        headers: dict[str, bytes] = {}
-        if self.random.random() < 0.3:
-            headers = {name: header for name, header in copied.headers if header is not None}
-            if value is not None:
-                # Unreadable bytes under a leader's own headers stop readers by design, where a cleaner's pass ends
-                # between them and the record that undoes them (docs/internals/adr/0019).
-                key, value = copied.key, copied.value
-            if self.random.random() < 0.3:
-                headers |= {name: str(10**6 + self.random.randrange(9)).encode() for name in ("term", "seq")}
-        offset = self.stream.end_offset
-        stranger.append_atomically([Write(key=key or b"", value=value, headers=headers)])
-        self.checks.foreign.add(offset)
-        last = own[-1]
-        if (key, value, headers) != (last.key, last.value, dict(last.headers)):
-            # An exact copy of the last record of the stream replaces nothing. Once the cleaner has taken the original,
-            # readers take the copy for it, and rightly so.
-            self.checks.foreign_left.setdefault(key, offset)
-        self._fault("another program writes", f"{key!r}: {value!r:.40} at {offset}")
-
-    def _keep_until(self, keep_until: int | None) -> int | None:
+    def keep_until(self, keep_until: int | None) -> int | None:
         """The cleaner leaves young records alone until a leader has undone foreign ones.
 
         That takes less time than the lag.
@@ -745,53 +489,6 @@ class World:
             return keep_until
         return young if keep_until is None else min(keep_until, young)
 
-    def _stream_is_compacted(self) -> None:
-        """Compact the stream as far as the cleaner may go, or less.
-
-        Tombstones live until every reader has seen them.
-        """
-        end = self.stream.end_offset
-        keep_until = None if self.random.random() < 0.5 else self.random.randrange(end + 1)
-        keep_until = self._keep_until(keep_until)
-        readers = [container.orders.offset_next for container in self.containers if container.alive]
-        self.stream.compact(keep_until=keep_until, tombstones_until=min([*readers, end]))
-        self.checks.is_compacted = True
-        self.note(f"compacted until {keep_until}")
-        self._check_replay()
-
-    def _checkpoints_are_compacted(self) -> None:
-        self.checkpoints.compact(tombstones_until=self.checkpoints.end_offset)
-        self.placement.compact(tombstones_until=self.placement.end_offset)
-        self.changelogs.compact()
-
-    def _input_grows(self) -> None:
-        """Add partitions to an input.
-
-        They are noticed at the next look, or at the next submission.
-        """
-        stream = "kafka.orders" if self.random.random() < 0.5 else "kafka.refunds"
-        before = self.counts[stream]
-        if (
-            2 * before <= PARTITIONS_MAX
-            and (self._partition_count() + before) * self._factor() <= self._positions_max
-        ):
-            self.counts[stream] = 2 * before
-        self.submission = self._a_submission(self.submission.config)
-        self.note(f"{stream} has {self.counts[stream]} partitions")
-        ssps = _ssps(stream, range(self.counts[stream]))
-        if self._was_read(stream):
-            for added in ssps[before:]:
-                self._before[added] = {ssp: self.inputs.end(ssp) for ssp in ssps[:before]}
-                self._noticed_ms[added] = self.clock.monotonic_ms() + SETTLE_MS
-        if self.random.random() < 0.5:
-            self._hand_in()
-        elif self.random.random() < 0.5:
-            self._topics_are_looked_at()
-
-    def _was_read(self, stream: str) -> bool:
-        grants = self.checks.state.grants.values()
-        return any(str(start.ssp_kb.ssp.system_stream) == stream for grant in grants for start in grant.starts)
-
     def _unread_before(self, ssp: SystemStreamPartition) -> str:
         """Messages of older partitions that must be done before `ssp` is granted.
 
@@ -799,11 +496,11 @@ class World:
         """
         unread = [
             f"{older} up to {end}"
-            for older, end in self._before.get(ssp, {}).items()
+            for older, end in self.older_ends.get(ssp, {}).items()
             if self.ledger.has_undone(older, min(end, self._end_of_run(older)))
         ]
         if not unread:
-            self._before.pop(ssp, None)
+            self.older_ends.pop(ssp, None)
         return ", ".join(unread)
 
     def _end_of_run(self, ssp: SystemStreamPartition) -> int:
@@ -814,18 +511,7 @@ class World:
         end = input_end(self.checks.state, ssp)
         return self.inputs.end(ssp) if end is None else end
 
-    def _topics_are_looked_at(self) -> None:
-        """A leader, or a process that believes to lead, looks at the topics.
-
-        The result may arrive late, and is lost if its term ends.
-        """
-        process = self._pick(
-            [candidate for candidate in self.candidates if is_drivable(candidate) and candidate.service.is_leader]
-        )
-        if process is not None:
-            process.queue.append(self._look_at_topics())
-
-    def _look_at_topics(self) -> TopicsLooked:
+    def look_at_topics(self) -> TopicsLooked:
         return TopicsLooked(
             described={
                 stream.partition(".")[2]: TopicFound(
@@ -841,82 +527,22 @@ class World:
             looked_at_ms=self.clock.wall_ms(),
         )
 
-    def _operator_changes_the_configuration(self) -> None:
-        self.submission = self._a_submission(self.configs[self.random.randrange(len(self.configs))])
-        self.note(f"configured: {self.submission.cause}")
-        if self.random.random() < 0.5:
-            self._hand_in()
-
-    def _hand_in(self) -> None:
+    def hand_in(self) -> None:
         leaders = [
             candidate for candidate in self.candidates if is_drivable(candidate) and candidate.service.is_leader
         ]
         if leaders:
             leaders[0].submit(self.submission)
-            self._check_leader(leaders[0])
+            self.check_leader(leaders[0])
 
-    def _operator_asks(self, action: Action | None = None) -> None:
-        run, generation = self.checks.state.run, self.checks.state.generation
-        asked = self.operator.ask(
-            "" if run is None else run.run_id,
-            self._processors_asked_for(),
-            self.clock.wall_ms(),
-            factors=self._factors(),
-            rewind=self._rewind(),
-            generation=0 if generation is None else generation.generation,
-            action=action,
-            containers=self._container_counts(),
-        )
-        self.note(f"asked: {asked}")
-
-    def _processors_asked_for(self) -> Sequence[str]:
+    def processors_asked_for(self) -> Sequence[str]:
         return PROCESSORS
 
-    def _container_counts(self) -> Sequence[int]:
+    def container_counts(self) -> Sequence[int]:
         """The numbers of containers that may be asked for; none where people start them."""
         return ()
 
-    def _rewind(self) -> Mapping[str, str]:
-        """Some place in some input; of a task or a processor, sometimes."""
-        streams = sorted(self.counts)
-        stream = streams[self.random.randrange(len(streams))]
-        partition = self.random.randrange(self.counts[stream]) if self.random.random() < 0.5 else None
-        offset = self.random.randrange(1 + self.inputs.end(_ssps(stream, [partition or 0])[0]))
-        to = ("oldest", "newest", f"{offset}ms", f"{offset}ms" if partition is None else f"{offset}")
-        tasks = [planned.task_name for planned in self.checks.state.plan]
-        luck = self.random.random()
-        return rewind_arguments(
-            stream,
-            to[self.random.randrange(len(to))],
-            partition=partition,
-            task=self._pick(tasks) if luck < 0.3 else None,
-            processor=self._pick([*PROCESSORS]) if luck > 0.8 else None,
-        )
-
-    def _operator_rewinds(self) -> None:
-        self._operator_asks(Action.REWIND)
-
-    def _operator_scales(self) -> None:
-        """Ask for several changes of the factor in a row.
-
-        The parts of a partition are then not at one place when the next change comes.
-        """
-        for _ in range(self._partition_count()):
-            self._input_arrives(FLOOD_MAX)
-        self._operator_asks(Action.SCALE)
-
-    def _inbox_is_read(self) -> None:
-        """A leader, or a process that believes to lead, reads the inbox.
-
-        Its messages may be lost with its term.
-        """
-        process = self._pick(
-            [candidate for candidate in self.candidates if is_drivable(candidate) and candidate.service.is_leader]
-        )
-        if process is not None:
-            self._read_inbox(process, 1 + self.random.randrange(8))
-
-    def _read_inbox(self, process: CoordinatorProcess, count_max: int | None = None) -> None:
+    def read_inbox(self, process: CoordinatorProcess, count_max: int | None = None) -> None:
         position = process.service.status().state.inbox.offset_next
         command = read_inbox(self.placement, position, self.clock.wall_ms(), count_max)
         if command.offset_next > position:
@@ -927,32 +553,27 @@ class World:
 
         A start comes further so, and is killed no less.
         """
-        self._advance(GOES_ON_MS)
-        process = self._pick(
+        self.advance(GOES_ON_MS)
+        process = self.pick(
             [candidate for candidate in self.candidates if is_drivable(candidate) and candidate.service.is_leader]
         )
         if process is not None:
-            self._read_inbox(process)
+            self.read_inbox(process)
         for message in self.network:
             self._deliver(message)
         self.network.clear()
         for process in [candidate for candidate in self.candidates if is_drivable(candidate)]:
             process.round(self.probe)
-            self._check_leader(process)
+            self.check_leader(process)
         for container in [container for container in self.containers if container.alive and not container.paused]:
             container.follow()
-            for _ in range(STEPS_MAX):
+            for _ in range(containers.STEPS_MAX):
                 if container.alive:
                     self.note(
                         f"{container.execution_id} {container.step(self.clock.monotonic_ms(), self.random.random())}"
                     )
             if container.alive:
-                self._send(container)
-
-    def _everybody_stops(self) -> None:
-        for container in self.containers:
-            container.stopping = True
-        self.note("all are asked to stop")
+                self.send(container)
 
     # --- judging ---
 
@@ -978,7 +599,7 @@ class World:
             for grant in container.orders.grants.values()
         )
 
-    def _check_leader(self, process: CoordinatorProcess) -> None:
+    def check_leader(self, process: CoordinatorProcess) -> None:
         """The leader, by the log, holds in memory the state of the log."""
         if not process.alive or not process.service.is_leader:
             return
@@ -1012,7 +633,7 @@ class World:
         if mine is not None and newest is not None and mine.term != newest.term and late_ms > process.lease_ms:
             raise BrokenLawError(f"L4, {process.name} answers {late_ms} ms after term {newest.term} began")
 
-    def _check_replay(self) -> None:
+    def check_replay(self) -> None:
         self.checks.whole_l1()
         records, offset_next = self.stream.read_stable(0)
         if offset_next and replay(records, topic=self.stream.name).state != self.checks.state:
@@ -1022,10 +643,10 @@ class World:
         for _ in range(3):
             end = self.stream.end_offset
             self.stream.compact(
-                keep_until=self._keep_until(self.random.randrange(end + 1)),
+                keep_until=self.keep_until(self.random.randrange(end + 1)),
                 tombstones_until=self.random.randrange(end + 1),
             )
-            self._check_replay()
+            self.check_replay()
 
     # --- without faults: the beginning of most histories, and the end of all ---
 
@@ -1037,7 +658,7 @@ class World:
         if self.kind is Kind.BOUNDED:
             # One that runs without a fault is over at once.
             for _ in range(2 * sum(self.counts.values())):
-                self._input_arrives(FLOOD_MAX)
+                inputs.input_arrives(self, operator.FLOOD_MAX)
             return
         if self.random.random() < 0.2:
             return
@@ -1045,13 +666,13 @@ class World:
         for _ in range(self.rounds_to_life):
             self._quiet_round()
         for _ in range(4):
-            self._input_arrives()
+            inputs.input_arrives(self)
         self._quiet = False
         self.note("faults begin")
 
     def _come_to_rest(self) -> None:
         self._quiet = True
-        self._broker_away = 0
+        self.broker_away = 0
         self.note("faults stop")
         for container in self.containers:
             container.paused = container.is_hung
@@ -1077,12 +698,12 @@ class World:
         recorded = self.checks.state.config
         for config in self.configs:
             if recorded and not differences(config, self.checks.state.config):
-                self.submission = self._a_submission(config)
+                self.submission = self.a_submission(config)
         while any(not process.alive for process in self.candidates):
-            self._coordinator_comes_back()
+            coordinators.coordinator_comes_back(self)
 
     def _quiet_round(self) -> None:
-        self._advance(QUIET_ROUND_MS)
+        self.advance(QUIET_ROUND_MS)
         if any(not process.alive for process in self.candidates):
             self._everybody_comes_back()
         for message in self.network:
@@ -1090,10 +711,10 @@ class World:
         self.network.clear()
         for process in self.candidates:
             if process.service.is_leader:
-                self._read_inbox(process)
-                process.queue.append(self._look_at_topics())
+                self.read_inbox(process)
+                process.queue.append(self.look_at_topics())
             process.round(self.probe)
-            self._check_leader(process)
+            self.check_leader(process)
             if process.service.is_leader and self._must_submit:
                 process.submit(self.submission)
                 self._must_submit = False
@@ -1117,7 +738,7 @@ class World:
                 break
         # The result is reported at once, also as the last heartbeat.
         if container.alive or container.state is ContainerPhase.STOPPED:
-            self._send(container)
+            self.send(container)
 
     def _replace_the_gone(self) -> None:
         living = {
@@ -1125,7 +746,7 @@ class World:
         }
         for processor_id in self._members:
             if processor_id not in living:
-                self._start_container(processor_id)
+                self.start_container(processor_id)
 
     def _quiet_cluster(self) -> None:
         """The cluster manager's part of such a round."""
@@ -1221,10 +842,10 @@ class World:
     def _weighted(self) -> Sequence[tuple[Event, float]]:
         """The events, and their frequencies."""
         if self.kind is Kind.FOREIGN:
-            return *_WEIGHTED, (World._another_program_writes, 6)
+            return *_WEIGHTED, (environment.another_program_writes, 6)
         return _WEIGHTED
 
-    def _a_candidate(self, name: str) -> CoordinatorProcess:
+    def a_candidate(self, name: str) -> CoordinatorProcess:
         process = CoordinatorProcess(
             world=self,
             name=name,
@@ -1236,7 +857,7 @@ class World:
         self._pids[process.pid] = process
         return process
 
-    def _a_submission(self, config: JobConfig) -> SubmitJob:
+    def a_submission(self, config: JobConfig) -> SubmitJob:
         self._submissions += 1
         return a_submission(
             config=config,
@@ -1253,33 +874,25 @@ class World:
         self._pid += 1
         return self._pid
 
-    def _factor(self) -> int:
+    def factor(self) -> int:
         return 1 if self.checks.state.factor is None else self.checks.state.factor.factor
 
-    def _factors(self) -> list[int]:
+    def factors(self) -> list[int]:
         """The factors that may be asked for, seldom the one in force."""
-        partition_count, now = self._partition_count(), self._factor()
-        affordable = [factor for factor in FACTORS if factor * partition_count <= self._positions_max] or [1]
+        partition_count, now = self.partition_count(), self.factor()
+        affordable = [factor for factor in FACTORS if factor * partition_count <= self.positions_max] or [1]
         others = [factor for factor in affordable if factor != now]
         return others if others and self.random.random() < 0.9 else affordable
 
-    def _partition_count(self) -> int:
+    def partition_count(self) -> int:
         """Of the inputs that are divided among the tasks."""
-        return sum(count for stream, count in self.counts.items() if stream != _RULES)
+        return sum(count for stream, count in self.counts.items() if stream != RULES)
 
-    def _a_running_container(self) -> SimulatedContainer | None:
-        return self._pick([container for container in self.containers if container.alive and not container.paused])
+    def a_running_container(self) -> SimulatedContainer | None:
+        return self.pick([container for container in self.containers if container.alive and not container.paused])
 
-    def _pick(self, items: list[T]) -> T | None:
+    def pick(self, items: list[T]) -> T | None:
         return items[self.random.randrange(len(items))] if items else None
-
-
-def _ssps(stream: str, partitions: Iterable[int]) -> list[SystemStreamPartition]:
-    return [SystemStreamPartition.parse(f"{stream}.{partition}") for partition in partitions]
-
-
-def is_drivable(process: CoordinatorProcess) -> bool:
-    return process.alive and not process.paused and not process.busy
 
 
 _HISTORIES_THAT_LOSE_ANSWERS = 0.15
@@ -1302,49 +915,49 @@ _IDLE = ("has nothing to do", "has no lease", "waits for a lease", "waits for po
 """The steps of a container that cannot come further."""
 
 _WEIGHTED: tuple[tuple[Event, float], ...] = (
-    (World._coordinator_round, 22),
-    (World._container_follows, 12),
-    (World._container_works, 30),
-    (World._container_says, 16),
+    (coordinators.coordinator_round, 22),
+    (containers.container_follows, 12),
+    (containers.container_works, 30),
+    (containers.container_says, 16),
     (World._message_arrives, 22),
-    (World._time_passes, 9),
-    (World._input_arrives, 8),
-    (World._container_starts, 4),
-    (World._time_leaps, 0.6),
-    (World._wall_clock_jumps, 0.6),
-    (World._container_dies, 0.8),
-    (World._commit_of_the_dead_arrives, 1.5),
-    (World._container_pauses, 0.8),
-    (World._container_goes_on, 1.6),
-    (World._container_is_asked_to_stop, 0.9),
-    (World._coordinator_dies, 0.3),
-    (World._coordinator_comes_back, 1.5),
-    (World._coordinator_pauses, 0.6),
-    (World._coordinator_goes_on, 1.5),
-    (World._election, 1.2),
-    (World._broker_goes_away, 0.6),
-    (World._stream_is_compacted, 0.8),
-    (World._checkpoints_are_compacted, 0.5),
-    (World._input_grows, 0.5),
-    (World._topics_are_looked_at, 1.5),
-    (World._operator_changes_the_configuration, 0.2),
-    (World._everybody_stops, 0.15),
-    (World._operator_asks, 1.5),
-    (World._operator_scales, 2),
-    (World._operator_rewinds, 0.7),
-    (World._inbox_is_read, 4),
+    (environment.time_passes, 9),
+    (inputs.input_arrives, 8),
+    (containers.container_starts, 4),
+    (environment.time_leaps, 0.6),
+    (environment.wall_clock_jumps, 0.6),
+    (containers.container_dies, 0.8),
+    (containers.commit_of_the_dead_arrives, 1.5),
+    (containers.container_pauses, 0.8),
+    (containers.container_goes_on, 1.6),
+    (containers.container_is_asked_to_stop, 0.9),
+    (coordinators.coordinator_dies, 0.3),
+    (coordinators.coordinator_comes_back, 1.5),
+    (coordinators.coordinator_pauses, 0.6),
+    (coordinators.coordinator_goes_on, 1.5),
+    (coordinators.election, 1.2),
+    (environment.broker_goes_away, 0.6),
+    (environment.stream_is_compacted, 0.8),
+    (environment.checkpoints_are_compacted, 0.5),
+    (inputs.input_grows, 0.5),
+    (coordinators.topics_are_looked_at, 1.5),
+    (operator.operator_changes_the_configuration, 0.2),
+    (containers.everybody_stops, 0.15),
+    (operator.operator_asks, 1.5),
+    (operator.operator_scales, 2),
+    (operator.operator_rewinds, 0.7),
+    (coordinators.inbox_is_read, 4),
     (World._everybody_goes_on, 0),
 )
 
 _OF_A_WALK: Mapping[Event, float] = {
     World._everybody_goes_on: 30,
-    World._operator_scales: 6,
-    World._input_grows: 2,
-    World._container_starts: 6,
-    World._container_dies: 2,
-    World._container_is_asked_to_stop: 2,
-    World._coordinator_dies: 1,
-    World._coordinator_comes_back: 3,
-    World._operator_asks: 0.5,
+    operator.operator_scales: 6,
+    inputs.input_grows: 2,
+    containers.container_starts: 6,
+    containers.container_dies: 2,
+    containers.container_is_asked_to_stop: 2,
+    coordinators.coordinator_dies: 1,
+    coordinators.coordinator_comes_back: 3,
+    operator.operator_asks: 0.5,
 }
 """How often that comes in a walk."""

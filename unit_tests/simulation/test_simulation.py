@@ -20,8 +20,9 @@ from samzapy.coordinator.actions import ResolveStarts
 from samzapy.coordinator.service import CoordinatorService
 from simulation.checks import BrokenLawError
 from simulation.command import simulate as simulate_command
+from simulation.configurations import Kind
 from simulation.simulate import simulate
-from simulation.world import EVENT_COUNT, History, Kind, World
+from simulation.world import EVENT_COUNT, History, World
 
 pytestmark = pytest.mark.slow
 

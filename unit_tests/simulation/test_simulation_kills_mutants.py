@@ -41,9 +41,9 @@ from samzapy.stream.records import EpochPut, FactorPut, GenerationPut, Removed
 from samzapy.testing.memory_log import MemoryLog
 from simulation import containers, world
 from simulation.checks import BrokenLawError
+from simulation.configurations import PROCESSORS, Kind
 from simulation.coordinators import CoordinatorProcess
 from simulation.simulate import simulate
-from simulation.world import PROCESSORS, Kind
 
 pytestmark = pytest.mark.slow
 

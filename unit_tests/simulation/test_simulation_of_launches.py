@@ -19,10 +19,10 @@ from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.stream.records import ContainerPut, GenerationPut, GrantPut, PlacedPut, PlannedTaskPut
 from samzapy.testing.builders import a_container, a_grant
 from simulation.checks import BrokenLawError
+from simulation.configurations import Kind
 from simulation.containers import SimulatedContainer
 from simulation.launched_world import LaunchedWorld
 from simulation.simulate import simulate
-from simulation.world import Kind
 from unit_tests.simulation.test_simulation import COUNT
 
 pytestmark = pytest.mark.slow

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from simulation.configurations import Kind
 from simulation.simulate import simulate
-from simulation.world import Kind
 from unit_tests.simulation.test_simulation import COUNT, PARTS
 
 pytestmark = pytest.mark.slow
