@@ -414,6 +414,18 @@ class LogChecks:
             return item
         if broken := self._invariants.check(raw.offset, record, is_whole=True):
             raise BrokenLawError(f"{_at(raw)}: {broken}")
+        if isinstance(record, RequestPut):
+            self._request(
+                raw, record, is_known=item is not None or self._latest(f"request-memory/{record.uuid}") is not None
+            )
+        self._check_kind(raw, record, before)
+        item = Committed(raw.offset, record)
+        if not isinstance(record, Removed):
+            live[key] = item
+        return item
+
+    def _check_kind(self, raw: LogRecord, record: CoordinatorRecord, before: CoordinatorRecord | None) -> None:
+        """Check a record by the laws of its kind, and count reported events."""
         match record:
             case PlannedTaskPut() | GenerationPut():
                 first = self._transaction_of.setdefault(record.generation, self.transactions)
@@ -421,18 +433,12 @@ class LogChecks:
                     raise BrokenLawError(f"{_at(raw)}: generation {record.generation} was begun before")
             case GrantPut():
                 self._l6(raw, record.grant)
-            case RequestPut():
-                self._request(raw, record, is_known=item is not None or self._is_remembered(record.uuid))
             case StartpointPut():
                 self._startpoint(record.startpoint)
             case Removed():
                 self._startpoint_removed(record.key)
             case RunPut():
-                if record.finished and not (isinstance(before, RunPut) and before.finished):
-                    self.launch_truth.check_end_of_run(self._invariants.state)
-                self.runs += not isinstance(before, RunPut) or before.run_id != record.run_id
-                if record.counts_after != self.counts_after:
-                    self._begin_anew(record.counts_after)
+                self._run(record, before)
             case RestartPut() | PlacedPut():
                 self._order(raw, record)
             case LaunchPut():
@@ -443,10 +449,13 @@ class LogChecks:
                 self.expansions += isinstance(before, InputPut) and before.partition_count < record.partition_count
             case _:
                 pass
-        item = Committed(raw.offset, record)
-        if not isinstance(record, Removed):
-            live[key] = item
-        return item
+
+    def _run(self, run: RunPut, before: CoordinatorRecord | None) -> None:
+        if run.finished and not (isinstance(before, RunPut) and before.finished):
+            self.launch_truth.check_end_of_run(self._invariants.state)
+        self.runs += not isinstance(before, RunPut) or before.run_id != run.run_id
+        if run.counts_after != self.counts_after:
+            self._begin_anew(run.counts_after)
 
     def _is_tombstone_of_none(self, raw: LogRecord) -> bool:
         """Whether it only lets compaction take a foreign record, under a key that is none."""
@@ -495,9 +504,6 @@ class LogChecks:
     def _latest(self, key: str) -> CoordinatorRecord | None:
         item = self._live.get(_namespace(key), {}).get(key)
         return None if item is None else item.record
-
-    def _is_remembered(self, uuid: str) -> bool:
-        return self._latest(f"request-memory/{uuid}") is not None
 
     def _numbers(self, raw: LogRecord, record: CoordinatorRecord) -> None:
         """L4, L5: terms follow each other, each begins with its own record.
@@ -732,17 +738,16 @@ class LogChecks:
             compared |= parts
         for name in compared & COMPARED:
             if getattr(self.state, name) != self._folded.get(name, getattr(INITIAL, name)):
-                self._break_l1(name)
+                _break_l1(self._offset_next, name)
 
     def whole_l1(self) -> None:
         """The same of all that there is, at once."""
         if evolve(INITIAL, [item for live in self._live.values() for item in live.values()]) != self.state:
-            self._break_l1("all of it")
+            _break_l1(self._offset_next, "all of it")
 
-    def _break_l1(self, what: str) -> Never:
-        raise BrokenLawError(
-            f"before offset {self._offset_next}: L1, what compaction leaves folds to another state ({what})"
-        )
+
+def _break_l1(offset_next: int, part: str) -> Never:
+    raise BrokenLawError(f"before offset {offset_next}: L1, what compaction leaves folds to another state ({part})")
 
 
 class Probe:

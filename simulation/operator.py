@@ -91,33 +91,21 @@ class Operator:
         random = self._random
         luck = random.random() if action is None else _ALL_GOOD
         is_again = action is None and bool(self._written) and random.random() < 0.3
-        if is_again:
-            uuid, timestamp_ms = random.choice(self._written)
-        else:
-            uuid = uuids.UUID(int=random.getrandbits(128))
-            away_ms = random.choice((_FAR_MS, -3_600_000)) if 0.15 < luck < 0.25 else random.randrange(99)
-            timestamp_ms = now_ms + away_ms
-            self._written.append((uuid, timestamp_ms))
+        uuid, timestamp_ms = random.choice(self._written) if is_again else self._new_request(now_ms, luck)
         action = action or random.choice(self._actions)
         processor_id = "9" if 0.1 < luck < 0.15 else random.choice(processors)
-        arguments: dict[str, str] = {}
-        if action is Action.CONTROL_STANDBY:
-            arguments = {"command": "start" if uuid.int % 2 else "stop"}
-        if action is Action.STOP:
+        if action in (Action.STOP, Action.REWIND, Action.SCALE):
             processor_id = ""
+        if action is Action.STOP:
             self.stops.add(run_id)
-        if action is Action.REWIND:
-            processor_id, arguments = "", dict(rewind)
+        arguments: Mapping[str, str] = rewind if action is Action.REWIND else {}
+        if action is Action.CONTROL_STANDBY:
+            arguments = _standby_command(uuid)
         if action is Action.SCALE:
-            processor_id, arguments = "", {"factor": str(random.choice(factors))}
-            if containers and random.random() < 0.6:
-                arguments = {"containers": str(random.choice(containers))}
-            if random.random() < 0.2:
-                # A plan that may be another one by the time it is looked at.
-                arguments["expectedGeneration"] = str(generation)
+            arguments = self._scale(factors, containers, generation)
         message = ContainerPlacementRequestMessage(
             uuid=uuid,
-            deployment_id="0-00000000" if luck < 0.1 or not run_id else run_id,
+            deployment_id=_deployment(run_id, luck),
             processor_id=processor_id,
             destination_host=random.choice(self._destinations),
             timestamp_ms=timestamp_ms,
@@ -131,7 +119,29 @@ class Operator:
             key_form=random.choice(tuple(KeyForm)),
             encoding=random.choice(tuple(Encoding)),
         )
-        write = encode_message(message, place)
+        self._write(uuid, encode_message(message, place), place, luck)
+        request = " ".join([message.action, *arguments.values()])
+        return f"{request} {uuid}{' again' if is_again else ''}"
+
+    def _new_request(self, now_ms: int, luck: float) -> tuple[uuids.UUID, int]:
+        """Uuid and timestamp of another request; the clock of some of them is far off."""
+        uuid = uuids.UUID(int=self._random.getrandbits(128))
+        is_far = 0.15 < luck < 0.25
+        away_ms = self._random.choice((_FAR_MS, -3_600_000)) if is_far else self._random.randrange(99)
+        self._written.append((uuid, now_ms + away_ms))
+        return uuid, now_ms + away_ms
+
+    def _scale(self, factors: Sequence[int], containers: Sequence[int], generation: int) -> Mapping[str, str]:
+        arguments = {"factor": str(self._random.choice(factors))}
+        if containers and self._random.random() < 0.6:
+            arguments = {"containers": str(self._random.choice(containers))}
+        if self._random.random() < 0.2:
+            # A plan that may be another one by the time it is looked at.
+            arguments["expectedGeneration"] = str(generation)
+        return arguments
+
+    def _write(self, uuid: uuids.UUID, write: Write, place: Place, luck: float) -> None:
+        """Write a request, or something unreadable in its place."""
         if luck > 0.9:
             write = Write(key=write.key, value=b"{" if luck > 0.95 else b"\xc3\x01")
         elif luck > 0.85:
@@ -145,8 +155,6 @@ class Operator:
             self._asked[write.key] = str(uuid)
         self._log.take_over()
         self._log.append_atomically([write])
-        what = " ".join([message.action, *arguments.values()])
-        return f"{what} {uuid}{' again' if is_again else ''}"
 
     def unanswered(self, state: CoordinatorState, ended: Container[str]) -> list[str]:
         """Open requests and missing answers at the end.
@@ -155,7 +163,7 @@ class Operator:
             ended: the uuids that ever had a terminal status.
         """
         if state.requests:
-            return [f"open: {unanswered.uuid} {unanswered.status_code}" for unanswered in state.requests.values()]
+            return [f"open: {request.uuid} {request.status_code}" for request in state.requests.values()]
         unread = read_inbox(self._topic, state.inbox.offset_next, 0)
         if unread.requests or unread.unreadable:
             return ["the inbox was not read to its end"]
@@ -169,3 +177,12 @@ class Operator:
             if memory.phase is not MemoryPhase.COLLECTED and status is not memory.status_code:
                 unanswered.append(f"{memory.uuid} was {memory.status_code}, its answer says {status}")
         return unanswered
+
+
+def _standby_command(uuid: uuids.UUID) -> Mapping[str, str]:
+    return {"command": "start" if uuid.int % 2 else "stop"}
+
+
+def _deployment(run_id: str, luck: float) -> str:
+    """The run that a request is for; sometimes another one."""
+    return "0-00000000" if luck < 0.1 or not run_id else run_id
