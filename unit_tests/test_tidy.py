@@ -8,6 +8,7 @@ import json
 import re
 import tokenize
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,8 @@ CLEAN = (
     "samzapy/adapters/faults.py",
     "samzapy/adapters/host",
     "samzapy/adapters/installed_spark.py",
-    "samzapy/adapters/lmdb",
     "samzapy/adapters/kafka",
+    "samzapy/adapters/lmdb",
     "samzapy/adapters/maven",
     "samzapy/adapters/spark",
     "samzapy/adapters/web",
@@ -168,13 +169,18 @@ def test_a_summary_is_one_line_that_ends(summary: str, is_good: bool) -> None:
     assert is_good is _is_summary(summary)
 
 
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def _modules(part: str) -> Sequence[Path]:
     path = REPOSITORY / part
     return [path] if path.is_file() else sorted(path.rglob("*.py"))
 
 
 def _locals_named_found(path: Path) -> Iterator[int]:
-    nodes = list(ast.walk(ast.parse(path.read_text())))
+    nodes = list(ast.walk(_tree(path)))
     # A field `found` of a class is a part of an error's message.
     fields = {id(item.target) for node in nodes if isinstance(node, ast.ClassDef) for item in _annotated(node)}
     for node in nodes:
@@ -188,7 +194,7 @@ def _annotated(node: ast.ClassDef) -> Iterator[ast.AnnAssign]:
 
 
 def _docstrings(path: Path) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
             if text is not None:
@@ -208,7 +214,7 @@ def _is_summary(docstring: str) -> bool:
 
 
 def _prose(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_tree(path)):
         # Of modules, classes and functions, and of constants and fields.
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.value.value
