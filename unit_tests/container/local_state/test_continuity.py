@@ -8,13 +8,16 @@ import pytest
 
 from samzapy.container.local_state import restore
 from samzapy.container.local_state.continuity import ChangelogDivergedError, ContinuityCheck
+from samzapy.container.ports import TopicBounds
 from samzapy.container.task.changelog_mark import ChangelogMark, mark_of
 from samzapy.model.topics import changelog_topic
 from samzapy.stream.changelog import changelog_key
 from samzapy.stream.log import LogRecord
+from samzapy.testing.builders import a_grant
 from unit_tests.container.local_state.test_restore import Restoring
 from unit_tests.container.local_state.test_split_and_merge import CHANGELOG, World
 from unit_tests.container.local_state.test_standby import AWarmHost, a_task
+from unit_tests.fixtures.container_worlds import a_position
 
 MARK = mark_of(5, b"a", b"1")
 
@@ -219,3 +222,42 @@ def test_children_are_rebuilt_where_the_changelog_of_their_parent_was_cut_and_gr
     assert {changelog_key(key, b"") for key in (b"a", b"b", b"e", b"f", b"g")} == {
         key for own in entries for _, key in own
     }
+
+
+def test_a_standby_discards_state_whose_last_record_is_missing_at_the_end_of_the_changelog() -> None:
+    host = AWarmHost()
+    host.looks()
+    host.warming.close()
+    number = host.disk(a_task().task_name).number
+    topic = changelog_topic(host.config.job, "sums")
+    host.kafka.cut(topic, 0, 2)
+    host.write(("x", b"7"), ("x", b"8"))
+    host.kafka.compact(topic)
+
+    host.looks()
+    assert number != host.disk(a_task().task_name).number
+    host.clock.advance(5_000)
+    assert 1 == host.looks().level
+
+    assert {"a": b"1", "b": b"2", "x": b"8"} == host.entries()
+
+
+def test_a_record_that_was_deleted_from_the_front_is_not_compared() -> None:
+    position = a_position(changelog_next={"sums": 5}, changelog_last={"sums": mark_of(3, b"a", b"1")})
+
+    plans = [
+        restore.plan_restore(
+            position,
+            grant=a_grant(epoch=2),
+            starts={},
+            committed={},
+            changelogs={"sums": TopicBounds(offset_first=first, offset_end=9)},
+            topic_ids={"sums": "id-of-sums"},
+            now_ms=0,
+            retention_ms=1_000,
+        )
+        for first in (3, 4)
+    ]
+
+    assert [position.changelog_last, {}] == [plan.marks for plan in plans]
+    assert [{"sums": 3}, {"sums": 5}] == [plan.changelog_from for plan in plans]
