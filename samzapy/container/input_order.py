@@ -1,4 +1,4 @@
-"""In which order a task reads its inputs: bootstrap inputs up to their ends, then all; and each micro-batch in order.
+"""The order in which a task reads its inputs: bootstrap inputs first, then all.
 
 Source: Samza's chooser, `bootstrapping(priority(default))`. A bootstrap input has the highest priority there, and no
 other input of the container is chosen before each of its partitions has reached the offset that was the newest at the
@@ -16,11 +16,11 @@ from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket
 
 BatchPlace = tuple[bool, int, bool, int, SspKeyBucket]
-"""Where a position stands in a micro-batch."""
+"""The place of a position in a micro-batch."""
 
 
 def batch_order(config: JobConfig) -> Callable[[BucketStart], BatchPlace]:
-    """The order in which a task takes the rows of one micro-batch, as a key to sort its positions by.
+    """The order of the rows of one micro-batch, as a sort key of positions.
 
     Bootstrap inputs first; then by `samza.priority`, the larger one first. Of equal priority broadcast inputs come
     first, so that what they say holds for the messages beside them; then the streams in the order of task.inputs.
@@ -44,7 +44,7 @@ def batch_order(config: JobConfig) -> Callable[[BucketStart], BatchPlace]:
 
 
 class BootstrapInputs:
-    """Which tasks read their bootstrap inputs only, and up to where; of one execution.
+    """The tasks that read only their bootstrap inputs, and up to which offsets.
 
     A task has this phase once under each of its grants: at its first start, where a bootstrap input is behind the end
     that it has then. What comes later is read beside the other inputs, in the order of a micro-batch. A task that has
@@ -68,9 +68,10 @@ class BootstrapInputs:
         starts: Mapping[SspKeyBucket, int],
         end_of: Callable[[SspKeyBucket], int],
     ) -> Mapping[SspKeyBucket, int]:
-        """What a query that starts now is to read of `starts`, which may lack positions of the grants.
+        """The part of `starts` that a query reads at once.
 
         Args:
+            starts: may lack positions of the grants.
             end_of: where the input of a position ends now.
         """
         left: dict[tuple[TaskName, int], Mapping[SspKeyBucket, int]] = {}
@@ -97,7 +98,7 @@ class BootstrapInputs:
 
     @property
     def is_over(self) -> bool:
-        """Whether the query leaves inputs out that nothing stands in front of any more."""
+        """True if the query leaves inputs out although the bootstrap inputs caught up."""
         return bool(self.waiting) and not self.ends
 
     def _gather(self) -> None:

@@ -1,9 +1,9 @@
-"""What a container reads off the coordinator stream: who leads, what it is granted, whether it was given up.
+"""The coordinator stream as a container reads it: the leader, grants, requests.
 
-What it may do it reads off grants and never off plans. A plan only takes away: a task that it gives
-to another processor, or cuts otherwise, is to be let go, and its new owner gets a grant once that was seen. So does a
-placement, which gives a processor's tasks to another execution, and so does a startpoint: a task that is to go on from
-elsewhere is let go first, and comes back with another grant. So this is a small fold beside the coordinator's own
+A container works by grants and never by plans. A plan only revokes: the container releases a task that the plan gives
+to another processor, or cuts otherwise. The new owner gets a grant once the coordinator has seen the release. A
+placement, which gives a processor's tasks to another execution, revokes in the same way. So does a startpoint: the task
+is released first, and comes back with another grant. So this is a small fold beside the coordinator's own
 (`coordinator.assignment.grants` has the other side of the rule).
 """
 
@@ -45,10 +45,10 @@ _LIVING: Final = (ContainerPhase.STARTED, ContainerPhase.RUNNING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmTasks:
-    """The tasks whose state a standby or a reserve is to have at hand.
+    """The tasks whose state a standby or a reserve keeps.
 
     Attributes:
-        grants: the newest of each task that anybody was granted as the plan in force has it, by task name.
+        grants: the newest grant of each task that was granted with the buckets of the current plan, by task name.
         task_count: of the processor in that plan.
         with_runner: those that are run by a container on this host.
         living: the executions that live on this host, without this one.
@@ -70,10 +70,10 @@ class Orders:
         grants: by their key on the stream.
         planned: the tasks of every plan on the stream, by their key.
         generation: the plan in force; None before the first.
-        startpoints: what operators had set to another place, until everybody has taken that up.
+        startpoints: the offsets that operators set, until each task has taken them up.
         input_ends: up to where the run reads bounded inputs; of others what an earlier run read.
         restarts: the number of the newest order to restart, of each processor.
-        launch: what the coordinator started this execution for; None where a person did, or before that is read.
+        launch: the launch of this execution; None if it is self-managed, or before that is read.
         placed: the execution that runs a processor's tasks, where that is not the processor's own.
         input_topic_ids: the cluster's id of each input as recorded; another one means deleted and made again.
         config: the configuration that the job runs under, as recorded.
@@ -102,17 +102,17 @@ class Orders:
 
     @property
     def is_finished(self) -> bool:
-        """The run that is on has read everything it was to read, and this execution is one that can say so.
+        """True if the run has read all its inputs, and this execution is registered.
 
-        A run ends with the word of the last that leaves it. Who is not registered is not heard: when all the others
-        were killed, each one that came would leave again for nothing, and the run would never end.
+        A run ends with the last report of an execution that leaves it, and only registered executions are heard. If all
+        others were killed, each new execution would otherwise leave again without effect, and the run would never end.
         """
         is_over = self.run is not None and self.run.finished and not self.run.ended
         return is_over and self.processor_id is not None
 
     @property
     def is_given_up(self) -> bool:
-        """The coordinator has written this execution off: its tasks are, or will be, somebody else's."""
+        """True if the coordinator declared this execution lost; others get its tasks."""
         return self.phase in (ContainerPhase.LOST, ContainerPhase.FENCED)
 
     @property
@@ -122,11 +122,11 @@ class Orders:
 
     @property
     def restart(self) -> int:
-        """The newest order to restart the query of this execution's processor; 0: there was none."""
+        """The newest order to restart this processor's query; 0: there was none."""
         return 0 if self.processor_id is None else self.restarts.get(self.processor_id, 0)
 
     def own_grants(self) -> tuple[Grant, ...]:
-        """This execution's grants that are left to it, the newest per task, in the order of task names.
+        """This execution's grants that are not revoked, the newest per task, by name.
 
         One that was recorded as released stays so: a plan that gives the task back brings a new grant.
         """
@@ -141,16 +141,16 @@ class Orders:
         return tuple(
             grant
             for grant in own
-            if not self._is_taken_away(grant, plan.get(grant.task_name)) and not startpoints.newer_than(grant)
+            if not self._is_revoked(grant, plan.get(grant.task_name)) and not startpoints.newer_than(grant)
         )
 
     def is_all(self, own: Sequence[Grant]) -> bool:
-        """Whether these are grants for every task that the plan in force has for this execution."""
+        """True if these grants cover all tasks that the plan has for this execution."""
         planned = {task.task_name for task in self._plan().values() if self._works_for(task.processor_id)}
         return bool(planned) and planned == {grant.task_name for grant in own}
 
     def to_keep_warm(self) -> WarmTasks | None:
-        """The tasks whose state is kept here; None if this execution is no standby and no reserve."""
+        """The tasks whose state is kept here; None unless a standby or a reserve."""
         own = self.containers.get(self.execution_id)
         if self.launch is None or self.launch.role is LaunchRole.ACTIVE or own is None:
             return None
@@ -175,10 +175,10 @@ class Orders:
         )
 
     def _granted_as_planned(self, planned: Iterable[PlannedTaskPut]) -> tuple[Grant, ...]:
-        """The newest grants of these tasks that have the buckets of the plan, by task name.
+        """The newest grants with the buckets of the plan, by task name.
 
-        They count as not released: a release changes nothing of what they say about the state, and comes when there is
-        no time to look again.
+        They are shown as not released: a release changes nothing about the state, and comes when there is no time to
+        look again.
         """
         newest = self._newest()
         return tuple(
@@ -189,8 +189,10 @@ class Orders:
         )
 
     def run_by_others(self) -> tuple[Grant, ...]:
-        """Everything that is planned, where others run all of it and this execution, which a person started, waits to
-        be planned for; else nothing. One that the coordinator started is planned for as soon as it has come."""
+        """All planned tasks, if others run them and this execution waits for a plan.
+
+        Empty otherwise. A coordinator-managed execution does not wait: it is in the plan as soon as it registers.
+        """
         plan, newest = self._plan(), self._newest()
         is_waiting = self.processor_id is not None and self.launch is None
         if not is_waiting or any(self._works_for(task.processor_id) for task in plan.values()):
@@ -202,7 +204,7 @@ class Orders:
         return tuple(grants) if are_run and len(grants) == len(plan) else ()
 
     def tasks_in_use(self) -> frozenset[TaskName] | None:
-        """The tasks of the plan in force, and those that somebody may still work for; None before the first plan."""
+        """Planned tasks, and tasks that an execution may still run; None without a plan."""
         if self.generation is None:
             return None
         granted = {
@@ -218,9 +220,12 @@ class Orders:
     def _plan(self) -> Mapping[str, PlannedTaskPut]:
         return {task.task_name: task for task in self.planned.values() if task.generation == self.generation}
 
-    def _is_taken_away(self, grant: Grant, planned: PlannedTaskPut | None) -> bool:
-        """Whether the plan in force gives the task, with these buckets, to another processor, or to none; or the
-        processor was placed elsewhere."""
+    def _is_revoked(self, grant: Grant, planned: PlannedTaskPut | None) -> bool:
+        """True if the plan or a placement revokes this grant.
+
+        The plan gives the task, with these buckets, to another processor or to none, or the processor was placed
+        elsewhere.
+        """
         if self.generation is None or self.processor_id is None:
             return False
         return (
@@ -237,7 +242,7 @@ class Orders:
 
 
 def read_on(orders: Orders, records: Iterable[LogRecord], offset_next: int, *, topic: str) -> Orders:
-    """`orders` after what stands on the stream; foreign records change nothing (`stream.numbering`).
+    """`orders` after `records`; foreign ones change nothing (`stream.numbering`).
 
     Raises:
         UnknownSchemaError, CorruptRecordError: a record that a leader wrote cannot be read.
@@ -256,7 +261,7 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
 
 
 class _Fold:
-    """Orders that take in records; the tables are copied once, as a stream has many records."""
+    """Orders that take in many records, and copy their tables only once."""
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders

@@ -1,4 +1,4 @@
-"""What the container's driver needs of the world. Each protocol holds the minimum; adapters implement them.
+"""Ports of the container's driver: each one is minimal, and adapters implement it.
 
 The ports of the Python workers are in `container.task.ports`.
 """
@@ -51,22 +51,28 @@ class Topics(Protocol):
         ...
 
     def read_ahead(self, places: Sequence[ChangelogPlace]) -> None:
-        """Begin to fetch what `changelog_records` will be asked for, and nothing else any more. A saving only: what is
-        committed after this is found as well."""
+        """Fetch the records that `changelog_records` will ask for, and no others.
+
+        This only saves time: records that are committed afterwards are read as well.
+        """
         ...
 
     def changelog_bounds(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], TopicBounds]:
-        """What these partitions of the stores' changelogs hold; `offset_end` counts what is not committed yet too."""
+        """The bounds of changelog partitions; `offset_end` includes open transactions."""
         ...
 
     def input_bounds(
         self, ssps: Sequence[SystemStreamPartition], wait_ms: int
     ) -> Mapping[SystemStreamPartition, TopicBounds]:
-        """Bounds of input partitions. Raises BrokerUnavailableError when nobody answers within `wait_ms`."""
+        """Bounds of input partitions.
+
+        Raises:
+            BrokerUnavailableError: no broker answers within `wait_ms`.
+        """
         ...
 
     def changelog_topic_ids(self, stores: Sequence[str]) -> Mapping[str, str]:
-        """The cluster's ids of the stores' changelogs. Raises MissingTopicError for one that is not there."""
+        """The cluster's ids of the changelogs. Raises MissingTopicError if one is missing."""
         ...
 
     def input_topic_ids(self, streams: Sequence[SystemStream]) -> Mapping[SystemStream, str]:
@@ -76,7 +82,7 @@ class Topics(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailRead:
-    """What was read on of a partition.
+    """The records of a partition since the last poll.
 
     Attributes:
         offset_next: where to read on.
@@ -91,14 +97,14 @@ class TailRead:
 
 
 class Tail(Protocol):
-    """Follows partitions of the stores' changelogs as far as they are committed. It never waits for a transaction."""
+    """Follows committed records of changelogs; never waits for a transaction."""
 
     def assign(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Follow these partitions from these offsets on, and no others; none: let go of the connection."""
+        """Follow exactly these partitions from these offsets; none: close the connection."""
         ...
 
     def poll(self, count_max: int) -> Mapping[tuple[str, int], TailRead]:
-        """At most so many records, and how far each of the partitions was read. Never waits for long.
+        """At most `count_max` records, by partition. Never waits for long.
 
         A broker that is away, and for a while a topic that was deleted, look like one to which nothing comes.
 
@@ -113,7 +119,7 @@ class CoordinatorStream(Protocol):
     """The coordinator stream, followed from its beginning."""
 
     def poll(self) -> Sequence[LogRecord]:
-        """What was committed since; may be empty. Never waits for long."""
+        """Newly committed records; may be empty. Never waits for long."""
         ...
 
     def to_the_end(self) -> Sequence[LogRecord]:
@@ -133,23 +139,27 @@ class Slots(Protocol):
     """All worker slots of this execution, from the driver's side."""
 
     def take_all(self, wait_ms: int) -> Sequence[int]:
-        """Take every slot; a worker that keeps one for longer than `wait_ms` is killed. Returns the open slots."""
+        """Take every slot; kill a worker that keeps one for longer than `wait_ms`.
+
+        Returns:
+            The open slots.
+        """
         ...
 
     def block(self, query_number: int) -> None:
-        """Write the next query's number into every slot: workers of older queries can begin nothing."""
+        """Write the next query's number into every slot, which blocks older workers."""
         ...
 
     def in_hand(self, slots: Sequence[int], query_number: int) -> Sequence[tuple[int, int]]:
-        """Route and offset of the messages that workers of a query noted last in these slots (`SlotGuard.note`)."""
+        """Route and offset of each message that workers noted last (`SlotGuard.note`)."""
         ...
 
     def renew(self, slots: Sequence[int]) -> None:
-        """These slots' ids were initialised: nothing is open under them, and their producers are of no use."""
+        """Mark slots whose ids were initialised: nothing is open, producers are fenced."""
         ...
 
     def admit(self, query_number: int) -> None:
-        """Let the workers of a query in, and nobody else."""
+        """Let in the workers of this query only."""
         ...
 
     def kill_holders(self) -> None:
@@ -158,24 +168,30 @@ class Slots(Protocol):
 
 
 class Fence(Protocol):
-    """Initialises transactional ids, which aborts what is open under them and fences their producers."""
+    """Initialises transactional ids.
+
+    Kafka then aborts their open transactions and fences their producers.
+    """
 
     def fence(self, transactional_ids: Sequence[str]) -> None: ...
 
 
 class ProgressLog(Protocol):
-    """Writes under the driver's own transactional id: progress records, and what a start has to put in order."""
+    """Writes progress, and corrections of a start, under the driver's own id."""
 
     def is_acquired(self) -> bool:
-        """Whether the id is taken and usable."""
+        """True if the id is acquired and usable."""
         ...
 
     def serve(self) -> None:
-        """Let its client call back; to be called many times a minute, also while nothing is written. Never raises."""
+        """Let its client call back. Never raises.
+
+        The loop calls it many times a minute, also while nothing is written.
+        """
         ...
 
     def acquire(self) -> None:
-        """Initialise the id. Whoever does that then reads the coordinator stream to the end."""
+        """Initialise the id. The caller then reads the coordinator stream to the end."""
         ...
 
     def append(self, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
@@ -195,11 +211,14 @@ class StateEnvironment(TaskEnvironment, Protocol):
     """A task's environment while the driver has it open."""
 
     def sync(self) -> None:
-        """Force everything committed to disk; until the next commit it may then be used after a reboot, too."""
+        """Force all commits to disk.
+
+        Until the next commit, the environment may then be used after a reboot too.
+        """
         ...
 
     def hand_over(self, stores: Sequence[str], heirs: Sequence[Self], heir_of_bucket: Sequence[int]) -> None:
-        """Copy entries of `stores` into other environments, by the key bucket of their message keys.
+        """Copy entries of `stores` into other environments, by their key bucket.
 
         Args:
             heir_of_bucket: by bucket, the index of its heir, -1 for none; as many as the factor they are of.
@@ -230,7 +249,11 @@ class StateDirectory(Protocol):
         ...
 
     def fresh(self) -> StateEnvironment:
-        """A new, empty environment in place of the one in use. Raises LocalStateError: the disk is full."""
+        """A new, empty environment in place of the one in use.
+
+        Raises:
+            LocalStateError: the disk is full.
+        """
         ...
 
     def existing(self) -> StateEnvironment | None:
@@ -246,9 +269,9 @@ class StateDirectory(Protocol):
         ...
 
     def unused_since_ms(self) -> int | None:
-        """Wall clock of the last write to it; None while another process has it open, or when that is not known.
+        """Wall clock of the last write; None if unknown, or another process has it open.
 
-        Not to be asked of one that this process has open.
+        Not to be called for an environment that this process has open.
         """
         ...
 
@@ -281,12 +304,12 @@ class QueryFailed:
 
     @property
     def is_outage(self) -> bool:
-        """Whether the brokers did not do in time what was wanted of them, which no record is to blame for."""
+        """True if brokers did not answer in time, which no record causes."""
         return issubclass(self.kind, TemporaryError | UndeliveredError)
 
     @property
     def is_of_a_killed_worker(self) -> bool:
-        """Whether a worker process ended without an error of its own, as one does that a signal ends."""
+        """True if a worker process ended without an error of its own, as by a signal."""
         return self.kind is SamzapyError and _WORKER_DIED in self.reason
 
 
@@ -299,7 +322,7 @@ class Query(Protocol):
     def start(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> None: ...
 
     def rehearse(self, plan: WorkPlan, ssp: SystemStreamPartition, offset: int) -> None:
-        """Try the query out where nothing runs: Spark, its source and its workers do everything once, with no record.
+        """Warm up the query: Spark, source and workers run once without a record.
 
         The first query of a container takes several times as long to begin as the next ones. It is ended by `start`,
         `drain` and `stop`; should it fail, that is told in the log and nothing more.
@@ -311,7 +334,7 @@ class Query(Protocol):
         ...
 
     def rehearses(self) -> bool:
-        """Whether a rehearsal goes on."""
+        """True while a warm-up runs."""
         ...
 
     def next_event(self, timeout_ms: int) -> QueryEvent | None: ...
@@ -321,7 +344,7 @@ class Query(Protocol):
         ...
 
     def drain(self, timeout_ms: int) -> bool:
-        """Let the running batch finish, begin no other, and stop. False when it did not finish in time."""
+        """Let the running batch finish, then stop. False if it did not finish in time."""
         ...
 
     def stop(self) -> None: ...
@@ -329,7 +352,7 @@ class Query(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatContent:
-    """What the next heartbeat says; offset and list are of one moment.
+    """The content of the next heartbeat; offset and list are of one moment.
 
     `reason`: why it stopped, or is about to end with `exit_code` because of an error (0: there is none). `restart`: the
     newest order to restart that the query which runs knows. `warm`: how ready an execution is that is to have its
@@ -355,7 +378,7 @@ class HeartbeatContent:
 
 
 class Heartbeats(Protocol):
-    """Sends heartbeats by itself, with the content it was given last, and keeps the lease."""
+    """Sends heartbeats with the content published last, and keeps the lease."""
 
     def publish(self, content: HeartbeatContent) -> None: ...
 
@@ -373,14 +396,14 @@ class Heartbeats(Protocol):
 
 
 class StopRequest(Protocol):
-    """Whether somebody asked this process to drain (SIGTERM, Ctrl-C)."""
+    """The request to drain this process (SIGTERM, Ctrl-C)."""
 
     def is_set(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPorts:
-    """Everything a container needs of the world. `tasks_here`: those with local state on this host."""
+    """All ports of a container. `tasks_here`: tasks with local state on this host."""
 
     clock: Clock
     stream: CoordinatorStream

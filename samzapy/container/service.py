@@ -276,7 +276,7 @@ class ContainerService:
         ports.heartbeats.send_now(YIELD_MS)
 
     def _report_end(self, error: SamzapyError) -> None:
-        """Report why this process ends, so that the coordinator knows if another would too."""
+        """Report why this process ends, and if another process would end too."""
         self._end = error
         self._publish()
         self._ports.heartbeats.send_now(YIELD_MS)

@@ -140,7 +140,7 @@ def copies_taken(
     committed: Mapping[SspKeyBucket, int],
     execution_id: ExecutionId,
 ) -> tuple[ProgressPut, ...]:
-    """What says of tasks that took a copy of broadcast stores from another task that it is whole: where they begin.
+    """Progress records which say that copied broadcast stores are complete.
 
     The coordinator does not grant the other task, should the plan have it again, before it reads that
     (`coordinator.assignment.starts`). One that has committed under its grant has said so.
@@ -211,7 +211,7 @@ def _place(ssp_kb: SspKeyBucket) -> tuple[SystemStreamPartition, str]:
 
 
 def _share_keys(one: SspKeyBucket, other: SspKeyBucket) -> bool:
-    """Whether two positions of one place overlap; those of readers do as their tasks do."""
+    """True if two positions of one place overlap; readers overlap as their tasks do."""
     if not one.reader:
         return one.overlaps(other)
     return TaskNameParts.parse(one.reader).overlaps(TaskNameParts.parse(other.reader))
@@ -239,7 +239,7 @@ def check_bounds(
     bounds: Mapping[SystemStreamPartition, TopicBounds],
     floors: Iterable[Floor] = (),
 ) -> None:
-    """Refuse starts outside what the topics hold, and floors behind their ends (law L9).
+    """Refuse starts outside of topics, and floors behind their ends (law L9).
 
     Raises:
         LostRangeError: names each range exactly, and the operator's words that give it up.

@@ -71,7 +71,7 @@ class QueryWarmUp:
 
 
 class Standby:
-    """Keeps a processor's state up to date here while another execution runs its tasks."""
+    """Keeps a processor's state up to date while another execution runs its tasks."""
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerDeaths:
-    """What is known of the workers of an execution that died.
+    """The deaths of workers of one execution, and the messages under suspicion.
 
     Attributes:
         suspects: the first one is tried by the next query.
@@ -81,7 +81,7 @@ class WorkerDeaths:
         return replace(after, suspects=tuple(others), refusals=(*self.refusals, refusal))
 
     def at(self, starts: Mapping[SspKeyBucket, int]) -> WorkerDeaths:
-        """At a start of the query: what was committed, or is not read here any more, is left out."""
+        """Drop messages that were committed, or are read elsewhere, at a start."""
 
         def is_ahead(ssp_kb: SspKeyBucket, offset: int) -> bool:
             return ssp_kb in starts and starts[ssp_kb] <= offset
@@ -98,7 +98,7 @@ class WorkerDeaths:
 
     @property
     def trial(self) -> Suspect | None:
-        """What the next query tries; None: it reads everything."""
+        """The message that the next query processes alone; None: it reads everything."""
         return self.suspects[0] if self.suspects else None
 
     def limited(self, routes: Sequence[Route]) -> tuple[Route, ...]:
@@ -113,7 +113,7 @@ class WorkerDeaths:
         )
 
     def is_passed(self, positions: Mapping[SspKeyBucket, int]) -> bool:
-        """Whether the trial that runs came to its end, and no worker died."""
+        """True if the trial that runs came to its end, and no worker died."""
         trial = self.trial
         return trial is not None and positions.get(trial.ssp_kb, -1) >= trial.offset_end
 
