@@ -32,8 +32,7 @@ def refused_control(message: ContainerPlacementRequestMessage, state: Coordinato
     """Why the number of standbys cannot be changed, whatever the requests before it change; None where it can."""
     if state.container_count is None:
         return Refusal(
-            f"{message.action} is for jobs whose coordinator starts the containers (samzapy job submit); people "
-            "started those of this one"
+            f"{message.action} needs a job started with `samzapy job submit`; this job's containers are self-managed"
         )
     if named(message.processor_id, state)[1] is not None:
         return Refusal(f"processorId: wanted a processor, found {message.processor_id}, which is a standby")

@@ -78,9 +78,9 @@ def destination(processor_id: str, host: str, state: CoordinatorState) -> Contai
         return f"destinationHost: wanted a host, {ANY_HOST} or {LAST_SEEN}, found {STANDBY}: the job has no standbys"
     if host == FORCE_RESTART_LAST_SEEN:
         return (
-            f"destinationHost: wanted a host, {ANY_HOST} or {LAST_SEEN}, found {host}, which is for jobs whose "
-            "coordinator starts the containers (samzapy job submit); people started those of this one: stop the "
-            "process and start it again, or ask for restart-query"
+            f"destinationHost: wanted a host, {ANY_HOST} or {LAST_SEEN}, found {host}, which needs a job "
+            "started with `samzapy job submit`; this job's containers are self-managed: stop the process and start it "
+            "again, or request restart-query"
         )
     wanted = ProcessorId(processor_id)
     candidates = _on_another_host(wanted, state) if host == ANY_HOST else _on_host(wanted, host, state)

@@ -414,7 +414,7 @@ def _place(
     request: RequestPut, processor_id: ProcessorId, execution_id: ExecutionId, review: Review
 ) -> Iterable[CoordinatorRecord]:
     """The request first: torn behind it, the rest is written when it is looked at again."""
-    text = f"the tasks go to {execution_id}, which has their state; whoever runs them is to let go"
+    text = f"moving the tasks to {execution_id} (state restored); waiting for their current owner to release them"
     yield replace(_pausing(request, text, review.now_ms), execution_id=execution_id)
     yield _placed(request, processor_id, execution_id, review.state)
 
@@ -464,7 +464,9 @@ def _hand_over(request: RequestPut, processor_id: ProcessorId, review: Review) -
         yield _placed(request, processor_id, execution_id, review.state)
     else:
         holders = _holders(processor_id, execution_id, review.state)
-        text = f"{some(holders)} is to let go" if holders else f"the tasks begin in {execution_id}"
+        text = (
+            f"waiting for {some(holders)} to release the tasks" if holders else f"the tasks begin in {execution_id}"
+        )
         yield from said(request, Phase.STOPPING if holders else Phase.STARTING, text, review.now_ms)
 
 

@@ -131,7 +131,7 @@ def _why_expired(request: RequestPut, review: Review, limit_ms: int) -> str:
     what = f"expired: {limit_ms} ms after it was {'ready' if request.paused_at_ms else 'read'}"
     if request.status_code is S.ACCEPTED:
         if any(wanted.uuid == request.uuid for wanted in offset_bounds_wanted(review.state)):
-            return f"{what} nobody could tell where the inputs begin and end; nothing was done"
+            return f"{what} the offsets of the inputs could not be read; nothing was done"
         return f"{what} other requests for {subject_of(request)} are still served; nothing was done"
     return f"{what} {_handler(request).timeout_reason(request, review)}"
 

@@ -29,8 +29,8 @@ def refused_replacement(message: ContainerPlacementRequestMessage, state: Coordi
     """Why a process cannot be replaced, as the job stands now; None where it can."""
     if state.container_count is None:
         return Refusal(
-            f"{message.action} is for jobs whose coordinator starts the containers (samzapy job submit); people "
-            "started those of this one: stop the process and start it again, or ask for restart-query"
+            f"{message.action} needs a job started with `samzapy job submit`; this job's containers are self-managed: "
+            "stop the process and start it again, or request restart-query"
         )
     return refused_standby(message, state)
 

@@ -31,8 +31,8 @@ def refused_resize(wanted: Scale, state: CoordinatorState) -> Refusal | None:
     if wanted.containers is None or state.container_count is not None:
         return None
     return Refusal(
-        "containers: wanted a job whose coordinator starts the containers (samzapy job submit), found one whose "
-        "containers are started by people; start another one, or stop one"
+        "containers: wanted a job started with `samzapy job submit`, found self-managed containers; start or stop "
+        "one yourself"
     )
 
 

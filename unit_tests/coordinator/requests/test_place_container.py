@@ -303,7 +303,7 @@ def test_any_host_is_another_one_if_there_is_one_and_the_container_with_the_fewe
     [
         ("host-z", r"host where a container of the job runs \(host-a, host-b, host-c\), found host-z"),
         ("STANDBY", "the job has no standbys"),
-        ("FORCE_RESTART_LAST_SEEN", "ask for restart-query"),
+        ("FORCE_RESTART_LAST_SEEN", "request restart-query"),
     ],
 )
 def test_where_nobody_is_nothing_goes(host, reason):

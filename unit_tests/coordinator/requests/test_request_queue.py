@@ -605,11 +605,11 @@ def test_a_status_of_a_move_tells_where_it_brings_its_processor():
         ({"action": PLACE}, "wanted a host where a container of the job runs (host-a), found host-b"),
         (
             {"action": Action.CONTROL_STANDBY, "arguments": {"command": "start"}},
-            "control-standby is for jobs whose coordinator starts the containers",
+            "control-standby needs a job started with `samzapy job submit`",
         ),
         (
             {"action": Action.RESTART_CONTAINER},
-            "restart-container is for jobs whose coordinator starts the containers",
+            "restart-container needs a job started with `samzapy job submit`",
         ),
         (
             {"action": STATUS, "processor_id": "", "arguments": {"uuid": an_id(9)}},

@@ -492,7 +492,7 @@ def test_a_rewind_that_nobody_can_resolve_fails_and_changes_nothing():
     job.passes(5000)
 
     assert S.FAILED is job.status(1)
-    assert "nobody could tell where the inputs begin and end; nothing was done" in job.answer(1).response_message
+    assert "the offsets of the inputs could not be read; nothing was done" in job.answer(1).response_message
     assert {} == job.state.startpoints
 
 
