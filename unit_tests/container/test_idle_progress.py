@@ -90,7 +90,7 @@ def test_progress_is_written_every_few_seconds_at_most() -> None:
     assert 2 <= len(container.progress.written) <= took_ms // 3000 + 2
 
 
-def test_a_container_that_stops_tells_how_far_it_came_at_once() -> None:
+def test_a_container_that_stops_writes_its_progress_at_once() -> None:
     container = AContainer(grants=(a_task("a"),))
 
     container.run(a_batch(orders_0=40), a_batch(orders_0=50))
@@ -148,7 +148,7 @@ def test_progress_that_could_not_be_written_is_a_saving_lost_and_is_tried_again(
     assert 1 == len(container.query.started)
 
 
-def test_who_takes_the_progress_id_then_asks_whether_it_still_may() -> None:
+def test_after_the_id_is_acquired_the_stream_is_read_before_progress_is_written() -> None:
     container = AContainer(grants=(a_task("a"),))
     own = container.progress.acquire
 
@@ -165,7 +165,7 @@ def test_who_takes_the_progress_id_then_asks_whether_it_still_may() -> None:
     assert "to the end" == container.trace.since("own progress")[1]
 
 
-def test_who_took_the_progress_id_and_could_not_ask_takes_it_anew() -> None:
+def test_an_id_that_was_acquired_without_an_answer_is_acquired_again() -> None:
     container = AContainer(grants=(a_task("a"),))
     to_the_end, own = container.stream.to_the_end, container.progress.acquire
     fails = [BrokerUnavailableError("nobody answers")]

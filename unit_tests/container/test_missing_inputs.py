@@ -201,7 +201,7 @@ def test_queries_that_fail_all_the_same_without_it_end_the_container() -> None:
         container.run(*[QueryFailed(reason="again")] * 4)
 
 
-def test_who_has_nothing_left_to_read_waits_and_lets_go_when_the_plan_takes_it_away(
+def test_a_container_without_inputs_waits_and_releases_its_tasks_when_they_are_revoked(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     container = of_a_pattern(grants=(a_grant("c", ssp_kb=str(REFUNDS_0)),))

@@ -243,7 +243,7 @@ def test_in_use_are_the_tasks_of_the_plan_in_force_whoever_has_them() -> None:
     assert {"b"} == orders.tasks_in_use()
 
 
-def test_in_use_is_a_task_that_left_the_plan_until_its_execution_has_let_go_or_is_gone() -> None:
+def test_a_task_that_left_the_plan_is_in_use_until_its_execution_released_it_or_is_gone() -> None:
     runs = ContainerPut(container=a_container("e2", phase=ContainerPhase.RUNNING))
     gone = ContainerPut(container=a_container("e2", phase=ContainerPhase.FENCED))
     lost = ContainerPut(container=a_container("e2", phase=ContainerPhase.LOST))

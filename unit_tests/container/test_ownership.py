@@ -28,7 +28,7 @@ from unit_tests.fixtures.running_container import (
 )
 
 
-def test_a_look_that_finds_nothing_new_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_poll_without_new_records_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is done many times a second, and what it would look through is as long as the job is large."""
     folded: list[int] = []
     own_grants = Orders.own_grants
@@ -93,7 +93,7 @@ def test_a_container_that_is_given_up_while_it_runs_kills_its_workers_and_ends(w
     assert [] == container.heartbeats.sent
 
 
-def test_without_a_lease_nothing_is_begun_and_with_it_again_the_query_starts_anew() -> None:
+def test_without_a_lease_no_query_runs_and_with_a_new_lease_it_starts_again() -> None:
     container = AContainer()
 
     def lose_the_lease() -> None:
@@ -140,7 +140,7 @@ def listed(container: AContainer) -> list[tuple[int, list[str]]]:
     return [now for before, now in zip([None, *said], said, strict=False) if now != before]
 
 
-def test_what_the_plan_takes_away_is_let_go_after_the_drain_and_the_rest_goes_on() -> None:
+def test_revoked_tasks_are_released_after_the_drain_and_the_others_run_on() -> None:
     container = AContainer()
     container.heartbeats.publish = said_in(container)  # type: ignore[method-assign]
     handing_over(container)
@@ -164,7 +164,7 @@ def said_in(container: AContainer) -> Callable[[Any], None]:
     return publish
 
 
-def test_what_a_cancelled_batch_left_open_is_aborted_before_it_is_let_go() -> None:
+def test_an_open_transaction_of_a_cancelled_batch_is_aborted_before_the_release() -> None:
     container = AContainer()
     container.heartbeats.publish = said_in(container)  # type: ignore[method-assign]
     container.query.drains_in_time = False
@@ -178,7 +178,7 @@ def test_what_a_cancelled_batch_left_open_is_aborted_before_it_is_let_go() -> No
     assert trace.index("drain") < fenced < trace.index("renew [1]") < trace.index("holds a")
 
 
-def test_while_nothing_can_be_aborted_nothing_is_let_go() -> None:
+def test_no_grant_is_released_while_a_transaction_cannot_be_aborted() -> None:
     container = AContainer()
     handing_over(container)
     container.query.steps.insert(1, lambda: container.slots.open_slots.add(1))
@@ -198,7 +198,7 @@ def test_while_nothing_can_be_aborted_nothing_is_let_go() -> None:
     assert ["a"] == [route.task_name for route in container.query.started[-1][0].routes]
 
 
-def test_who_has_nothing_left_waits_and_begins_again_with_what_it_is_granted() -> None:
+def test_a_container_without_grants_waits_and_starts_again_with_new_ones() -> None:
     container = AContainer(grants=(a_task("a"),))
     container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))
     container.query.steps.extend(
@@ -218,7 +218,7 @@ def test_who_has_nothing_left_waits_and_begins_again_with_what_it_is_granted() -
     assert [] in [held for _, held in listed(container)]
 
 
-def test_who_has_let_go_says_no_more_how_far_it_came() -> None:
+def test_a_released_task_has_no_positions_in_heartbeats() -> None:
     container = AContainer()
     for partition in range(2):
         container.topics.inputs[an_ssp(f"kafka.orders.{partition}")] = TopicBounds(offset_first=0, offset_end=100)
@@ -258,7 +258,7 @@ def test_who_has_nothing_left_and_is_stopped_has_no_progress_to_tell() -> None:
     assert "STOPPED" == container.heartbeats.contents[-1].state
 
 
-def test_a_batch_that_ends_while_the_query_drains_counts_before_what_it_was_of_is_let_go() -> None:
+def test_a_batch_that_ends_during_the_drain_counts_before_its_tasks_are_released() -> None:
     container = AContainer(grants=(a_task("a"),))
     container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))
     container.query.steps.extend(
@@ -283,7 +283,7 @@ def test_a_batch_that_ends_while_the_query_drains_counts_before_what_it_was_of_i
     assert ([], "STOPPED") == (container.progress.written, container.heartbeats.contents[-1].state)
 
 
-def test_a_task_that_is_taken_away_during_the_start_is_not_begun() -> None:
+def test_a_task_that_is_revoked_during_the_start_is_not_started() -> None:
     """Read after the ids were initialised: from the heartbeat on that lacks it, it is somebody else's."""
     container = AContainer()
     container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))
@@ -312,7 +312,7 @@ def test_a_plan_that_changes_only_others_stops_nothing() -> None:
     assert 1 == container.trace.count("drain")
 
 
-def test_a_grant_stands_in_the_list_from_when_it_is_read_and_offset_and_list_are_of_one_moment() -> None:
+def test_a_grant_is_listed_from_when_it_is_read_and_offset_and_list_are_of_one_moment() -> None:
     container = AContainer(grants=(a_task("a", epoch=4),))
     container.while_pausing = lambda: (
         container.stream.records.append(GrantPut(grant=a_task("b", epoch=5)))

@@ -38,7 +38,7 @@ from unit_tests.fixtures.running_container import (
 )
 
 
-def test_a_failed_query_is_started_anew_from_what_was_committed() -> None:
+def test_a_failed_query_starts_again_from_what_was_committed() -> None:
     container = AContainer()
 
     def fail() -> QueryFailed:
@@ -172,7 +172,7 @@ def test_heartbeats_report_the_step_of_a_start_and_none_while_the_query_runs_or_
     ]
 
 
-def test_a_batch_that_committed_begins_the_count_of_failed_starts_anew() -> None:
+def test_a_commit_resets_the_count_of_failed_starts() -> None:
     container = AContainer(task_query_retry_ms="0")
     failed = QueryFailed(reason="again")
 
@@ -190,7 +190,7 @@ def test_a_batch_that_committed_begins_the_count_of_failed_starts_anew() -> None
     ],
     ids=["grant", "plan", "restart"],
 )
-def test_a_grant_a_plan_and_an_order_to_restart_begin_the_count_anew_and_end_the_pause(news: list[Any]) -> None:
+def test_a_grant_a_plan_and_a_restart_order_reset_the_count_and_end_the_pause(news: list[Any]) -> None:
     container = AContainer(task_query_retry_ms="0")
     container.stream.records += [ContainerPut(container=a_container("e1")), *plan_in_force(1, a="0", b="0")]
     failed = QueryFailed(reason="again")

@@ -228,7 +228,7 @@ def test_a_container_stops_by_itself_when_the_run_is_finished() -> None:
     assert len(container.query.steps) > 40
 
 
-def test_a_grant_that_is_new_takes_the_word_back() -> None:
+def test_a_new_grant_revokes_the_report_that_the_run_is_finished() -> None:
     container = ABoundedContainer()
     container.stream.records[:] = [
         found for found in container.stream.records if found != GrantPut(grant=a_task("b"))

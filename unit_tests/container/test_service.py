@@ -61,7 +61,7 @@ def test_grants_of_one_plan_are_waited_for_and_started_together() -> None:
     assert sum(container.pauses_ms[3:]) >= 300
 
 
-def test_who_has_all_that_the_plan_has_for_it_waits_for_no_more() -> None:
+def test_a_container_with_all_its_planned_tasks_starts_at_once() -> None:
     container = AContainer(grants=())
     container.stream.records[0:0] = [ContainerPut(container=a_container("e1", processor_id="0"))]
 
@@ -113,7 +113,7 @@ def an_order(number: int, processor_id: str = "0") -> RestartPut:
     return RestartPut(processor_id=ProcessorId(processor_id), number=number, uuid="u")
 
 
-def test_an_order_to_restart_drains_and_starts_the_query_anew_and_is_then_said_to_be_done() -> None:
+def test_a_restart_order_drains_and_starts_the_query_again_and_is_then_reported_as_done() -> None:
     container = AContainer()
     container.stream.records.append(ContainerPut(container=a_container("e1")))
     said: list[int] = []
@@ -152,7 +152,7 @@ def test_an_order_for_another_processor_is_no_matter() -> None:
     assert 0 == container.heartbeats.contents[-1].restart
 
 
-def test_a_failover_alone_stops_nobody() -> None:
+def test_a_failover_alone_does_not_stop_the_query() -> None:
     container = AContainer()
     term = TermPut(
         term=2,
@@ -196,7 +196,7 @@ def test_a_stop_drains_closes_the_state_and_says_that_nothing_is_held() -> None:
     assert [("STOPPED", ())] == [(content.state, content.held) for content in container.heartbeats.sent]
 
 
-def test_a_container_drains_and_ends_when_the_coordinator_tells_it_to() -> None:
+def test_a_container_drains_and_ends_when_the_coordinator_stops_it() -> None:
     container = AContainer()
     started = LaunchPut(launch=a_launch("e1"))
     told = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING))

@@ -243,7 +243,7 @@ def test_a_start_on_what_the_topic_holds_or_at_its_end_is_good(offset: int) -> N
     check_bounds({an_ssp_kb(): offset}, {an_ssp(): TopicBounds(offset_first=100, offset_end=200)})
 
 
-def test_a_start_below_the_first_record_names_the_range_that_is_gone_and_the_words_that_give_it_up() -> None:
+def test_a_start_below_the_first_record_names_the_lost_range_and_the_setting_that_accepts_it() -> None:
     with pytest.raises(LostRangeError) as lost:
         check_bounds({an_ssp_kb(): 40}, {an_ssp(): TopicBounds(offset_first=100, offset_end=200)})
 
@@ -254,7 +254,7 @@ def test_a_start_below_the_first_record_names_the_range_that_is_gone_and_the_wor
     ) == str(lost.value)
 
 
-def test_the_words_that_give_a_range_up_are_words_that_the_configuration_takes() -> None:
+def test_the_setting_that_accepts_a_lost_range_is_valid() -> None:
     with pytest.raises(LostRangeError) as lost:
         check_bounds({an_ssp_kb(): 40}, {an_ssp(): TopicBounds(offset_first=100, offset_end=200)})
     words = str(lost.value).rpartition("task.lost.range.accept=")[2]

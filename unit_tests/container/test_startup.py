@@ -196,7 +196,7 @@ def test_a_position_in_a_broadcast_input_is_each_task_s_own() -> None:
     ]
 
 
-def test_each_local_state_is_level_and_closed_before_workers_come_in() -> None:
+def test_each_local_state_is_restored_and_closed_before_workers_are_admitted() -> None:
     container = AContainer()
     container.commit(40)
 
@@ -264,7 +264,7 @@ def test_an_input_that_was_made_again_ends_the_container_at_its_start_and_while_
 
 
 @pytest.mark.parametrize("point", ["after-fence", "after-restore"])
-def test_a_driver_that_dies_in_a_start_has_let_nobody_in(point: str) -> None:
+def test_a_driver_that_dies_in_a_start_has_admitted_no_worker(point: str) -> None:
     container = AContainer()
     container.crash_points = CrashAt(point)
 
@@ -277,7 +277,7 @@ def test_a_driver_that_dies_in_a_start_has_let_nobody_in(point: str) -> None:
 # --- what is told of it ---
 
 
-def test_a_start_tells_what_was_granted_how_far_the_state_is_and_what_the_first_batch_brought(
+def test_a_start_logs_its_grants_the_progress_of_the_restore_and_the_first_batch(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "samzapy.container")
@@ -299,7 +299,7 @@ def test_a_start_tells_what_was_granted_how_far_the_state_is_and_what_the_first_
     ] == [record.getMessage() for record in caplog.records]
 
 
-def test_a_long_restore_tells_how_far_it_is_every_few_seconds(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_restore_logs_its_progress_every_few_seconds(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "samzapy.container.local_state.restore")
     caplog.set_level("INFO", "samzapy.container")
     container = AContainer()
@@ -334,7 +334,7 @@ def test_while_a_task_is_restored_the_next_ones_are_fetched() -> None:
     assert [[("sums", 0, 0)], [("sums", 0, 0)], []] == container.topics.read_aheads
 
 
-def test_a_start_with_state_that_is_level_fetches_nothing_ahead() -> None:
+def test_a_start_with_caught_up_state_fetches_nothing_ahead() -> None:
     container = AContainer()
 
     container.run(None)
@@ -345,7 +345,7 @@ def test_a_start_with_state_that_is_level_fetches_nothing_ahead() -> None:
 # --- what heartbeats say ---
 
 
-def test_time_to_bring_the_state_of_each_task_level_is_in_its_figures() -> None:
+def test_the_restore_time_of_each_task_is_in_its_stats() -> None:
     container = AContainer()
 
     class SlowDisk(MemoryStateDirectory):
@@ -384,7 +384,7 @@ def in_a_new_run() -> AContainer:
 BEGIN = ChangelogStart(store="sums", offset=1)
 
 
-def test_what_an_earlier_run_left_is_removed_before_the_query_starts_by_who_still_may() -> None:
+def test_stale_positions_are_removed_before_the_query_starts_if_the_execution_is_not_lost() -> None:
     container = in_a_new_run()
 
     container.run(None)
@@ -414,7 +414,7 @@ def test_a_removal_that_fails_puts_the_start_off() -> None:
     assert 3 == plan.query_number
 
 
-def test_who_is_given_up_when_it_takes_its_id_removes_nothing() -> None:
+def test_a_container_that_is_lost_when_it_acquires_its_id_removes_nothing() -> None:
     container = in_a_new_run()
     own = container.progress.acquire
 
@@ -573,7 +573,7 @@ def test_positions_of_another_factor_that_could_not_be_removed_are_removed_later
     assert 1 == len(container.query.started)
 
 
-def test_positions_of_another_factor_whose_grant_stands_are_still_needed() -> None:
+def test_positions_of_another_factor_are_kept_while_their_grant_is_recorded() -> None:
     """The sibling is not granted yet, and its start is computed from the parent's position."""
     container = a_container_after_a_split()
     container.stream.records.insert(0, GrantPut(grant=a_task("a", epoch=3, execution_id="e0")))

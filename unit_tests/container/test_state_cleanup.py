@@ -48,7 +48,7 @@ def test_state_of_a_task_long_gone_is_removed_when_the_query_runs(caplog: pytest
     assert 1 == caplog.text.count("removed local state of tasks that are no more: c")
 
 
-def test_what_was_let_go_of_only_now_waits_for_its_time_and_a_later_look_finds_it() -> None:
+def test_state_that_was_released_recently_is_removed_by_a_later_look() -> None:
     container = a_host_with_leftovers()
     container.disks["c"].written_at_ms = container.clock.wall_ms()
     found: list[int] = []
@@ -90,7 +90,7 @@ def test_where_there_are_many_the_next_ones_go_a_minute_later() -> None:
     assert [1, 1, 0] == left
 
 
-def test_without_a_plan_nothing_is_known_of_who_needs_what() -> None:
+def test_without_a_plan_no_local_state_is_removed() -> None:
     container = AContainer()
     container.disks["c"] = MemoryStateDirectory("c")
     container.disks["c"].fresh().close()

@@ -71,7 +71,7 @@ def test_costs_and_counts_of_a_task_add_up_over_batches() -> None:
     )
 
 
-def test_what_a_task_has_on_disk_is_told_before_its_first_row() -> None:
+def test_the_disk_use_of_a_task_is_reported_before_its_first_row() -> None:
     assert {"storeIdentifyNs": 5, "diskBytes": 30} == begun(a_route("kafka.orders.0:0/1")).as_json(0)["tasks"]["a"]
 
 
@@ -127,7 +127,7 @@ def test_positions_say_how_many_records_were_handled() -> None:
     ]
 
 
-def test_of_very_many_tasks_the_busiest_are_told_and_the_others_in_one_sum() -> None:
+def test_of_very_many_tasks_the_busiest_are_listed_and_the_others_are_one_sum() -> None:
     count = TASKS_LISTED_MAX + 3
     routes = tuple(a_route(f"kafka.orders.{number}:0/1", f"task-{number}") for number in range(count))
     figures = begun(*routes)
@@ -142,7 +142,7 @@ def test_of_very_many_tasks_the_busiest_are_told_and_the_others_in_one_sum() -> 
     assert (3, 3, 0 + 1 + 2) == tuple(found["otherTasks"][name] for name in ("count", "recordsIn", "busyNs"))
 
 
-def test_what_is_told_of_tasks_stays_small() -> None:
+def test_the_stats_of_tasks_in_a_heartbeat_stay_small() -> None:
     """A heartbeat may have 8 MB, and 6.5 MB of that is what it says of 10,000 tasks anyhow."""
     keys = KeySketch(2000, {f"{number}" * 60: 200 for number in range(KEYS_KEPT)})
     costs = {name: 2**50 for name in TaskStats.__dataclass_fields__ if name != "keys"}

@@ -65,7 +65,7 @@ def test_a_standby_keeps_the_state_at_hand_and_touches_nothing_else() -> None:
     )
 
 
-def test_a_standby_removes_what_nobody_has_used_for_long_once_it_is_ready() -> None:
+def test_a_standby_removes_unused_state_once_it_is_ready() -> None:
     container = a_standby()
     container.query.rehearsal_looks = 3
     old_ms = container.clock.wall_ms() - UNUSED_MS - 1
@@ -89,7 +89,7 @@ def test_a_standby_removes_what_nobody_has_used_for_long_once_it_is_ready() -> N
     assert container.disks["b"].number > 0, "one of its own tasks"
 
 
-def test_a_standby_tries_its_query_out_when_the_state_is_level_and_says_so_when_that_is_over() -> None:
+def test_a_standby_warms_its_query_up_when_it_has_caught_up_and_reports_the_end_of_that() -> None:
     container = a_standby()
     container.query.rehearsal_looks = 3
     at_pauses(container, p40=container.ask_to_stop)
@@ -112,7 +112,7 @@ def test_a_standby_tries_its_query_out_when_the_state_is_level_and_says_so_when_
     assert [] == container.query.started
 
 
-def test_a_rehearsal_that_does_not_end_keeps_nobody_from_being_ready() -> None:
+def test_a_warm_up_that_does_not_end_does_not_keep_a_standby_from_being_ready() -> None:
     container = a_standby()
     container.query.rehearsal_looks = 1_000_000
     begun_ms = container.clock.monotonic_ms()
@@ -131,7 +131,7 @@ def test_a_rehearsal_that_does_not_end_keeps_nobody_from_being_ready() -> None:
     assert "stop query" in container.trace
 
 
-def test_who_is_granted_tasks_during_its_rehearsal_starts_at_once() -> None:
+def test_a_standby_that_is_granted_tasks_during_its_warm_up_starts_at_once() -> None:
     container = a_standby()
     container.query.rehearsal_looks = 1_000_000
 
@@ -163,7 +163,7 @@ def one_that_joins(*, debounce_ms: str = "20000") -> AContainer:
     return container
 
 
-def test_who_joins_a_job_that_runs_tries_its_query_out_while_it_waits_for_a_plan() -> None:
+def test_a_container_that_joins_warms_its_query_up_while_it_waits_for_a_plan() -> None:
     container = one_that_joins()
     at_pauses(container, p40=container.ask_to_stop)
 
@@ -181,7 +181,7 @@ def test_who_joins_a_job_that_runs_tries_its_query_out_while_it_waits_for_a_plan
     "why",
     ["debounce", "lost", "released", "its own", "not registered", "launched"],
 )
-def test_nobody_tries_it_out_who_may_have_to_run_tasks_at_any_moment(why: str) -> None:
+def test_a_container_that_may_get_tasks_at_any_moment_does_no_warm_up(why: str) -> None:
     container = one_that_joins(debounce_ms="9999" if why == "debounce" else "20000")
     if why == "lost":
         container.stream.records.append(ContainerPut(container=a_container("r1", phase=ContainerPhase.LOST)))
@@ -200,7 +200,7 @@ def test_nobody_tries_it_out_who_may_have_to_run_tasks_at_any_moment(why: str) -
     assert [] == container.query.rehearsed
 
 
-def test_who_joins_and_is_granted_tasks_during_its_rehearsal_starts_at_once() -> None:
+def test_a_joining_container_that_is_granted_tasks_during_its_warm_up_starts_at_once() -> None:
     container = one_that_joins()
     container.query.rehearsal_looks = 1_000_000
 
@@ -241,7 +241,7 @@ def test_a_standby_that_is_promoted_starts_with_what_it_has() -> None:
     assert container.heartbeats.contents[-1].warm is None
 
 
-def test_that_the_runner_lets_go_is_no_reason_to_look_again() -> None:
+def test_a_release_by_the_runner_does_not_restart_the_standby() -> None:
     """It comes at the moment at which the tasks stand still."""
     container = a_standby()
 

@@ -159,7 +159,7 @@ def test_a_death_before_a_message_is_in_hand_blames_none() -> None:
 # --- in the container ---
 
 
-def test_the_container_tries_the_message_alone_and_has_it_refused() -> None:
+def test_a_suspect_message_is_processed_alone_and_then_refused() -> None:
     container = AContainer()
     container.slots.open_slots = {0}
 
