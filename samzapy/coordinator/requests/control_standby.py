@@ -16,7 +16,7 @@ from dataclasses import replace
 from samzapy.coordinator.launching.hosts import place_of
 from samzapy.coordinator.launching.launches import to_look_at
 from samzapy.coordinator.launching.standbys import has_state, is_warm, named, standby_count, standbys_of
-from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended, planned_processors, said
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended, planned_processors, with_phase
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.job import ProcessorId
 from samzapy.model.launch import LaunchPhase, LaunchRole, standby_name
@@ -85,9 +85,9 @@ def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]
         return
     restoring = _restoring(recorded, review)
     if restoring is None:
-        yield from said(request, Phase.RESERVING, _starting(recorded, review), review.now_ms)
+        yield from with_phase(request, Phase.RESERVING, _starting(recorded, review), review.now_ms)
     else:
-        yield from said(request, Phase.RESTORING, f"of the state is there: {some(restoring)}", review.now_ms)
+        yield from with_phase(request, Phase.RESTORING, f"of the state is there: {some(restoring)}", review.now_ms)
 
 
 def _starting(recorded: StandbyPut, review: Review) -> str:

@@ -125,7 +125,7 @@ def listed(names: Iterable[str]) -> str:
 def begun(
     request: RequestPut, text: str, now_ms: int, *, restart: int = 0, execution_id: str = "", phase: str = ""
 ) -> RequestPut:
-    """The request under way."""
+    """The request as one that is under way."""
     return replace(
         request,
         status_code=StatusCode.IN_PROGRESS,
@@ -138,20 +138,20 @@ def begun(
     )
 
 
-def said(request: RequestPut, phase: Phase, text: str, now_ms: int) -> Iterable[RequestPut]:
-    """The request that is under way with where it is, unless that is what it says already."""
+def with_phase(request: RequestPut, phase: Phase, text: str, now_ms: int) -> Iterable[RequestPut]:
+    """The request with another phase and message, unless it has them already."""
     if (request.phase, request.response_message) != (phase, text):
         yield replace(request, phase=phase, response_message=text, decided_at_ms=now_ms, answered=False)
 
 
 def counted(done: int, of: int) -> str:
-    """How many of how many, for people: rounded down, so that it changes some twenty times at most."""
+    """`done` of `of` for people, rounded down so that it changes about twenty times at most."""
     step = max(1, -(-of // _PROGRESS_STEPS))
     return f"{done if done == of else done - done % step} of {of}"
 
 
-def went_on(request: RequestPut, text: str) -> Iterable[RequestPut]:
-    """The request that is under way with how far it is, unless that is what it says already. When it began stays."""
+def with_progress(request: RequestPut, text: str) -> Iterable[RequestPut]:
+    """The request with another message, unless it has it already. The time at which it began stays."""
     if request.phase and request.response_message != text:
         yield replace(request, response_message=text, answered=False)
 

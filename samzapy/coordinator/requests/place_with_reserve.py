@@ -52,7 +52,7 @@ from samzapy.coordinator.launching.standbys import (
     named,
     standbys_of,
 )
-from samzapy.coordinator.requests.handler import Review, begun, ended, said
+from samzapy.coordinator.requests.handler import Review, begun, ended, with_phase
 from samzapy.coordinator.state import CoordinatorState, is_leaving, locality_of
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
@@ -294,13 +294,13 @@ def _start_reserve(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
     if not is_on(review.state):
         # The launches of a finished run are stopped in the same round, and another one would be requested in the next.
         text = "the run is finished: no container is started any more"
-        yield from said(move.request, Phase.RESERVING, text, review.now_ms)
+        yield from with_phase(move.request, Phase.RESERVING, text, review.now_ms)
         return
     role = LaunchRole.RESERVE if move.number is None else LaunchRole.STANDBY
     host = move.host or _host_for(move.processor_id, move.started, move.launching, review)
     if host is None:
         text = "no host that may have it has a place now; it is started as soon as one has"
-        yield from said(move.request, Phase.RESERVING, text, review.now_ms)
+        yield from with_phase(move.request, Phase.RESERVING, text, review.now_ms)
         return
     yield launch_wanted(
         move.launching,
@@ -337,7 +337,7 @@ def _await_start(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
         return
     where = f"on {host}" if host else "on any host"
     text = f"container {reserve.execution_id} is to start {where} ({_which_try(move, review)}){why}"
-    yield from said(move.request, Phase.RESERVING, text, review.now_ms)
+    yield from with_phase(move.request, Phase.RESERVING, text, review.now_ms)
 
 
 def _has_no_second_place(move: _Move, review: Review) -> bool:
@@ -353,7 +353,7 @@ def _stop_misplaced(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
 
 def _report_restoring(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
     text = f"{_restoring(move.reserve, review)} ({_which_try(move, review)})"
-    return said(move.request, Phase.RESTORING, text, review.now_ms)
+    return with_phase(move.request, Phase.RESTORING, text, review.now_ms)
 
 
 def _which_try(move: _Move, review: Review) -> str:
@@ -370,7 +370,7 @@ def _use_reserve(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
         text = f"request {move.request.uuid}: {execution_id} stands by in its place"
         yield ordered_to_stop(review.state.launches[replaced], move.launching, text)
     text = f"{execution_id} is level; {some(move.replaced)} stops"
-    yield from said(move.request, Phase.STOPPING, text, review.now_ms)
+    yield from with_phase(move.request, Phase.STOPPING, text, review.now_ms)
 
 
 def _wait(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
@@ -404,7 +404,7 @@ def _await_standby(request: RequestPut, processor_id: ProcessorId, review: Revie
     if best is not None and is_warm(best.execution_id, review.state, review.liveness):
         yield from _place(request, processor_id, best.execution_id, review)
     elif best is not None:
-        yield from said(request, Phase.RESTORING, _restoring(best, review), review.now_ms)
+        yield from with_phase(request, Phase.RESTORING, _restoring(best, review), review.now_ms)
     elif not standbys_of(processor_id, review.state):
         text = f"processor {processor_id} has no standby any more; {_not_touched(processor_id, review.state)}"
         yield ended(request, StatusCode.FAILED, text, review.now_ms)
@@ -467,7 +467,7 @@ def _hand_over(request: RequestPut, processor_id: ProcessorId, review: Review) -
         text = (
             f"waiting for {some(holders)} to release the tasks" if holders else f"the tasks begin in {execution_id}"
         )
-        yield from said(request, Phase.STOPPING if holders else Phase.STARTING, text, review.now_ms)
+        yield from with_phase(request, Phase.STOPPING if holders else Phase.STARTING, text, review.now_ms)
 
 
 def _stop_first(
@@ -493,9 +493,9 @@ def _stop_first(
         what = "one in its place is to start"
         if runner is not None:
             what = f"{runner.execution_id} starts in its place{review.liveness.why_not(runner.execution_id)}"
-        yield from said(request, Phase.STARTING, f"{request.source_id} has stopped; {what}", review.now_ms)
+        yield from with_phase(request, Phase.STARTING, f"{request.source_id} has stopped; {what}", review.now_ms)
     else:
-        yield from said(
+        yield from with_phase(
             request, Phase.STARTING, f"{request.source_id} has stopped; another one starts", review.now_ms
         )
 

@@ -27,7 +27,7 @@ from samzapy.coordinator.assignment.replanning import config_of
 from samzapy.coordinator.assignment.starts import GrantIndex, PositionsRead, starts_of
 from samzapy.coordinator.commands import OffsetBounds, OffsetBoundsRead
 from samzapy.coordinator.launching.suspension import resumed
-from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, counted, ended, went_on
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, counted, ended, with_progress
 from samzapy.coordinator.state import CoordinatorState, sorted_processors, tombstone
 from samzapy.model.job import TaskName
 from samzapy.model.placement import UNFINISHED, Action, Mark, Phase, Refusal, Rewind, StatusCode, Target, rewind_of
@@ -296,7 +296,7 @@ def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]
     of = len(_rewound(request, review.state))
     at_work = of - len(awaited(request, review))
     if at_work:
-        yield from went_on(request, f"{_what(request)}; {counted(at_work, of)} tasks are at work from there")
+        yield from with_progress(request, f"{_what(request)}; {counted(at_work, of)} tasks are at work from there")
 
 
 def completion(request: RequestPut, review: Review) -> str | None:

@@ -15,7 +15,7 @@ from typing import Final
 from samzapy.coordinator.assignment.grants import executions_to_grant, not_at_work
 from samzapy.coordinator.assignment.liveness import is_alive
 from samzapy.coordinator.launching.launches import to_look_at, to_start, wanted_processors
-from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, counted, ended, went_on
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, counted, ended, with_progress
 from samzapy.coordinator.requests.scale_factor import refused_scale, scale_wanted
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.launch import Launch
@@ -67,7 +67,7 @@ def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]
     if leaving := len(_too_many(review.state)):
         # One word for many: each is a record, and ten thousand may be to end.
         text += f", {leaving if leaving <= _LEAVING_SHOWN_MAX else f'over {_LEAVING_SHOWN_MAX}'} more to end"
-    yield from went_on(request, text)
+    yield from with_progress(request, text)
 
 
 def completion(request: RequestPut, review: Review) -> str | None:

@@ -19,7 +19,7 @@ from functools import lru_cache
 
 from samzapy.coordinator.assignment.grants import not_at_work
 from samzapy.coordinator.assignment.replanning import factor_of, replan
-from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, counted, ended, went_on
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, counted, ended, with_progress
 from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
 from samzapy.errors import ConfigError, DataError, RejectedError
 from samzapy.model.job import TaskName
@@ -105,7 +105,7 @@ def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]
     """How many tasks are at work under the factor, once some are. See `RequestHandler`."""
     at_work = len(review.state.plan) - len(awaited(request, review))
     if at_work:
-        yield from went_on(
+        yield from with_progress(
             request,
             f"{counted(at_work, len(review.state.plan))} tasks are at work with factor {factor_of(review.state)}",
         )
