@@ -188,7 +188,7 @@ class ClusterRun(LaunchedRun):
             self._note_shut_out()
 
     def status(self) -> Mapping[str, Any] | None:
-        """What the leader says of the job; None while nobody leads."""
+        """The leader's report of the job; None while there is no leader."""
         return next((told for _, told in self._leading()), None)
 
     def leader(self) -> JobProcess | None:

@@ -99,7 +99,7 @@ def test_a_job_whose_leader_is_gone_is_degraded(connection: KafkaConnection) -> 
 
     found = findings(result)
     assert [finding["code"] for finding in found] == ["leader-missing", "container-ghost"]
-    assert "nobody stands for election" in found[0]["found"]
+    assert "no election candidates" in found[0]["found"]
     assert result.exit_code == 6
 
     waiting = KafkaElection(connection, job.job, session_ms=6000, heartbeat_ms=500)
@@ -107,7 +107,7 @@ def test_a_job_whose_leader_is_gone_is_degraded(connection: KafkaConnection) -> 
     wait_until(lambda: waiting.wait(100), 30.0, "the candidate to be elected")
     found = findings(examine(connection, job.job, "-o", "json"))
     waiting.close()
-    assert "1 process(es) stand for election" in found[0]["found"]
+    assert "1 election candidate" in found[0]["found"]
 
 
 def test_everything_that_is_wrong_is_told_at_once(connection: KafkaConnection) -> None:

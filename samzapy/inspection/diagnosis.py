@@ -154,8 +154,8 @@ def leader_findings(state: CoordinatorState, said: LeaderSaid | None, *, candida
         return ()
     term = state.term
     if said is None:
-        stand = (
-            f"{candidate_count} process(es) stand for election" if candidate_count else "nobody stands for election"
+        stand = {0: "no election candidates", 1: "1 election candidate"}.get(
+            candidate_count, f"{candidate_count} election candidates"
         )
         remedy = (
             "One of those leads within seconds; if this stays, see what they say in their logs"
@@ -294,7 +294,7 @@ def _ghost(
     if is_alive is False:
         return "its process has ended"
     if said is None:
-        return None if is_alive else "nobody leads who would have heard of it"
+        return None if is_alive else "no leader to confirm it"
     age_ms = said.heartbeat_ages_ms.get(container.execution_id)
     if age_ms is None:
         return None if leader_is_new else "the leader has heard nothing of it in its term"

@@ -166,7 +166,7 @@ def test_a_container_that_is_heard_of_is_no_ghost(world, service):
         (said(e1=LOST_MS + 1), None, "last heartbeat was 15 s ago"),
         (said(), None, "heard nothing of it"),
         (said(e1=0), False, "its process has ended"),
-        (None, None, "nobody leads"),
+        (None, None, "no leader to confirm it"),
         (None, False, "its process has ended"),
     ],
 )
