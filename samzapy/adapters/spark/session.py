@@ -11,7 +11,6 @@ import pwd
 import re
 import shutil
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -119,7 +118,6 @@ def open_session(job: str, scratch_dir: Path, jars: Sequence[Path]) -> tuple[Spa
         builder = builder.config(name, given.get(name, value))
     for name, (wanted, _) in sorted(_WANTED.items()):
         builder = builder.config(name, wanted)
-    _ignore_pandas_warning()
     _name_the_user()
     # PYSPARK_PYTHON wins over the setting; without either Spark takes the first python3 on PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -129,14 +127,6 @@ def open_session(job: str, scratch_dir: Path, jars: Sequence[Path]) -> tuple[Spa
         # Under spark-submit, spark.jars of the builder comes too late.
         session.sql(f"ADD JAR '{readable_jar(jar, scratch_dir / 'jars')}'")
     return session, cores
-
-
-def _ignore_pandas_warning() -> None:
-    """Ignore Spark 4.2's warning of pandas 3.
-
-    Spark warns whenever pandas 3 is installed, but `mapInArrow` only uses Arrow batches.
-    """
-    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
 
 
 def _name_the_user() -> None:

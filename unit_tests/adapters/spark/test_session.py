@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,3 +32,12 @@ def test_a_jar_under_a_path_that_a_url_cannot_hold_is_copied(tmp_path: Path, dir
         copy = readable_jar(given, tmp_path / "copies")
         assert copy == tmp_path / "copies" / given.name
         assert copy.read_bytes() == b"classes"
+
+
+def test_a_container_does_not_show_sparks_warning_of_pandas_3() -> None:
+    """Spark 4.2 imports `pyspark.testing` when it makes its first SparkConf, and that warns."""
+    ran = subprocess.run(
+        [sys.executable, "-c", "import samzapy.adapters.spark.session, pyspark.testing"], capture_output=True, text=True, timeout=120
+    )
+
+    assert (0, "") == (ran.returncode, ran.stderr)
