@@ -139,7 +139,7 @@ def test_a_leader_that_is_not_as_it_should_be_is_found(service, told, expected):
     assert [expected] == codes(leader_findings(service.status().state, told, candidate_count=1))
 
 
-@pytest.mark.parametrize(("count", "text"), [(0, "nobody stands"), (2, "2 process(es) stand")])
+@pytest.mark.parametrize(("count", "text"), [(0, "no election candidates"), (2, "2 election candidates")])
 def test_whether_anybody_would_lead_instead_is_told(service, count, text):
     (found,) = leader_findings(service.status().state, None, candidate_count=count)
 
