@@ -37,7 +37,10 @@ def test_a_jar_under_a_path_that_a_url_cannot_hold_is_copied(tmp_path: Path, dir
 def test_a_container_does_not_show_sparks_warning_of_pandas_3() -> None:
     """Spark 4.2 imports `pyspark.testing` when it makes its first SparkConf, and that warns."""
     ran = subprocess.run(
-        [sys.executable, "-c", "import samzapy.adapters.spark.session, pyspark.testing"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", "import samzapy.adapters.spark.session, pyspark.testing"],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
     assert (0, "") == (ran.returncode, ran.stderr)
