@@ -105,4 +105,4 @@ def test_a_time_that_the_client_cannot_send_is_a_dead_letter_that_says_so(ran: P
 
 
 def test_the_job_says_once_that_it_reads_times_by_a_source_of_its_own(ran: Passed) -> None:
-    assert 1 == ran.ended.told.count("reads times by a source of its own"), ran.ended.told[-6000:]
+    assert 1 == ran.ended.told.count("reads records with a source of its own"), ran.ended.told[-6000:]
