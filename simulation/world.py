@@ -793,9 +793,12 @@ class World:
         ssps = {str(ssp_kb.ssp) for task in state.plan for ssp_kb in task.positions}
         if len(ssps) != sum(self.counts[stream] for stream in {ssp.rpartition(".")[0] for ssp in ssps}):
             return [f"of {self.counts} partitions only {sorted(ssps)} are planned"]
-        # Of two processes of one execution, the one that lives.
+        # Of two processes of one execution, the one that lives and is recorded.
         container_of = {
-            unrest.execution_id: unrest for unrest in sorted(self.containers, key=lambda unrest: unrest.alive)
+            container.execution_id: container
+            for container in sorted(
+                self.containers, key=lambda container: (container.alive, self._is_recorded(container))
+            )
         }
         owned = owners(state)
         unrest = []
@@ -815,6 +818,10 @@ class World:
             ):
                 unrest.append(f"{planned.task_name} has input left")
         return unrest
+
+    def _is_recorded(self, container: SimulatedContainer) -> bool:
+        known = self.checks.state.containers.get(container.execution_id)
+        return known is not None and known.pid == container.pid
 
     def _unrest_of_bounded(self, living: Collection[str]) -> list[str]:
         if not self._is_over() or living:
