@@ -514,7 +514,7 @@ def scale_taken_for_granted(patch: Patch) -> None:
 
 def local_state_taken_to_be_level(patch: Patch) -> None:
     """Section 7: local state that is kept is taken to have everything that the changelog has."""
-    patch.setattr(restore, "_is_level", lambda *_: True)
+    patch.setattr(restore, "_has_caught_up", lambda *_: True)
 
 
 def entries_of_siblings_taken(patch: Patch) -> None:
