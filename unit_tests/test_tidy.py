@@ -43,6 +43,7 @@ CLEAN = (
     "samzapy/coordinator/commands.py",
     "samzapy/coordinator/decide.py",
     "samzapy/coordinator/inputs",
+    "samzapy/coordinator/launching",
     "samzapy/coordinator/leader_log.py",
     "samzapy/coordinator/lifecycle",
     "samzapy/coordinator/ports.py",

@@ -1,11 +1,11 @@
-"""Containers that end again and again at one step of their start.
+"""Suspends a processor whose containers end repeatedly at one step of their start.
 
-Theory. A container reports each step of its start in heartbeats, and none once its query runs. What ends it at the same
-step three times in a row would end the fourth one, too: a library that crashes over its state, a start that needs more
-memory than there is. Failures that are counted within a window do not see that where each start takes long. So the
-processor is suspended (`coordinator.launching.suspension`), with the step as the reason.
+A container reports each step of its start in heartbeats, and no step once its query runs. If three containers in a row
+end at the same step, the fourth one would end there too: a library crashes on the state, or the start needs more memory
+than the host has. The count of failures within a window does not show this if each start takes long. So the processor
+is suspended (`coordinator.launching.suspension`), with the step as the reason.
 
-The count is this term's: a coordinator that takes over begins anew, and three starts later it knows, too.
+The count belongs to one term. A new leader counts from zero, and suspends the processor three starts later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEATHS_MAX: Final = 3
 
 
 def noted_step(heartbeat: Heartbeat, state: CoordinatorState, liveness: Liveness) -> Liveness:
-    """`liveness` with the step that a container has come to."""
+    """`liveness` with the start step that a container reports."""
     if not is_expected(state, heartbeat):
         return liveness
     processor_id, before = heartbeat.processor_id, liveness.starts.get(heartbeat.processor_id)
@@ -34,20 +34,20 @@ def noted_step(heartbeat: Heartbeat, state: CoordinatorState, liveness: Liveness
     if runs or (is_own and heartbeat.state is ContainerPhase.STOPPED):
         return _without(liveness, [processor_id])
     if not (heartbeat.step or is_own):
-        return liveness  # It waits: for grants, or as a standby of the processor.
+        return liveness  # The container waits for grants, or is a standby of the processor.
     if before is None:
-        found = StartUnderWay(execution_id=heartbeat.execution_id, step=heartbeat.step)
+        start = StartUnderWay(execution_id=heartbeat.execution_id, step=heartbeat.step)
     elif is_own:
-        found = replace(before, step=heartbeat.step)
+        start = replace(before, step=heartbeat.step)
     else:
-        found = StartUnderWay(
+        start = StartUnderWay(
             execution_id=heartbeat.execution_id, step=heartbeat.step, died_at=before.step, deaths=_deaths(before)
         )
-    return liveness if found == before else replace(liveness, starts={**liveness.starts, processor_id: found})
+    return liveness if start == before else replace(liveness, starts={**liveness.starts, processor_id: start})
 
 
 def suspended_at_a_step(state: CoordinatorState, liveness: Liveness) -> Iterable[SuspendedPut]:
-    """The processors whose last containers all ended at one step."""
+    """Suspensions of the processors whose last containers all ended at one step."""
     for processor_id in sorted_processors(liveness.starts):
         start = liveness.starts[processor_id]
         launch, container = state.launches.get(start.execution_id), state.containers.get(start.execution_id)
@@ -64,15 +64,22 @@ def suspended_at_a_step(state: CoordinatorState, liveness: Liveness) -> Iterable
 
 
 def without_suspended(state: CoordinatorState, liveness: Liveness) -> Liveness:
-    """`liveness` without the starts of suspended processors: resumed, they begin anew."""
-    return _without(liveness, [found for found in liveness.starts if found in state.suspended])
+    """`liveness` without the starts of suspended processors.
+
+    The count starts from zero when such a processor is resumed.
+    """
+    return _without(liveness, [processor_id for processor_id in liveness.starts if processor_id in state.suspended])
 
 
 def _deaths(start: StartUnderWay) -> int:
-    """How many containers in a row ended at the step that this one is at, if it has ended."""
+    """The number of containers in a row that ended at this start's step.
+
+    The container of this start is counted, so the number holds once it has ended.
+    """
     return start.deaths + 1 if start.died_at == start.step else 1
 
 
 def _without(liveness: Liveness, processor_ids: Iterable[str]) -> Liveness:
-    left = {found: start for found, start in liveness.starts.items() if found not in set(processor_ids)}
-    return liveness if len(left) == len(liveness.starts) else replace(liveness, starts=left)
+    removed = frozenset(processor_ids)
+    kept = {processor_id: start for processor_id, start in liveness.starts.items() if processor_id not in removed}
+    return liveness if len(kept) == len(liveness.starts) else replace(liveness, starts=kept)

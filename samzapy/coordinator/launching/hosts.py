@@ -1,15 +1,15 @@
 """Hosts for new executions: their names, free capacity and condition.
 
-Theory. The cluster manager names its hosts, or does not. Where it names none, none can be asked for: each execution is
-started anywhere, and looked at when it has come. Where it names them, a host is chosen here:
+A cluster manager may name its hosts or not. If it names none, no host can be requested: each execution is started on
+any host, and its host is checked once it has started. If it names hosts, one is chosen here:
 
-- never one that is known to be full, whatever else speaks for it: nothing is started there;
-- rather one on which no start came to nothing, else the one where that is longest ago;
-- the one with the fewest containers of the job, and the first by name among equals.
+- never a host that is known to be full, because nothing is started there;
+- preferably a host without a failed start, else the host whose last failed start is the oldest;
+- then the host with the fewest containers of the job, and the first by name among equals.
 
-What was wanted and is not started yet is to have a place too, so each choice is made on the state that the choices
-before it leave (`coordinator.state.Round`). What is known of a host is kept for as long as the cluster manager names
-it, and outlives the container that told it.
+A launch that is wanted and not started yet needs a place too. So each choice is made on the state after the choices
+before it (`coordinator.state.Round`). The facts about a host are kept as long as the cluster manager names the host,
+also after the container that reported them has ended.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from samzapy.model.launch import UP, Launch, LaunchPhase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What speaks for a host, and against it.
+    """The facts by which hosts are compared.
 
     Attributes:
-        room: how many more containers it takes, what is wanted there included; None where nobody says so.
-        load: how many containers of the job it has or is to have.
-        failed_at_ms: when the last start that came to nothing there was wanted; 0: none is known.
-        is_known: whether its fault domain is known, or does not count.
+        room: how many more containers fit, after the launches wanted there; None if the cluster manager does not say.
+        load: how many containers of the job run or are wanted there.
+        failed_at_ms: when the last start that failed there was wanted; 0 if no failed start is known.
+        is_known: whether the host's fault domain is known, or fault domains are not used.
     """
 
     room: int | None
@@ -47,15 +47,15 @@ class Host:
 
     @property
     def rank(self) -> tuple[int, bool, int]:
-        """The lowest is the best."""
+        """The sort key; the lowest is the best."""
         return self.failed_at_ms, not self.is_known, self.load
 
 
 def hosts_there(command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> Mapping[str, Host]:
-    """All hosts that containers of the job can be started on, as far as they are known."""
+    """All known hosts on which containers of the job can be started."""
     up = [launch for launch in state.launches.values() if launch.phase in UP]
     load = Counter(place_of(launch, state) for launch in up)
-    coming = Counter(found.host for found in up if found.phase is LaunchPhase.WANTED)
+    coming = Counter(launch.host for launch in up if launch.phase is LaunchPhase.WANTED)
     domains, known = _domains(state, liveness), liveness.hosts
 
     def use(host: str) -> Host:
@@ -73,7 +73,7 @@ def hosts_there(command: ReviewLaunches, state: CoordinatorState, liveness: Live
 def hosts_allowed(
     processor_id: ProcessorId, command: ReviewLaunches, state: CoordinatorState, liveness: Liveness
 ) -> Mapping[str, Host]:
-    """Those of them on which another execution of the processor may be."""
+    """The hosts of `hosts_there` on which another execution of the processor may run."""
     return {
         host: use
         for host, use in hosts_there(command, state, liveness).items()
@@ -82,10 +82,12 @@ def hosts_allowed(
 
 
 def elsewhere(last: Launch, before: str, command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> str:
-    """Where to start the next one after one that never came up: rather not there. Empty for any host.
+    """The host for the next execution after `last` failed to start.
+
+    Another host is chosen if possible. Returns an empty text for any host.
 
     Args:
-        before: where the processor was last.
+        before: the host on which the processor ran last.
     """
     if not command.hosts:
         return "" if last.host else before
@@ -95,8 +97,11 @@ def elsewhere(last: Launch, before: str, command: ReviewLaunches, state: Coordin
 
 
 def there_or_elsewhere(host: str, command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> str:
-    """`host`, where one was wanted that was not started; another one where it is full or gone and that one is neither.
-    Empty where it is gone and the others are full."""
+    """`host`, or another host if `host` is full or gone.
+
+    An execution was wanted on `host` and was not started. Returns `host` if it is full and the others are too, and an
+    empty text if it is gone and the others are full.
+    """
     there = hosts_there(command, state, liveness)
     if host in there and not there[host].is_full:
         return host
@@ -105,22 +110,25 @@ def there_or_elsewhere(host: str, command: ReviewLaunches, state: CoordinatorSta
 
 def _free(command: ReviewLaunches, state: CoordinatorState, liveness: Liveness, but: str) -> Mapping[str, Host]:
     there = hosts_there(command, state, liveness)
-    return {host: found for host, found in there.items() if host != but and not found.is_full}
+    return {host: use for host, use in there.items() if host != but and not use.is_full}
 
 
 def _emptiest(hosts: Mapping[str, Host]) -> str:
-    """Of those on which no start came to nothing, else of those where that is longest ago; empty where there is none.
-    Where nobody tells what is free it is the one with the fewest containers."""
+    """The host with the most room among those without a failed start.
+
+    If each has one, the host whose failed start is the oldest. If the room is not known, the host with the fewest
+    containers. Returns an empty text if there is no host.
+    """
 
     def rank(host: str) -> tuple[int, int, int, str]:
-        found = hosts[host]
-        return found.failed_at_ms, -(found.room or 0), found.load, host
+        use = hosts[host]
+        return use.failed_at_ms, -(use.room or 0), use.load, host
 
     return min(hosts, key=rank, default="")
 
 
 def place_of(launch: Launch, state: CoordinatorState) -> str:
-    """The host of an execution: where it is, else where it was put, else where it is wanted."""
+    """The host on which an execution runs, else was started, else is wanted."""
     container = state.containers.get(launch.execution_id)
     return launch.host_found or launch.host if container is None else container.host
 
@@ -128,7 +136,7 @@ def place_of(launch: Launch, state: CoordinatorState) -> str:
 def hosts_taken(
     processor_id: ProcessorId, state: CoordinatorState, but: Collection[ExecutionId] = ()
 ) -> Mapping[str, ExecutionId]:
-    """The hosts of a processor's executions, without those of `but`."""
+    """The hosts of a processor's executions, without the executions in `but`."""
     there = [
         launch
         for launch in state.launches.values()
@@ -136,8 +144,8 @@ def hosts_taken(
         and launch.execution_id not in but
         and (launch.phase in UP or is_alive(state, launch.execution_id))
     ]
-    found = {place_of(launch, state): launch.execution_id for launch in sorted(there, key=_name)}
-    return {host: found[host] for host in sorted(found) if host}
+    by_host = {place_of(launch, state): launch.execution_id for launch in sorted(there, key=_name)}
+    return {host: by_host[host] for host in sorted(by_host) if host}
 
 
 def clash(
@@ -147,10 +155,10 @@ def clash(
     liveness: Liveness,
     but: Collection[ExecutionId] = (),
 ) -> str:
-    """Why another execution of the processor may not be on `host`, for people; empty where it may.
+    """Why another execution of the processor may not run on `host`; else empty.
 
     Args:
-        but: executions that are no reason against it: those that go, and the one that is asked about.
+        but: executions that do not count: those that stop, and the one that the caller asks about.
     """
     domains = _domains(state, liveness)
     own = domains.get(host, host)
@@ -167,12 +175,12 @@ def _name(launch: Launch) -> str:
 
 
 def _names(command: ReviewLaunches, state: CoordinatorState) -> tuple[str, ...]:
-    """The hosts that containers of the job can be started on, as far as anybody knows: all that there are, else those
-    where some were."""
+    """The names of the cluster's hosts, else of the hosts where containers ran."""
     if command.hosts:
         return tuple(sorted(command.hosts))
-    seen = (place_of(launch, state) for launch in state.launches.values())
-    return tuple(sorted({host for host in (*seen, *(found.host for found in state.localities.values())) if host}))
+    launched = (place_of(launch, state) for launch in state.launches.values())
+    remembered = (locality.host for locality in state.localities.values())
+    return tuple(sorted({host for host in (*launched, *remembered) if host}))
 
 
 def _domains_count(state: CoordinatorState) -> bool:
@@ -180,9 +188,9 @@ def _domains_count(state: CoordinatorState) -> bool:
 
 
 def _domains(state: CoordinatorState, liveness: Liveness) -> Mapping[str, str]:
-    """The fault domains of hosts, where they count."""
+    """The fault domain of each host; none if the job does not use fault domains."""
     if not _domains_count(state):
         return {}
-    recorded = {found.host: found.fault_domain for found in state.localities.values()}
+    recorded = {locality.host: locality.fault_domain for locality in state.localities.values()}
     kept = {host: known.fault_domain for host, known in liveness.hosts.items()}
     return {host: domain for host, domain in (recorded | kept).items() if domain}

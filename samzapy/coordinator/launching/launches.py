@@ -1,9 +1,9 @@
 """Launches of coordinator-managed containers: start, stop, outcome (ADR 0015).
 
-Theory. Every execution that is to be started has a record, `launch/<execution id>`, before anybody starts it. So no
-start is forgotten and none is made twice under two names: a coordinator that dies between record and act comes back,
-reads what is wanted, and asks for it again; the launcher adopts what runs already. What the launcher is to do is read
-off the records (`to_start`, `to_kill`), and what it sees comes back as a command like all other news.
+Each wanted execution has a record, `launch/<execution id>`, before the launcher starts it. So no start is forgotten,
+and no execution is started twice under two names. If a coordinator dies between the record and the start, the next
+leader reads the records and requests the same starts again, and the launcher adopts executions that already run. The
+launcher's work is read off the records (`to_start`, `to_kill`), and its observations come back as a command.
 
 ```
             the launcher has it          it is not wanted, or failed           it is gone
@@ -11,25 +11,26 @@ off the records (`to_start`, `to_kill`), and what it sees comes back as a comman
     └───────────────────────────┴─────────── it ended by itself ─────────────────────────────┘
 ```
 
-*Who is wanted.* While a run is on, one execution for each of the processors 0 to N-1 (`container-count`), the one that
-its tasks were placed on or else an active one of its own. Standbys and reserves are wanted by others
-(`coordinator.launching.standbys`, `coordinator.requests.place_container`); from its record on each lives by the rules
-here.
+*Wanted executions.* While a run is on, each of the processors 0 to N-1 (`container-count`) has one wanted execution:
+the one on which its tasks were placed, or else an active one of its own. Other modules want standbys and reserves
+(`coordinator.launching.standbys`, `coordinator.requests.place_container`). From its record on, each execution follows
+the rules here.
 
-*Stopping* is told on the stream: the container reads it, drains and ends. It is killed when it has not ended in time;
-at once, when it failed. Who is to be killed is given up as well, because maybe nobody can kill it: fenced, what it held
-is free.
+*Stopping.* The order to stop is a record on the stream: the container reads it, drains and ends. A container that has
+not ended in time is killed, and a failed one is killed at once. An execution that is to be killed is also declared
+lost, because the kill may be impossible: after fencing, its tasks are free.
 
 *Failures* are counted in the records, from one execution of a processor to the next, within a window. A container
-failed when it ended without being told to, was given up, or was not heard of in time. After too many the job ends, or
-goes on without that processor. One that ended as each other one would is no failure: its processor is suspended
-(`coordinator.launching.suspension`).
+failed if it ended without an order, was declared lost, or sent no heartbeat in time. After too many failures the job
+ends, or runs on without that processor. An end that every other container would repeat is not a failure: its processor
+is suspended (`coordinator.launching.suspension`).
 
-*Where.* On the host where the processor was last, because its state is there; after a start that came to nothing, on
-another one, because what was wrong there may be wrong for each; and after the second in a row not at once.
+*Host.* A container is started on the host where the processor ran last, because its state is there. After a failed
+start another host is used, because the fault may be the host's. After the second failed start in a row there is a pause
+first.
 
-Times are of the wall clock, because they must outlive a coordinator. A clock that jumps makes a start be given up
-early or late, and starts nothing twice.
+Times are wall-clock times, because they must outlive a coordinator. If the clock jumps, a start is declared failed too
+early or too late, but nothing is started twice.
 """
 
 from __future__ import annotations
@@ -53,17 +54,20 @@ from samzapy.stream.records import CoordinatorRecord, LaunchPut, Removed
 
 _PAUSE_MAX_MS = 30_000
 HOST_AWAY_MS = 10_000
-"""So long a container is wanted on a host that the cluster does not have: its state is there."""
+"""How long a container stays wanted on a host that the cluster does not name any more, because its state is there."""
 HOST_FULL_MS = 5_000
-"""So long one is wanted on a host that is full: what ends there gives its place back a moment later. Samza waits as
-long for a preferred host (`cluster-manager.container.request.timeout.ms`)."""
+"""How long a container stays wanted on a full host, because a container that ends there frees its place shortly after.
+Samza waits as long for a preferred host (`cluster-manager.container.request.timeout.ms`)."""
 P = LaunchPhase
 _Kind = tuple[ProcessorId, LaunchRole, int]
-"""Whose an execution is, what it was started for, and as which of several."""
+"""An execution's processor, its role, and its number among several standbys."""
 
 
 def wanted_processors(state: CoordinatorState) -> tuple[ProcessorId, ...] | None:
-    """The processors that containers are started for, in their order; None where people start them."""
+    """The processors for which containers are started, in order.
+
+    None if the containers are self-managed.
+    """
     if state.container_count is None:
         return None
     return tuple(ProcessorId(str(number)) for number in range(state.container_count.count))
@@ -72,12 +76,12 @@ def wanted_processors(state: CoordinatorState) -> tuple[ProcessorId, ...] | None
 def review_launches(
     command: ReviewLaunches, state: CoordinatorState, liveness: Liveness = NO_LIVENESS
 ) -> tuple[tuple[CoordinatorRecord, ...], str]:
-    """What is to be started, stopped and forgotten now; and what led to it, for the audit."""
+    """Records of the executions to start, stop and forget, with causes for the audit."""
     if state.container_count is None and not state.launches:
         return (), ""
     steps = Round(state)
     causes: list[str] = []
-    for what, step in (
+    for cause, step in (
         ("not started by the coordinator", _foreign),
         ("a suspended processor runs again", lambda command, state: suspensions_over(state)),
         ("containers failed or are not wanted", partial(_stopped, liveness=liveness)),
@@ -85,13 +89,16 @@ def review_launches(
         ("the run is finished", _dismissed),
         ("containers are wanted", partial(_wanted, liveness=liveness)),
     ):
-        causes += [what] if steps.add(step(command, steps.state)) else []
+        causes += [cause] if steps.add(step(command, steps.state)) else []
     return tuple(steps.records), "; ".join(causes)
 
 
 def stopped_too_late(command: ReviewLaunches, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """Executions that are to be killed, given up: a cluster manager may be unable to, and one that says how it is all
-    the while would keep its tasks for ever."""
+    """Declare the executions lost that are to be killed.
+
+    The cluster manager may be unable to kill them. An execution that still sends heartbeats would then keep its tasks
+    for ever.
+    """
     return tuple(
         record
         for launch in to_kill(state, command.now_ms)
@@ -103,21 +110,27 @@ def stopped_too_late(command: ReviewLaunches, state: CoordinatorState) -> tuple[
 
 
 def launches_looked(command: LaunchesLooked, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """What the launcher's news change; an execution that ended without a word is given up."""
-    found: list[CoordinatorRecord] = []
+    """The changes that follow from the launcher's observations.
+
+    An execution that ended without a last heartbeat is declared lost.
+    """
+    records: list[CoordinatorRecord] = []
     for execution_id in sorted(command.launched.keys() & state.launches.keys()):
-        launch, seen = state.launches[execution_id], command.launched[execution_id]
-        after = _looked(launch, seen, command, state)
+        launch, launched = state.launches[execution_id], command.launched[execution_id]
+        after = _after_look(launch, launched, command, state)
         if after == launch:
             continue
-        found.append(LaunchPut(launch=after))
+        records.append(LaunchPut(launch=after))
         if after.phase is P.ENDED:
-            found.extend(give_up(ContainerGone(execution_id, after.reason), state))
-    return tuple(found)
+            records.extend(give_up(ContainerGone(execution_id, after.reason), state))
+    return tuple(records)
 
 
 def to_start(state: CoordinatorState) -> tuple[Launch, ...]:
-    """What the launcher is to start, unless it runs already. Who was heard of was started."""
+    """The launches that the launcher is to start, unless they already run.
+
+    An execution that has sent a heartbeat was started.
+    """
     return tuple(
         launch
         for launch in _sorted(state)
@@ -126,12 +139,12 @@ def to_start(state: CoordinatorState) -> tuple[Launch, ...]:
 
 
 def to_kill(state: CoordinatorState, now_ms: int) -> tuple[Launch, ...]:
-    """What the launcher is to end at once."""
+    """The launches that the launcher is to kill at once."""
     return tuple(launch for launch in _sorted(state) if launch.phase is P.STOPPING and now_ms >= launch.expires_at_ms)
 
 
 def to_look_at(state: CoordinatorState) -> tuple[Launch, ...]:
-    """What the launcher is asked about: all that may still run."""
+    """The launches that the launcher is asked about: all that may still run."""
     return tuple(launch for launch in _sorted(state) if launch.phase is not P.ENDED)
 
 
@@ -145,10 +158,10 @@ def launch_wanted(
     standby: int = 0,
     uuid: str = "",
 ) -> LaunchPut:
-    """The record of an execution that is to be started. It inherits the failures of the last one of its kind.
+    """The record of a wanted execution, with the failures of the last one of its kind.
 
     Args:
-        host: where it is wanted; empty for any.
+        host: the host where the execution is wanted; empty for any host.
     """
     last = last_of_kind(state, processor_id, role, standby)
     kind = {LaunchRole.ACTIVE: "", LaunchRole.STANDBY: f"s{standby}-", LaunchRole.RESERVE: "r-"}[role]
@@ -170,30 +183,30 @@ def launch_wanted(
 
 
 def _unused_id(text: str, state: CoordinatorState) -> ExecutionId:
-    """The id `text`, with a number behind it if an execution has it already.
+    """The id `text`, followed by a number if an execution has this id already.
 
     Reviews of one round share a seed. After an append of unknown outcome they are decided again, on a state that may
-    have their first launches.
+    contain their first launches.
     """
     ids = (text if number == 1 else f"{text}-{number}" for number in count(1))
     return next(ExecutionId(each) for each in ids if each not in state.launches and each not in state.containers)
 
 
 def ordered_to_stop(launch: Launch, command: ReviewLaunches, reason: str) -> LaunchPut:
-    """The record that tells an execution to drain and end. It is no failure."""
+    """The record that orders an execution to drain and end. This is not a failure."""
     expires_at_ms = command.now_ms + command.stop_timeout_ms
     return LaunchPut(launch=replace(launch, phase=P.STOPPING, reason=reason, expires_at_ms=expires_at_ms))
 
 
 def runner_of(state: CoordinatorState, processor_id: ProcessorId) -> Launch | None:
-    """The execution that runs a processor's tasks, or is to once it is up; None while there is none."""
+    """The execution that runs a processor's tasks, or will once it is up; else None."""
     runner = executions_to_grant(state).get(processor_id)
     if runner is not None and runner in state.launches and is_alive(state, runner):
         return state.launches[runner]
     up = [
-        found
-        for found in _sorted(state)
-        if found.phase in UP and _kind(found) == (processor_id, LaunchRole.ACTIVE, 0)
+        launch
+        for launch in _sorted(state)
+        if launch.phase in UP and _kind(launch) == (processor_id, LaunchRole.ACTIVE, 0)
     ]
     return min(up, key=_age) if up else None
 
@@ -201,18 +214,21 @@ def runner_of(state: CoordinatorState, processor_id: ProcessorId) -> Launch | No
 def last_of_kind(
     state: CoordinatorState, processor_id: ProcessorId, role: LaunchRole, standby: int = 0
 ) -> Launch | None:
-    """The newest execution of a kind that was started for a processor, as far as it is remembered."""
+    """The newest recorded execution of a kind that was started for a processor."""
     return _newest(state).get((processor_id, role, standby))
 
 
 def is_exhausted(launch: Launch, retry_count: int) -> bool:
-    """Whether so many of its kind failed that no other one is to be started."""
+    """Whether too many executions of its kind failed, so that no other one is started."""
     return launch.failures > retry_count and launch.phase not in UP
 
 
 def failed_job(state: CoordinatorState, retry_count: int) -> str:
-    """Why the job ended: which processor's containers failed too often; empty where none did. A standby that cannot be
-    started, or a reserve, is missed by nobody's tasks."""
+    """The reason why the job ended; else an empty text.
+
+    It names the processor whose containers failed too often. Standbys and reserves do not count, because all tasks run
+    without them.
+    """
     exhausted = [
         launch for launch in _sorted(state) if launch.role is LaunchRole.ACTIVE and is_exhausted(launch, retry_count)
     ]
@@ -226,27 +242,29 @@ def failed_job(state: CoordinatorState, retry_count: int) -> str:
 
 
 def is_over(state: CoordinatorState) -> bool:
-    """Whether the run has ended and nothing of it may still run."""
+    """Whether the run has ended and none of its executions may still run."""
     return state.run is not None and state.run.ended and not to_look_at(state)
 
 
 def launches_forgotten(state: CoordinatorState) -> tuple[Removed | LaunchPut, ...]:
-    """For a run that begins: failures of an earlier one do not count. Tombstones of all launches that have ended, and
-    those that may still live without their failures."""
-    found: list[Removed | LaunchPut] = []
+    """The records that clear the failures of earlier runs when a run begins.
+
+    These are tombstones of the launches that have ended, and the launches that may still run, with zero failures.
+    """
+    records: list[Removed | LaunchPut] = []
     for launch in _sorted(state):
         if launch.phase is P.ENDED and not may_live(launch, state):
-            found.append(tombstone(LaunchPut(launch=launch)))
+            records.append(tombstone(LaunchPut(launch=launch)))
         elif launch.failures:
-            found.append(LaunchPut(launch=replace(launch, failures=0, window_began_ms=0)))
-    return (*resumed(state.suspended, state), *found)
+            records.append(LaunchPut(launch=replace(launch, failures=0, window_began_ms=0)))
+    return (*resumed(state.suspended, state), *records)
 
 
-# --- what ends ---
+# --- executions that end ---
 
 
 def _foreign(command: ReviewLaunches, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """Living executions that were started by somebody else than the job's coordinator."""
+    """Declare the living executions lost that the job's coordinator did not start."""
     for container in state.containers_sorted if state.container_count is not None else ():
         if container.phase in LIVING and container.execution_id not in state.launches:
             reason = "the job's containers are started by its coordinator (samzapy job submit), and this one was not"
@@ -273,7 +291,10 @@ def _stopped(command: ReviewLaunches, state: CoordinatorState, liveness: Livenes
 def _not_started(
     launch: Launch, command: ReviewLaunches, state: CoordinatorState, liveness: Liveness
 ) -> LaunchPut | None:
-    """The end of a start without a heartbeat: it is overdue, or its host has no place. None while it may still come."""
+    """The end of a start without a heartbeat; None while the heartbeat may still come.
+
+    A start ends if it is overdue, or if its host has no place for it.
+    """
     if command.now_ms >= _expires_at_ms(launch, command):
         waited_ms = command.now_ms - launch.wanted_at_ms
         reason = f"it was not heard of within {waited_ms} ms (cluster-manager.container.request.timeout.ms)"
@@ -284,7 +305,7 @@ def _not_started(
 
 
 def _ended_unasked(launch: Launch, container: Container, command: ReviewLaunches) -> LaunchPut:
-    """The failure of a launch whose container ended, or was lost, without an order to stop."""
+    """The failure of a launch whose container ended or was lost without an order."""
     if container.phase is ContainerPhase.STOPPED:
         failed = _failed(launch, command.now_ms, command.retry_window_ms)
         return ordered_to_stop(failed, command, f"it stopped by itself: {container.reason}")
@@ -292,15 +313,19 @@ def _ended_unasked(launch: Launch, container: Container, command: ReviewLaunches
 
 
 def _expires_at_ms(launch: Launch, command: ReviewLaunches) -> int:
-    """By when an execution must have been heard of. One that was started while nobody led, or nobody was heard, waits
-    for whoever does: it has the whole time to find them."""
+    """The time by which an execution must have sent a heartbeat.
+
+    An execution that was started while no leader listened has the whole timeout from when the leader listens.
+    """
     heard_by_ms = command.listening_since_ms + command.request_timeout_ms
     return launch.expires_at_ms if launch.phase is P.WANTED else max(launch.expires_at_ms, heard_by_ms)
 
 
 def _why_not_there(launch: Launch, command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> str:
-    """Why an execution is not to be started any more on the host that was chosen for it; empty where it is. One that
-    an operator asked for there waits for as long as that request does."""
+    """The reason to stop waiting for an execution's host; else an empty text.
+
+    An execution that an operator requested on this host waits as long as the request does.
+    """
     if launch.phase is not P.WANTED or not launch.host or _is_asked_for_there(launch, state):
         return ""
     if not command.names_hosts:
@@ -310,11 +335,11 @@ def _why_not_there(launch: Launch, command: ReviewLaunches, state: CoordinatorSt
         return f"the cluster has no host {launch.host} any more" if waited_ms >= HOST_AWAY_MS else ""
     if there.get(launch.host) != 0 or waited_ms < HOST_FULL_MS:
         return ""
-    # Its own kind has a place elsewhere: an active one anywhere, others apart from their processor's executions.
+    # An active execution may run on any host, and others only apart from their processor's executions.
     others = hosts_there(command, state, liveness)
     if launch.role is not LaunchRole.ACTIVE:
         others = hosts_allowed(launch.processor_id, command, state, liveness)
-    has_room = any(not found.is_full for host, found in others.items() if host != launch.host)
+    has_room = any(not use.is_full for host, use in others.items() if host != launch.host)
     return f"{launch.host} is full, and another host is not" if has_room else ""
 
 
@@ -324,31 +349,37 @@ def _is_asked_for_there(launch: Launch, state: CoordinatorState) -> bool:
 
 
 def _withdrawn(launch: Launch, command: ReviewLaunches, reason: str) -> LaunchPut:
-    """One that was not started and is to be elsewhere. It is no failure; should it come all the same it is killed."""
+    """The launch with its start withdrawn, as it is to run on another host.
+
+    This is not a failure. If the execution starts all the same, it is killed.
+    """
     return LaunchPut(launch=replace(launch, phase=P.STOPPING, reason=reason, expires_at_ms=command.now_ms))
 
 
 def _surplus(state: CoordinatorState) -> Mapping[ExecutionId, str]:
-    """The executions that are not wanted, and why; each is told so once it has let go of its tasks."""
+    """The executions that are not wanted, each with the reason.
+
+    Each is ordered to stop once it has released its tasks.
+    """
     wanted = frozenset(wanted_processors(state) or ())
     runners = executions_to_grant(state)
-    # While none of its active executions was heard of, the one that was wanted first is to be it.
+    # Until an active execution of a processor sends a heartbeat, the one that was wanted first is to run its tasks.
     first = {_kind(launch): launch for launch in sorted(_up(state), key=_age, reverse=True)}
-    found: dict[ExecutionId, str] = {}
+    reasons: dict[ExecutionId, str] = {}
     for launch in _up(state):
         runner = runners.get(launch.processor_id)
         if launch.processor_id not in wanted:
-            found[launch.execution_id] = f"the job has {len(wanted)} containers now"
+            reasons[launch.execution_id] = f"the job has {len(wanted)} containers now"
         elif launch.execution_id == runner:
             continue
         elif launch.role is LaunchRole.ACTIVE and _is_up(runner, state):
-            found[launch.execution_id] = f"{runner} runs the tasks of processor {launch.processor_id}"
+            reasons[launch.execution_id] = f"{runner} runs the tasks of processor {launch.processor_id}"
         elif launch.role is LaunchRole.ACTIVE and first[_kind(launch)] != launch:
             other = first[_kind(launch)].execution_id
-            found[launch.execution_id] = f"{other} is to run the tasks of processor {launch.processor_id}"
+            reasons[launch.execution_id] = f"{other} is to run the tasks of processor {launch.processor_id}"
         elif launch.role is LaunchRole.RESERVE and not is_asked_for(launch, state):
-            found[launch.execution_id] = "the request that it was for is over"
-    return found
+            reasons[launch.execution_id] = "the request that it was for is over"
+    return reasons
 
 
 def _is_up(execution_id: ExecutionId | None, state: CoordinatorState) -> bool:
@@ -356,36 +387,36 @@ def _is_up(execution_id: ExecutionId | None, state: CoordinatorState) -> bool:
 
 
 def is_asked_for(launch: Launch, state: CoordinatorState) -> bool:
-    """Whether the request that it was started for is not over; False where there was none."""
+    """Whether the request for which an execution was started is unfinished."""
     request = state.requests.get(launch.uuid)
     return request is not None and request.status_code in UNFINISHED
 
 
 def _holds(launch: Launch, state: CoordinatorState) -> bool:
-    """Whether something may still be committed under a grant of it."""
+    """Whether the execution may still commit under one of its grants."""
     return is_alive(state, launch.execution_id) and has_grants(launch, state)
 
 
 def has_grants(launch: Launch, state: CoordinatorState) -> bool:
-    """Whether a grant of it was not let go, as far as is recorded."""
+    """Whether the execution has a grant that is not recorded as released."""
     return any(grant.execution_id == launch.execution_id and not grant.released for grant in state.grants.values())
 
 
 def _given_up(launch: Launch, command: ReviewLaunches, reason: str) -> LaunchPut:
-    """One that failed and may still run somewhere: killed as soon as the launcher can."""
+    """The launch of an execution that failed and may still run, to be killed at once."""
     failed = _failed(launch, command.now_ms, command.retry_window_ms)
     return LaunchPut(launch=replace(failed, phase=P.STOPPING, reason=reason, expires_at_ms=command.now_ms))
 
 
 def _failed(launch: Launch, now_ms: int, window_ms: int) -> Launch:
-    """The launch with one failure more; the first one, when the others were too long ago."""
+    """The launch with one more failure; the earlier ones count only within the window."""
     if not launch.failures or now_ms - launch.window_began_ms > window_ms:
         return replace(launch, failures=1, window_began_ms=now_ms)
     return replace(launch, failures=launch.failures + 1)
 
 
 def _run_failed(command: ReviewLaunches, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """The run ends for all when the containers of one processor cannot be kept running."""
+    """The end of the whole run, if the containers of one processor failed too often."""
     if command.fails_job and is_on(state) and failed_job(state, command.retry_count):
         assert state.run is not None, "a run that is on is there"
         yield replace(state.run, finished=True)
@@ -397,10 +428,13 @@ def _dismissed(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Coo
 
 
 def launches_superseded(state: CoordinatorState) -> Iterable[Removed]:
-    """Tombstones of launches that have ended, once a later one of their kind counts their failures, or none of the kind
-    is wanted. They come behind all that is wanted, which may be what makes them so (law L2).
+    """Tombstones of ended launches that are not needed any more.
 
-    One that a request asked for is remembered until that is over. In a run that is finished all are: they tell why.
+    A launch is not needed once a later one of its kind counts its failures, or none of the kind is wanted. The
+    tombstones come after the wanted launches, because one of those may be the later launch (law L2).
+
+    The launch that a request started is kept until the request is over. In a finished run all launches are kept,
+    because they tell why the run ended.
     """
     wanted, newest = frozenset(wanted_processors(state) or ()), _newest(state)
     for launch in _sorted(state) if is_on(state) else ():
@@ -412,16 +446,19 @@ def launches_superseded(state: CoordinatorState) -> Iterable[Removed]:
 
 
 def may_live(launch: Launch, state: CoordinatorState) -> bool:
-    """Whether the role of an execution still matters: until nothing of it can be committed any more."""
+    """Whether the role of an execution still matters, because it may still commit."""
     container = state.containers.get(launch.execution_id)
     return container is not None and not container.is_gone
 
 
-# --- what is wanted ---
+# --- executions that are wanted ---
 
 
 def _wanted(command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> Iterable[CoordinatorRecord]:
-    """An active execution for each processor that has none and whose tasks are not placed on another one."""
+    """An active execution for each processor that has none.
+
+    A processor whose tasks are placed on another execution needs none.
+    """
     if not is_on(state):
         return ()
     has_affinity = command.has_affinity and command.names_hosts
@@ -434,7 +471,7 @@ def _wanted(command: ReviewLaunches, state: CoordinatorState, liveness: Liveness
 
 
 def _to_start(command: ReviewLaunches, state: CoordinatorState) -> Iterable[tuple[ProcessorId, Launch | None]]:
-    """The processors that are to get an active execution now, each with its last one."""
+    """The processors that get an active execution now, each with its last one."""
     newest = _newest(state)
     occupied = {_kind(launch) for launch in state.launches.values() if _occupies(launch, command.now_ms)}
     for processor_id in wanted_processors(state) or ():
@@ -453,14 +490,17 @@ def _is_pausing(last: Launch, command: ReviewLaunches, state: CoordinatorState) 
 
 
 def _failed_to_come(last: Launch, state: CoordinatorState) -> bool:
-    # Without a failure it was ordered to stop before it was up: no reason to leave its state.
+    # Without a failure it was ordered to stop before it was up. That is no reason to leave the host with its state.
     return bool(last.failures) and last.execution_id not in state.containers
 
 
 def _next_host(
     last: Launch | None, host: str, command: ReviewLaunches, state: CoordinatorState, liveness: Liveness
 ) -> str:
-    """Where the next active execution is started: on `host`, which has its state, unless that did not work."""
+    """The host for the next active execution.
+
+    This is `host`, because the state is there, unless a start failed there.
+    """
     if last is None or last.execution_id in state.containers:
         return host
     if _failed_to_come(last, state):
@@ -469,48 +509,51 @@ def _next_host(
 
 
 def _pause_ms(failures: int) -> int:
-    """So long after the last one was wanted the next one is, so that what passes in a minute does not end the job."""
+    """The pause between two starts, so that a fault of a minute does not end the job."""
     return 0 if failures < 2 else min(_PAUSE_MAX_MS, 1000 << failures - 1)
 
 
 def _occupies(launch: Launch, now_ms: int) -> bool:
-    """Whether another one of the kind waits for it: one that drains is to give back its place and its state first. One
-    that is to be killed may be where nobody can reach it."""
+    """Whether the next execution of the kind waits for this one.
+
+    An execution that drains gives back its place and its state first. An execution that is to be killed is not waited
+    for, because it may be unreachable.
+    """
     return launch.phase in UP or (launch.phase is P.STOPPING and now_ms < launch.expires_at_ms)
 
 
 def is_put_off(last: Launch, command: ReviewLaunches) -> bool:
-    """Whether too many failed, and not long ago."""
+    """Whether too many executions of the kind failed within the window."""
     is_recent = command.now_ms - last.window_began_ms <= command.retry_window_ms
     return is_exhausted(last, command.retry_count) and is_recent
 
 
 def is_on(state: CoordinatorState) -> bool:
-    """Whether the job is to run, in containers that the coordinator starts."""
+    """Whether a run is on whose containers the coordinator starts."""
     is_on = state.run is not None and not state.run.ended and not state.run.finished
     return is_on and state.container_count is not None
 
 
-# --- what the launcher sees ---
+# --- the launcher's observations ---
 
 
-def _looked(launch: Launch, seen: Launched, command: LaunchesLooked, state: CoordinatorState) -> Launch:
-    if launch.phase is P.ENDED or seen.state is LaunchedState.UNKNOWN:
+def _after_look(launch: Launch, launched: Launched, command: LaunchesLooked, state: CoordinatorState) -> Launch:
+    if launch.phase is P.ENDED or launched.state is LaunchedState.UNKNOWN:
         return launch
-    found = replace(launch, host_found=seen.host or launch.host_found, handle=seen.handle or launch.handle)
-    if seen.state is not LaunchedState.ENDED:
-        return replace(found, phase=P.LAUNCHED) if launch.phase is P.WANTED else found
-    what = _end_text(seen)
+    located = replace(launch, host_found=launched.host or launch.host_found, handle=launched.handle or launch.handle)
+    if launched.state is not LaunchedState.ENDED:
+        return replace(located, phase=P.LAUNCHED) if launch.phase is P.WANTED else located
+    reason = _end_text(launched)
     if launch.phase is P.STOPPING:
-        return replace(found, phase=P.ENDED, reason=f"{launch.reason}; {what}")
+        return replace(located, phase=P.ENDED, reason=f"{launch.reason}; {reason}")
     is_failed = is_on(state) and not is_suspended_by(launch, state)
-    ended = _failed(found, command.now_ms, command.retry_window_ms) if is_failed else found
-    return replace(ended, phase=P.ENDED, reason=what)
+    ended = _failed(located, command.now_ms, command.retry_window_ms) if is_failed else located
+    return replace(ended, phase=P.ENDED, reason=reason)
 
 
-def _end_text(seen: Launched) -> str:
-    code = "it ended" if seen.exit_code is None else f"it ended with exit code {seen.exit_code}"
-    return f"{code}: {seen.reason}" if seen.reason else code
+def _end_text(launched: Launched) -> str:
+    code = "it ended" if launched.exit_code is None else f"it ended with exit code {launched.exit_code}"
+    return f"{code}: {launched.reason}" if launched.reason else code
 
 
 def _sorted(state: CoordinatorState) -> tuple[Launch, ...]:
@@ -523,13 +566,16 @@ def _up(state: CoordinatorState) -> tuple[Launch, ...]:
 
 @remembered
 def _newest(state: CoordinatorState) -> Mapping[_Kind, Launch]:
-    """Of each kind the newest. One that is to be there is newer than those that go or are gone: a wall clock that was
-    set back made the others later. Of those two neither counts for more: one that nobody can end goes for hours."""
+    """The newest launch of each kind.
+
+    A launch that is up is newer than those that stop or have ended, because the wall clock may have been set back.
+    Among these, only the age counts and not the phase, because an execution that cannot be ended may stop for hours.
+    """
     return {_kind(launch): launch for launch in sorted(state.launches.values(), key=by_age)}
 
 
 def by_age(launch: Launch) -> tuple[bool, int, str]:
-    """The order in which executions of a kind followed one another."""
+    """The sort key by which executions of a kind followed one another."""
     return launch.phase in UP, *_age(launch)
 
 

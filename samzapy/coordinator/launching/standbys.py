@@ -1,20 +1,20 @@
 """Standbys: their number, hosts, readiness and promotion.
 
-Theory. A standby is an execution of its processor that runs none of its tasks and has their state at hand on another
-host (`container.local_state.standby`). To take over is one record, `placed/<processor>` naming it; what follows is
-the hand-over that each change has (`coordinator.assignment.grants`). So there is little to decide here:
+A standby is an execution of a processor that runs none of its tasks and keeps their state local on another host
+(`container.local_state.standby`). To promote it is one record, `placed/<processor>`, which names it. The hand-over that
+follows is the same as for each change (`coordinator.assignment.grants`). So there is little to decide here:
 
-- *How many* a processor has says its own record (`control-standby`), else the configuration: one less than
-  `job.standbytasks.replication.factor`. A job without state has none: there would be nothing to have at hand.
-- *Where*: on no host, and where it is asked for in no fault domain, of another execution of the processor. The host is
-  chosen here among those that are known, and looked at once more when the standby has come.
-- *Ready* is one whose last heartbeat has read the plan in force and says that the state of all tasks is there, but for
-  a little.
-- *After a loss* the best one that is ready takes over at once. Who drains in good order is no loss: it is to come back,
-  or an operator has said where to.
+- *Number.* The processor's own record (`control-standby`) gives it, else the configuration: one less than
+  `job.standbytasks.replication.factor`. A job without state has no standbys, because there is no state to keep.
+- *Host.* A standby never shares a host with another execution of the processor, nor a fault domain if those are used.
+  The host is chosen here among the known ones, and checked again once the standby has started.
+- *Readiness.* A standby is ready if its last heartbeat has read the plan in force and reports that the state of all
+  tasks is local, except for a small lag.
+- *Promotion.* After a loss the best ready standby takes over at once. A container that drains is not a loss: it comes
+  back, or an operator has chosen the new host.
 
-Standbys have numbers from 0 on, `4-0` is the first one of processor 4. A name is of a place in the row, not of an
-execution: when `4-0` takes over it is the container of processor 4, and the next standby is `4-0`.
+Standbys are numbered from 0: `4-0` is the first one of processor 4. The name belongs to the number and not to an
+execution: when `4-0` takes over it becomes the container of processor 4, and the next standby is `4-0`.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, PlacedPut
 
 LAG_MAX = 50_000
-"""Offsets of changelogs that a start catches up within a fraction of a second."""
+"""The number of changelog offsets that a start catches up within a fraction of a second."""
 
 _NAME = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
 
 def named(name: str, state: CoordinatorState) -> tuple[ProcessorId, int | None]:
-    """The processor that a request is for, and the number of the standby that is meant: `4-0` is one of processor 4.
+    """The processor and the number of the standby that a request names.
 
-    Where people start the containers any text may be the name of a processor.
+    `4-0` is a standby of processor 4. If the containers are self-managed, any text may be the name of a processor.
     """
-    found = None if state.container_count is None else _NAME.fullmatch(name)
-    return (ProcessorId(name), None) if found is None else (ProcessorId(found[1]), int(found[2]))
+    match = None if state.container_count is None else _NAME.fullmatch(name)
+    return (ProcessorId(name), None) if match is None else (ProcessorId(match[1]), int(match[2]))
 
 
 def refused_standby(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
-    """Why something that only whoever runs tasks can do is not asked of a standby; None where none is named."""
+    """The refusal if a request that needs a container with tasks names a standby."""
     if named(message.processor_id, state)[1] is None:
         return None
     return Refusal(
@@ -73,12 +73,12 @@ def refused_standby(message: ContainerPlacementRequestMessage, state: Coordinato
 
 
 def has_state(state: CoordinatorState) -> bool:
-    """Whether the job has stores, as its configuration stands on the log."""
+    """Whether the recorded configuration has stores."""
     return any(key.startswith("stores.") for key in state.config)
 
 
 def standby_count(processor_id: ProcessorId, state: CoordinatorState) -> int:
-    """How many standbys a processor is to have."""
+    """The number of standbys that a processor is to have."""
     if not has_state(state):
         return 0
     own = state.standbys.get(processor_id)
@@ -86,16 +86,22 @@ def standby_count(processor_id: ProcessorId, state: CoordinatorState) -> int:
 
 
 def standbys_of(processor_id: ProcessorId, state: CoordinatorState) -> tuple[Launch, ...]:
-    """The standbys of a processor that are to be there, by number and age; without one that runs its tasks."""
-    found = _standing(processor_id, state.launches.values())
-    if not found:
+    """The standbys of a processor that are up, by number and age.
+
+    A standby that was promoted runs the tasks and is omitted.
+    """
+    standbys = _launched_as_standbys(processor_id, state.launches.values())
+    if not standbys:
         return ()
     runner = executions_to_grant(state).get(processor_id)
-    return tuple(launch for launch in found if launch.execution_id != runner)
+    return tuple(launch for launch in standbys if launch.execution_id != runner)
 
 
 def role_of(execution_id: ExecutionId, state: CoordinatorState) -> LaunchRole:
-    """What an execution is now. A standby or a reserve that the tasks went to is ACTIVE."""
+    """The current role of an execution.
+
+    A standby or a reserve that got the tasks is ACTIVE.
+    """
     launch = state.launches.get(execution_id)
     if launch is None or executions_to_grant(state).get(launch.processor_id) == execution_id:
         return LaunchRole.ACTIVE
@@ -103,15 +109,18 @@ def role_of(execution_id: ExecutionId, state: CoordinatorState) -> LaunchRole:
 
 
 def standby_called(execution_id: ExecutionId, state: CoordinatorState) -> str | None:
-    """The name of an execution that stands by, `4-0`; None of others."""
+    """The name of a standby, like `4-0`; None for other executions."""
     is_standby = role_of(execution_id, state) is LaunchRole.STANDBY
     return standby_name(state.launches[execution_id]) if is_standby else None
 
 
 def with_standbys(plan: JobModel, state: CoordinatorState) -> JobModel:
-    """`plan`, and a container for each standby with what it has at hand: the tasks of its processor, as in Samza's
-    JobModel. No planner makes them: they are executions, which come and go without another plan."""
-    found = [
+    """`plan` with a container for each standby.
+
+    It has the tasks of its processor, as in Samza's JobModel. The planner does not make these containers: standbys are
+    executions, which come and go without a new plan.
+    """
+    standbys = [
         ContainerModel(
             processor_id=ProcessorId(standby_name(launch)),
             location_id=launch.host_found or launch.host or None,
@@ -121,27 +130,30 @@ def with_standbys(plan: JobModel, state: CoordinatorState) -> JobModel:
         if container.tasks
         for launch in standbys_of(container.processor_id, state)
     ]
-    return replace(plan, containers=(*plan.containers, *found))
+    return replace(plan, containers=(*plan.containers, *standbys))
 
 
-def _standing(processor_id: ProcessorId, launches: Iterable[Launch]) -> tuple[Launch, ...]:
-    found = (
+def _launched_as_standbys(processor_id: ProcessorId, launches: Iterable[Launch]) -> tuple[Launch, ...]:
+    standbys = (
         launch
         for launch in launches
         if launch.processor_id == processor_id and launch.role is LaunchRole.STANDBY and launch.phase in UP
     )
-    return tuple(sorted(found, key=lambda launch: (launch.standby, launch.wanted_at_ms, launch.execution_id)))
+    return tuple(sorted(standbys, key=lambda launch: (launch.standby, launch.wanted_at_ms, launch.execution_id)))
 
 
 def is_warm(execution_id: ExecutionId, state: CoordinatorState, liveness: Liveness) -> bool:
-    """Whether an execution that runs nothing could go on with its processor's tasks at once."""
+    """Whether an execution that runs no tasks could run its processor's tasks at once."""
     return is_level(execution_id, state, liveness, must_be_rehearsed=True)
 
 
 def is_level(
     execution_id: ExecutionId, state: CoordinatorState, liveness: Liveness, *, must_be_rehearsed: bool = False
 ) -> bool:
-    """Whether it has the state of its processor's tasks at hand, though its first query may take some seconds more."""
+    """Whether an execution has the state of its processor's tasks local.
+
+    Its first query may still take some seconds, unless `must_be_rehearsed`.
+    """
     sighting, container = liveness.last.get(execution_id), state.containers.get(execution_id)
     if container is None or not is_alive(state, execution_id) or sighting is None or sighting.warm is None:
         return False
@@ -155,7 +167,7 @@ def is_level(
 
 
 def best_standby(processor_id: ProcessorId, state: CoordinatorState, liveness: Liveness) -> Launch | None:
-    """The standby of a processor that lacks least; None where none of them lives."""
+    """The living standby of a processor that has the least to catch up, or None."""
 
     def rank(launch: Launch) -> tuple[bool, int, int, str]:
         sighting = liveness.last.get(launch.execution_id)
@@ -168,13 +180,16 @@ def best_standby(processor_id: ProcessorId, state: CoordinatorState, liveness: L
 
 
 def promotions(state: CoordinatorState, liveness: Liveness) -> tuple[PlacedPut, ...]:
-    """The standbys that take over for an execution that was lost; at once, before another one is started for it."""
+    """The standbys that take over from lost executions.
+
+    They do so at once, before other executions are started.
+    """
     if not is_on(state):
         return ()
     lost = _processors_lost(state)
     runners = executions_to_grant(state)
-    found = []
-    # What ended the container of a suspended processor would end its standby, too.
+    placed = []
+    # A suspended processor gets no promotion, because its standby would fail as its container did.
     for processor_id in sorted_processors(
         (lost & frozenset(wanted_processors(state) or ())) - state.suspended.keys()
     ):
@@ -182,40 +197,42 @@ def promotions(state: CoordinatorState, liveness: Liveness) -> tuple[PlacedPut, 
         if runner is not None and is_alive(state, runner) and not is_leaving(runner, state):
             continue
         best = best_standby(processor_id, state, liveness)
-        # Nothing runs the tasks meanwhile: whoever has their state is sooner than one that has to be started.
+        # The tasks are down meanwhile, and a standby with their state is up sooner than a new container.
         if best is not None and is_level(best.execution_id, state, liveness):
-            found.append(PlacedPut(processor_id=processor_id, execution_id=best.execution_id, uuid=""))
-    return tuple(found)
+            placed.append(PlacedPut(processor_id=processor_id, execution_id=best.execution_id, uuid=""))
+    return tuple(placed)
 
 
 def _processors_lost(state: CoordinatorState) -> frozenset[ProcessorId]:
-    """Those of which a task was granted last to an execution that was given up."""
-    given_up = {
+    """The processors with a task whose newest grant belongs to a lost execution."""
+    lost = {
         container.execution_id
         for container in state.containers.values()
         if container.phase in (ContainerPhase.LOST, ContainerPhase.FENCED)
     }
-    newest = newest_grants(state) if given_up else {}
+    newest = newest_grants(state) if lost else {}
     return frozenset(
         planned.processor_id
         for planned in state.plan
-        if planned.task_name in newest and newest[planned.task_name].execution_id in given_up
+        if planned.task_name in newest and newest[planned.task_name].execution_id in lost
     )
 
 
-# --- what is to be ---
+# --- standbys to start and to stop ---
 
 
 def review_standbys(
     command: ReviewLaunches, state: CoordinatorState, liveness: Liveness
 ) -> tuple[CoordinatorRecord, ...]:
-    """The standbys that are to be started, and those that are to stop."""
+    """The records that start missing standbys and stop surplus or misplaced ones."""
     if not is_on(state):
         return ()
-    standing = _standbys_up(state)
-    # Looked at many times a second, and mostly there is nothing to do.
+    up = _standbys_up(state)
+    # This runs many times a second and mostly has nothing to do, so the runners are computed only if needed.
     concerned = [
-        found for found in wanted_processors(state) or () if found in standing or standby_count(found, state)
+        processor_id
+        for processor_id in wanted_processors(state) or ()
+        if processor_id in up or standby_count(processor_id, state)
     ]
     runners = executions_to_grant(state) if concerned else {}
     standbys = Round(state)
@@ -225,11 +242,11 @@ def review_standbys(
 
 
 def _standbys_up(state: CoordinatorState) -> Mapping[ProcessorId, Sequence[Launch]]:
-    standing: dict[ProcessorId, list[Launch]] = {}
+    up: dict[ProcessorId, list[Launch]] = {}
     for launch in state.launches.values():
         if launch.role is LaunchRole.STANDBY and launch.phase in UP:
-            standing.setdefault(launch.processor_id, []).append(launch)
-    return standing
+            up.setdefault(launch.processor_id, []).append(launch)
+    return up
 
 
 def _of_processor(
@@ -240,20 +257,20 @@ def _of_processor(
     liveness: Liveness,
 ) -> Iterable[CoordinatorRecord]:
     count = standby_count(processor_id, state)
-    standing = _ready_first(processor_id, runner, state, liveness)
+    standbys = _ready_first(processor_id, runner, state, liveness)
     stays: list[Launch] = []
     misplaced: set[int] = set()
     steps = Round(state)
-    for launch in standing:
+    for launch in standbys:
         over = _why_over(launch, stays, state)
-        wrong = "" if over else _why_misplaced(launch, stays, standing, runner, state, liveness)
+        wrong = "" if over else _why_misplaced(launch, stays, standbys, runner, state, liveness)
         if not (over or wrong) and len(_numbers(stays, launch)) <= count:
             stays.append(launch)
         elif not has_grants(launch, state):
             text = over or wrong or f"processor {processor_id} is to have {count} standbys"
             misplaced |= {launch.standby} if wrong else set()
             steps.add([ordered_to_stop(_fruitless(launch, command, state) if wrong else launch, command, text)])
-    if runner is not None and is_alive(state, runner):  # Else it is not known yet on which host it must not be.
+    if runner is not None and is_alive(state, runner):  # Otherwise the host to avoid is not known yet.
         for number in _numbers_missing(count, stays):
             steps.add(_started(processor_id, number, number in misplaced, command, steps.state, liveness))
     return steps.records
@@ -262,11 +279,16 @@ def _of_processor(
 def _ready_first(
     processor_id: ProcessorId, runner: ExecutionId | None, state: CoordinatorState, liveness: Liveness
 ) -> Sequence[Launch]:
-    """The standbys of a processor that are up, the ready ones first: surplus ones are taken from the end."""
-    standing = [
-        launch for launch in _standing(processor_id, state.launches.values()) if launch.execution_id != runner
+    """The standbys of a processor that are up, the ready ones first.
+
+    Surplus standbys are stopped from the end.
+    """
+    standbys = [
+        launch
+        for launch in _launched_as_standbys(processor_id, state.launches.values())
+        if launch.execution_id != runner
     ]
-    return sorted(standing, key=lambda launch: not is_warm(launch.execution_id, state, liveness))
+    return sorted(standbys, key=lambda launch: not is_warm(launch.execution_id, state, liveness))
 
 
 def _started(
@@ -278,10 +300,10 @@ def _started(
     liveness: Liveness,
 ) -> Iterable[CoordinatorRecord]:
     """The start of a standby, if there is a host for it now."""
-    if any(not place_of(found, state) for found in standbys_of(processor_id, state)):
-        return  # Another one when it is known where this one is.
+    if any(not place_of(launch, state) for launch in standbys_of(processor_id, state)):
+        return  # The next one is started once the host of this one is known.
     last = _last_standby(processor_id, number, state)
-    # As long as one that is misplaced has its place, a cluster manager that chooses by itself takes another one.
+    # While a misplaced standby occupies its place, a cluster manager that chooses hosts itself chooses another one.
     if last is not None and not (
         _may_follow(last, command, state, liveness) and (is_misplaced or _has_left(last, command))
     ):
@@ -292,31 +314,34 @@ def _started(
 
 
 def _last_standby(processor_id: ProcessorId, number: int, state: CoordinatorState) -> Launch | None:
-    """The last one under a number. One that runs the tasks is no standby any more, and its place is not free."""
+    """The last standby with a number; None if it runs the tasks.
+
+    Such an execution is not a standby any more, and its place is not free.
+    """
     last = last_of_kind(state, processor_id, LaunchRole.STANDBY, number)
     is_runner = last is not None and last.execution_id == executions_to_grant(state).get(processor_id)
     return None if is_runner else last
 
 
 def _numbers_missing(count: int, stays: Sequence[Launch]) -> Sequence[int]:
-    """The numbers of the standbys that are still to be started."""
+    """The numbers of the standbys that are to be started."""
     taken = _numbers(stays)
     free = (number for number in range(len(taken) + count) if number not in taken)
     return tuple(islice(free, max(0, count - len(_numbers(stays)))))
 
 
 def missing_standbys(command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> Mapping[str, str]:
-    """Why standbys that are to be there are not started, for people; by what they are called."""
+    """The reason why each missing standby is not started, by the standby's name."""
     wanted = [processor_id for processor_id in wanted_processors(state) or () if standby_count(processor_id, state)]
     if not wanted or not is_on(state):
         return {}
     reasons: dict[str, str] = {}
-    runners, standing = executions_to_grant(state), _standbys_up(state)
+    runners, up = executions_to_grant(state), _standbys_up(state)
     for processor_id in wanted:
         runner = runners.get(processor_id)
         if runner is None or not is_alive(state, runner):
             continue
-        stays = [launch for launch in standing.get(processor_id, []) if launch.execution_id != runner]
+        stays = [launch for launch in up.get(processor_id, []) if launch.execution_id != runner]
         for number in _numbers_missing(standby_count(processor_id, state), stays):
             if reason := _why_missing(processor_id, number, command, state, liveness):
                 reasons[f"{processor_id}-{number}"] = reason
@@ -342,8 +367,11 @@ def _why_missing(
 
 
 def _fruitless(launch: Launch, command: ReviewLaunches, state: CoordinatorState) -> Launch:
-    """One that came where it must not be. It is a failure where the cluster manager chose the host: it may do so again.
-    Of a host that was asked for it is known from then on what it is."""
+    """The launch of a misplaced standby, with a failure unless the host was requested.
+
+    A cluster manager that chose the host may choose it again. If the host was requested, its fault domain is known from
+    now on, so it is not requested again.
+    """
     if launch.host and place_of(launch, state) == launch.host:
         return launch
     was_in_place = command.now_ms - launch.wanted_at_ms > command.retry_window_ms
@@ -352,12 +380,12 @@ def _fruitless(launch: Launch, command: ReviewLaunches, state: CoordinatorState)
     return replace(launch, failures=launch.failures + 1)
 
 
-def _numbers(standing: Sequence[Launch], *more: Launch) -> frozenset[int]:
-    return frozenset(launch.standby for launch in (*standing, *more))
+def _numbers(launches: Sequence[Launch], *more: Launch) -> frozenset[int]:
+    return frozenset(launch.standby for launch in (*launches, *more))
 
 
 def _why_over(launch: Launch, stays: Sequence[Launch], state: CoordinatorState) -> str:
-    """Why a standby is not needed any more; empty where it is."""
+    """The reason why a standby is not needed any more; else an empty text."""
     container = state.containers.get(launch.execution_id)
     if container is not None and container.phase is ContainerPhase.RUNNING:
         return "it ran the tasks, and they were moved to another one"
@@ -368,37 +396,37 @@ def _why_over(launch: Launch, stays: Sequence[Launch], state: CoordinatorState) 
 
 
 def _twin(launch: Launch, stays: Sequence[Launch]) -> Launch | None:
-    return next((found for found in stays if found.standby == launch.standby), None)
+    return next((other for other in stays if other.standby == launch.standby), None)
 
 
 def _why_misplaced(
     launch: Launch,
     stays: Sequence[Launch],
-    standing: Sequence[Launch],
+    standbys: Sequence[Launch],
     runner: ExecutionId | None,
     state: CoordinatorState,
     liveness: Liveness,
 ) -> str:
-    """Why a standby cannot stay where it has come; empty where it can."""
+    """The reason why a standby cannot stay on its host; else an empty text."""
     if launch.execution_id not in state.containers:
         return ""
-    # Each is held against those that stay before it, and against the runner. Reserves are looked at by their moves.
-    others = {found.execution_id for found in standing if found not in stays}
+    # A standby must not clash with those that stay before it, nor with the runner. A reserve's request checks its host.
+    others = {standby.execution_id for standby in standbys if standby not in stays}
     others |= {
-        found.execution_id
-        for found in state.launches.values()
-        if found.processor_id == launch.processor_id
-        and found.execution_id != runner
-        and (found.role is LaunchRole.RESERVE or found.phase not in UP or found == _twin(launch, stays))
+        other.execution_id
+        for other in state.launches.values()
+        if other.processor_id == launch.processor_id
+        and other.execution_id != runner
+        and (other.role is LaunchRole.RESERVE or other.phase not in UP or other == _twin(launch, stays))
     }
     return clash(place_of(launch, state), launch.processor_id, state, liveness, others)
 
 
 def _may_follow(last: Launch, command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> bool:
-    """Whether another standby may be started under the number of `last`, which is not to be there any more.
+    """Whether another standby may be started under the number of `last`.
 
-    So many starts in a row that came to nothing put it off; those that came to the wrong place do until that is a right
-    one, as the cluster manager would put the next one there again.
+    `last` has ended or is about to stop. Too many failed starts in a row defer the next one. Misplaced starts defer it
+    until their host is suitable, because the cluster manager would choose that host again.
     """
     if not is_exhausted(last, command.retry_count):
         return True
@@ -407,7 +435,7 @@ def _may_follow(last: Launch, command: ReviewLaunches, state: CoordinatorState, 
 
 
 def _has_left(last: Launch, command: ReviewLaunches) -> bool:
-    """Whether it has given back its place."""
+    """Whether the execution has given back its place."""
     return last.phase is not LaunchPhase.STOPPING or command.now_ms >= last.expires_at_ms
 
 
@@ -418,11 +446,11 @@ def _host_for(
     state: CoordinatorState,
     liveness: Liveness,
 ) -> str | None:
-    """Where a standby is to be started; empty for anywhere, None for nowhere now.
+    """The host on which to start a standby; empty for any host, None for no host now.
 
-    Among the hosts that may have it and are not full where the last one was, because its state is there; else the best
-    one (`coordinator.launching.hosts`), and rather not the one that had no place for the last one. That which the
-    processor left for its standby is none, as long as another one is named.
+    Among the suitable hosts that are not full, the host of the last standby is chosen first, because the state is
+    there. Otherwise the best host is chosen (`coordinator.launching.hosts`), preferably not the one that had no place
+    for the last standby. The host that the processor left for its standby is excluded if another one is named.
     """
     if not command.names_hosts:
         return ""
@@ -431,12 +459,12 @@ def _host_for(
     there = dict(hosts_allowed(processor_id, command, state, liveness))
     placed = state.placed.get(processor_id)
     if placed is not None and command.hosts and len(there) > 1:
-        # An operator wanted it off that host. Where hosts are not named another one may be known, and gone for good.
+        # An operator moved the processor off that host. If hosts are not named, the other known ones may be gone.
         there.pop(placed.left_host, None)
-    if free := {host: found for host, found in there.items() if not found.is_full}:
+    if free := {host: use for host, use in there.items() if not use.is_full}:
         return min(free, key=lambda host: (host == refused, host != before, free[host].rank, host))
     if command.hosts:
-        return None  # Those are all, and on each of them there is one, or no room.
-    # The cluster manager may have others; it is not asked all the time.
+        return None  # These are all hosts, and each is full or has an execution of the processor.
+    # The cluster manager may have other hosts; it is asked once per timeout only.
     is_due = last is None or command.now_ms - last.wanted_at_ms >= command.request_timeout_ms
     return "" if is_due else None

@@ -1,18 +1,19 @@
 """Suspended processors: their next container would fail as the last one did.
 
-Theory. The exit code of a process says whether another try helps (`docs/reference/exit-codes.md`). After bad data, a
-message that the task refuses, and a job that refuses the process, the next container meets the same. So none is
-started: the processor is suspended, which is one record, `suspended/<processor>`, and no failure that counts towards
-the end of the job. Its tasks wait, and the others go on. Wrong usage or a wrong environment may be of one host: it
-suspends the processor when it is a second failure in a row, as the second try goes to another host where one is known.
+The exit code of a process says whether another try helps (`docs/reference/exit-codes.md`). After bad data, a message
+that the task refuses, or a job that refuses the process, the next container fails in the same way. So no container is
+started: the processor is suspended. A suspension is one record, `suspended/<processor>`, and does not count as a
+failure that ends the job. The processor's tasks wait, and the other processors run on.
 
-Containers that end three times at one step of their start suspend it with code 1
-(`coordinator.launching.dying_starts`).
+Wrong usage or a wrong environment may concern one host only. It suspends the processor at the second failure in a row,
+because the second try goes to another host if one is known. If three containers end at one step of their start, the
+processor is suspended with code 1 (`coordinator.launching.dying_starts`).
 
-The code comes in the last heartbeat of the container, else from the launcher; of the latter REJECTED counts as wrong
-usage does, because a JVM that runs out of memory may end with the same code. A suspension ends with what may have
-resolved its reason: a request to start the processor anew, a rewind of what it reads, an input range that is given up,
-another run of the job; or with a container of the processor that runs.
+The code comes from the container's last heartbeat, else from the launcher. REJECTED from the launcher counts as wrong
+usage, because a JVM that runs out of memory may end with the same code.
+
+A suspension ends when its reason may be resolved: by a request to restart the processor, a rewind of its inputs, an
+input range that is given up, or another run of the job. It also ends when a container of the processor runs.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _REMEDIES: Final = {
 
 
 def suspended_by_heartbeat(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[SuspendedPut, ...]:
-    """The suspension that the last heartbeat of a container leads to, if any."""
+    """The suspension that follows from the last heartbeat of a container, if any."""
     launch = state.launches.get(heartbeat.execution_id)
     if launch is None or not heartbeat.exit_code or not is_expected(state, heartbeat):
         return ()
@@ -58,32 +59,37 @@ def suspended_by_heartbeat(heartbeat: Heartbeat, state: CoordinatorState) -> tup
 
 
 def suspended_by_launcher(command: LaunchesLooked, state: CoordinatorState) -> tuple[SuspendedPut, ...]:
-    """The suspensions that follow from how processes ended, of which no heartbeat told it."""
+    """The suspensions that follow from exit codes which no heartbeat reported."""
     return tuple(
         put
         for execution_id in sorted(command.launched.keys() & state.launches.keys())
-        if (found := command.launched[execution_id]).state is LaunchedState.ENDED
-        and found.exit_code is not None
+        if (launched := command.launched[execution_id]).state is LaunchedState.ENDED
+        and launched.exit_code is not None
         and (launch := state.launches[execution_id])
-        and (found.exit_code in _REPEATS - _MAY_REPEAT or _is_second(launch, found.exit_code))
-        for put in _suspension(launch, found.exit_code, found.reason, state)
+        and (launched.exit_code in _REPEATS - _MAY_REPEAT or _is_second(launch, launched.exit_code))
+        for put in _suspension(launch, launched.exit_code, launched.reason, state)
     )
 
 
 def _is_second(launch: Launch, exit_code: int) -> bool:
-    """Whether it is a second failure in a row, and would be of the kind that a third one is, too."""
+    """Whether this is a second failure in a row, after which a third would follow."""
     return exit_code in _MAY_REPEAT and launch.failures > 0
 
 
 def is_suspended_by(launch: Launch, state: CoordinatorState) -> bool:
-    """Whether the end of this execution is why its processor is suspended: no failure, and no other one is started."""
+    """Whether the end of this execution is the reason why its processor is suspended.
+
+    Then its end is not a failure, and no other execution is started.
+    """
     suspended = state.suspended.get(launch.processor_id)
     return suspended is not None and suspended.execution_id == launch.execution_id
 
 
 def suspensions_over(state: CoordinatorState) -> tuple[Removed, ...]:
-    """Tombstones of the suspensions of processors that have a container again which runs their tasks, or that are not
-    wanted any more."""
+    """Tombstones of suspensions that no longer apply.
+
+    Either a new container runs the processor's tasks, or the processor is not wanted any more.
+    """
     if not state.suspended:
         return ()
     runners = executions_to_grant(state)
@@ -104,14 +110,16 @@ def suspensions_over(state: CoordinatorState) -> tuple[Removed, ...]:
 
 
 def resumed(processor_ids: Iterable[ProcessorId], state: CoordinatorState) -> tuple[Removed, ...]:
-    """Tombstones of the suspensions of these processors: a container is started for each."""
+    """Tombstones of these processors' suspensions, so that containers are started."""
     there = frozenset(processor_ids) & state.suspended.keys()
     return tuple(tombstone(state.suspended[processor_id]) for processor_id in sorted_processors(there))
 
 
 def resumed_by_losses(config: JobConfig, state: CoordinatorState) -> tuple[Removed, ...]:
-    """Tombstones of the suspensions of processors that read an input range which a submission gives up for the first
-    time."""
+    """Tombstones of the suspensions that end because an input range is given up.
+
+    They are those of the readers of a range that this submission gives up for the first time.
+    """
     given_up = [
         ssp_kb
         for loss in config.accepted_losses
@@ -122,7 +130,7 @@ def resumed_by_losses(config: JobConfig, state: CoordinatorState) -> tuple[Remov
 
 
 def suspension_findings(state: CoordinatorState) -> tuple[Finding, ...]:
-    """The processors that are suspended, why, and the way out."""
+    """A finding for each suspended processor, with the reason and the remedy."""
     return tuple(
         Finding(
             code="processor-suspended",
@@ -142,7 +150,7 @@ def _suspension(launch: Launch, exit_code: int, reason: str, state: CoordinatorS
     if has_drained or launch.phase is LaunchPhase.ENDED or is_suspended_by(launch, state):
         return ()
     if launch.role is not LaunchRole.ACTIVE and not _runs_tasks(launch, state):
-        return ()  # The tasks are at work elsewhere: it is a standby or a reserve that failed.
+        return ()  # A standby or a reserve failed; the tasks run in another container.
     return (
         SuspendedPut(
             processor_id=launch.processor_id,
@@ -154,7 +162,7 @@ def _suspension(launch: Launch, exit_code: int, reason: str, state: CoordinatorS
 
 
 def _runs_tasks(launch: Launch, state: CoordinatorState) -> bool:
-    """Whether the newest grant of a task of the processor is this execution's."""
+    """Whether this execution has the newest grant of a task of the processor."""
     newest = newest_grants(state)
     return any(
         planned.processor_id == launch.processor_id
