@@ -13,7 +13,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class DriverWrites:
-    """Writes only while this execution is not declared lost."""
+    """Writes records, unless the coordinator declared this execution lost."""
 
     def __init__(self, log: ProgressLog, ownership: Ownership) -> None:
         self._log = log
@@ -25,14 +25,14 @@ class DriverWrites:
         self._log.append(records)
 
     def remove(self, topic: str, partition: int, keys: Sequence[bytes]) -> None:
-        """Write tombstones of records that no longer count. Raises as `write`."""
+        """Write tombstones for records that are no longer valid. Raises as `write`."""
         self.write(topic, partition, [(key, None) for key in keys])
 
     def write(self, topic: str, partition: int, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Write records and tombstones to a partition, and log how many.
+        """Write records and tombstones to a partition, and log their numbers.
 
         Raises:
-            TemporaryError: the write failed; the next start does it again.
+            TemporaryError: the write failed; the next start repeats it.
         """
         if not writes:
             return
@@ -53,6 +53,6 @@ class DriverWrites:
             self._ownership.read_to_end()
             self._ownership.look_around()
         except BaseException:
-            # An id without an answer does not count as acquired: the next write begins again.
+            # An id is acquired only once the stream was read afterwards, so the next write acquires it again.
             self._log.close()
             raise

@@ -1,7 +1,7 @@
 """Positions that the driver writes and removes; workers commit checkpoints.
 
-A bucket without messages commits nothing. Its progress is recorded here, so that the next start need not read again
-what belongs to other buckets.
+A bucket without messages commits nothing. The driver records its progress, so that the next start does not read the
+messages of other buckets again.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class IdleProgress:
         self._writes = writes
         self._written_at_ms = 0
         self._offsets: dict[SspKeyBucket, int] = {}
-        # Keys of positions of another factor: no start needs them while the grants of the query that runs are held.
+        # Keys of positions of another factor. No start needs them while this execution holds the grants of the query.
         self._superseded: Sequence[bytes] = ()
 
     def advance(self, ssp_kb: SspKeyBucket, offset_next: int, *, is_committed: bool) -> None:
-        """A batch read a bucket up to `offset_next`, and committed exactly that or less."""
+        """Note that a batch read a bucket up to `offset_next`, and committed it or less."""
         if is_committed:
             self._offsets.pop(ssp_kb, None)
         else:
-            # Also behind its own last message: what follows there belongs to other buckets, or to none.
+            # Also past the bucket's own last message: the messages after it belong to other buckets, or to none.
             self._offsets[ssp_kb] = offset_next
 
     def remove_now(self, stale: Sequence[bytes]) -> None:
@@ -55,15 +55,15 @@ class IdleProgress:
         self._superseded = superseded
 
     def clear(self) -> None:
-        """Forget what was not written, when a query is over.
+        """Forget the progress that was not written, when a query is over.
 
-        It was read under the grants of that query. These may change during a fence, and the record would name the
-        epoch of the new ones.
+        It was read under the grants of that query. The grants may change during a fence, and a later record would
+        then name the epoch of the new grants.
         """
         self._offsets.clear()
 
     def write(self, grants: Sequence[Grant], *, at_once: bool = False) -> None:
-        """Record how far idle buckets were read; never their checkpoints.
+        """Record the read positions of idle buckets; never their checkpoints.
 
         Positions of another factor are removed here too, because this delays no messages.
         """
@@ -95,7 +95,7 @@ class IdleProgress:
         except LostContainerError:
             raise
         except SamzapyError as error:
-            # Progress is a saving, not a position of record: without it the next start reads a little again.
+            # Progress only saves time: without this record the next start reads some messages again.
             _LOG.warning("cannot record progress of idle buckets, will retry: %s", error)
             return
         self._offsets.clear()

@@ -1,8 +1,8 @@
 """The order in which a task reads its inputs: bootstrap inputs first, then all.
 
-Source: Samza's chooser, `bootstrapping(priority(default))`. A bootstrap input has the highest priority there, and no
-other input of the container is chosen before each of its partitions has reached the offset that was the newest at the
-start. Here that holds task by task: tasks that have no bootstrap input behind read everything meanwhile.
+Source: Samza's chooser, `bootstrapping(priority(default))`. A bootstrap input has the highest priority there. Samza
+chooses no other input of the container before each bootstrap partition has reached the offset that was the newest at
+the start. Here the rule applies per task: a task whose bootstrap inputs have caught up reads all its inputs meanwhile.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ BatchPlace = tuple[bool, int, bool, int, SspKeyBucket]
 def batch_order(config: JobConfig) -> Callable[[BucketStart], BatchPlace]:
     """The order of the rows of one micro-batch, as a sort key of positions.
 
-    Bootstrap inputs first; then by `samza.priority`, the larger one first. Of equal priority broadcast inputs come
-    first, so that what they say holds for the messages beside them; then the streams in the order of task.inputs.
-    Of a stream the partitions come by number, so the old partitions of a stream that grew come before the new ones.
+    Bootstrap inputs come first. Then the larger `samza.priority` comes first. At equal priority, broadcast inputs come
+    first, so that a task handles a broadcast message before the other messages of the batch. The other streams follow
+    in the order of task.inputs. The partitions of a stream are ordered by number, so the old partitions of a stream
+    that grew come before the new ones.
     """
     broadcast = {item.system_stream for item in config.broadcast_inputs}
 
@@ -44,22 +45,22 @@ def batch_order(config: JobConfig) -> Callable[[BucketStart], BatchPlace]:
 
 
 class BootstrapInputs:
-    """The tasks that read only their bootstrap inputs, and up to which offsets.
+    """The tasks that read only their bootstrap inputs, with the end offsets.
 
-    A task has this phase once under each of its grants: at its first start, where a bootstrap input is behind the end
-    that it has then. What comes later is read beside the other inputs, in the order of a micro-batch. A task that has
-    no other input waits for nothing, and has no such phase.
+    A task has this phase once under each of its grants: at the first start, if a bootstrap input has not been read up
+    to its end at that time. Later messages of the input are read together with the other inputs, in the order of a
+    micro-batch. A task that has only bootstrap inputs has no such phase.
 
     Attributes:
-        ends: up to where positions are to be read before the others of their tasks; without those that are there.
-        waiting: the positions that the query which runs leaves out until then.
+        ends: by bootstrap position that is still behind, the offset that it must reach first.
+        waiting: the positions that the current query leaves out until then.
     """
 
     def __init__(self, config: JobConfig) -> None:
         self.ends: Mapping[SspKeyBucket, int] = {}
         self.waiting: frozenset[SspKeyBucket] = frozenset()
         self._is_bootstrap = cache(config.is_bootstrap)
-        # By grant, what of `ends` is left; empty once its phase is over.
+        # The part of `ends` that is left, by grant; empty once the phase of the grant is over.
         self._left: dict[tuple[TaskName, int], Mapping[SspKeyBucket, int]] = {}
 
     def begin(
@@ -68,11 +69,11 @@ class BootstrapInputs:
         starts: Mapping[SspKeyBucket, int],
         end_of: Callable[[SspKeyBucket], int],
     ) -> Mapping[SspKeyBucket, int]:
-        """The part of `starts` that a query reads at once.
+        """The part of `starts` that the next query reads.
 
         Args:
             starts: may lack positions of the grants.
-            end_of: where the input of a position ends now.
+            end_of: the current end offset of a position's input.
         """
         left: dict[tuple[TaskName, int], Mapping[SspKeyBucket, int]] = {}
         waiting: set[SspKeyBucket] = set()
@@ -91,7 +92,7 @@ class BootstrapInputs:
         return {ssp_kb: offset for ssp_kb, offset in starts.items() if ssp_kb not in waiting}
 
     def read_to(self, positions: Mapping[SspKeyBucket, int]) -> None:
-        """A micro-batch ended; everything before `positions` was handled."""
+        """Note that a micro-batch handled everything before `positions`."""
         for key, ends in self._left.items():
             self._left[key] = {ssp_kb: end for ssp_kb, end in ends.items() if positions.get(ssp_kb, 0) < end}
         self._gather()

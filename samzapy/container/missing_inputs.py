@@ -1,8 +1,9 @@
-"""Inputs whose topics are gone: for a moment, or for good.
+"""Inputs without a topic: for a moment, or for good.
 
-Brokers that have just come up, and others of a topic that was just made, say for a moment that there is no such topic.
-So a missing topic is asked for again for a while. An input of a pattern may go for good: the query leaves it out until
-the coordinator removes it, or until it is there again. Its positions stay, and its grants are still held.
+A broker that has just started may report for a moment that a topic does not exist. So may a broker that has not heard
+of a new topic yet. So the container asks for a missing topic again for a while. An input of a pattern may be deleted
+for good. Then the query leaves it out until the coordinator removes it, or until the topic exists again. Its positions
+stay, and the container still holds its grants.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MISSED_AGAIN_MS = 10_000
 
 
 class MissingInputs:
-    """Knows which inputs the query leaves out, and how long a topic has been missing."""
+    """Tracks the inputs that the query leaves out, and how long a topic is missing."""
 
     def __init__(self, config: JobConfig, ports: ContainerPorts, ownership: Ownership) -> None:
         self._config = config
@@ -44,31 +45,34 @@ class MissingInputs:
         now_ms, last_ms = self._clock.monotonic_ms(), self._last_ms
         self._last_ms = now_ms
         if self._since_ms is None or now_ms - last_ms > _MISSED_AGAIN_MS:
-            # An error of long ago that did not come again was a moment of its own.
+            # The last error is long ago, so the topic existed in between: the time begins again.
             self._since_ms = now_ms
             _LOG.warning("waiting up to %d s for a missing topic: %s", _APPEARS_WITHIN_MS // 1000, error)
         elif now_ms - self._since_ms > _APPEARS_WITHIN_MS:
             raise error
 
     def all_answered(self) -> None:
-        """Each topic that was asked for is there."""
+        """Note that every requested topic exists."""
         self._since_ms = None
 
     # --- inputs that are left out ---
 
     @property
     def has_changed(self) -> bool:
-        """True if an input went, or came back, since the query started."""
+        """True if an input disappeared or came back since the query started."""
         return self._missing_now != self._left_out
 
     def look(self) -> None:
-        """Ask which inputs are missing now. Raises as `missing`."""
+        """Look up the inputs that are missing now. Raises as `missing`."""
         self._missing_now = self.missing()
 
     def missing(self) -> frozenset[SystemStream]:
         """The granted inputs of a pattern that were deleted, or created again.
 
-        Inputs that are granted elsewhere may be deleted, or read no more. Raises as `check_identity`.
+        Inputs that are granted elsewhere are not checked: they may be deleted, or no longer read.
+
+        Raises:
+            TopicIdentityError: as `check_identity`.
         """
         granted = {start.ssp_kb.ssp.system_stream for grant in self._ownership.running for start in grant.starts}
         topic_ids = self._ownership.orders.input_topic_ids
@@ -79,7 +83,7 @@ class MissingInputs:
         """Leave the missing inputs out of the query that starts now.
 
         Returns:
-            True if one more is missing than in the query before, which is why that query failed or would have.
+            True if an input is missing that the last query read. That query failed for this reason, or would have.
         """
         missing = self.missing()
         is_more = bool(missing - self._left_out)
@@ -94,7 +98,7 @@ class MissingInputs:
         return {ssp_kb: offset for ssp_kb, offset in starts.items() if ssp_kb.ssp.system_stream not in self._left_out}
 
     def text(self) -> str:
-        """The inputs that are left out, for people."""
+        """A message for people that names the inputs that are left out."""
         names = some(sorted(map(str, self._left_out)))
         return f"{names} was deleted, or deleted and created again: the query leaves it out"
 
@@ -104,7 +108,7 @@ class MissingInputs:
         """Ask for the bounds of inputs, as `Topics.input_bounds`.
 
         Raises:
-            TemporaryError: an input that may be removed was deleted just now.
+            TemporaryError: an input that may be removed was just deleted.
         """
         try:
             return self._topics.input_bounds(ssps, wait_ms)

@@ -1,10 +1,10 @@
 """The coordinator stream as a container reads it: the leader, grants, requests.
 
-A container works by grants and never by plans. A plan only revokes: the container releases a task that the plan gives
-to another processor, or cuts otherwise. The new owner gets a grant once the coordinator has seen the release. A
-placement, which gives a processor's tasks to another execution, revokes in the same way. So does a startpoint: the task
-is released first, and comes back with another grant. So this is a small fold beside the coordinator's own
-(`coordinator.assignment.grants` has the other side of the rule).
+A container starts tasks because of grants, never because of a plan. A plan only revokes: the container releases a task
+that the plan gives to another processor, or with other buckets. The new owner gets a grant once the coordinator has
+seen the release. A placement, which gives a processor's tasks to another execution, revokes in the same way. So does a
+startpoint: the task is released first, and comes back with another grant. A container needs only these records, so its
+fold is smaller than the coordinator's (`coordinator.assignment.grants` has the other side of the rule).
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _LIVING: Final = (ContainerPhase.STARTED, ContainerPhase.RUNNING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmTasks:
-    """The tasks whose state a standby or a reserve keeps.
+    """The tasks with state that a standby or a reserve keeps.
 
     Attributes:
         grants: the newest grant of each task that was granted with the buckets of the current plan, by task name.
-        task_count: of the processor in that plan.
-        with_runner: those that are run by a container on this host.
-        living: the executions that live on this host, without this one.
+        task_count: the number of tasks that the plan gives the processor.
+        with_runner: the tasks that a container on this host runs.
+        living: the other executions that live on this host.
     """
 
     grants: tuple[Grant, ...]
@@ -62,22 +62,22 @@ class WarmTasks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """The stream up to `offset_next`, as far as it concerns `execution_id`.
+    """The state of the stream up to `offset_next`, for one execution.
 
     Attributes:
-        processor_id: whose execution this is, once it is registered.
+        processor_id: the processor of this execution, once it is registered.
         containers: the executions that are not gone, by their ids.
-        grants: by their key on the stream.
+        grants: the grants, by their key on the stream.
         planned: the tasks of every plan on the stream, by their key.
         generation: the plan in force; None before the first.
-        startpoints: the offsets that operators set, until each task has taken them up.
-        input_ends: up to where the run reads bounded inputs; of others what an earlier run read.
-        restarts: the number of the newest order to restart, of each processor.
-        launch: the launch of this execution; None if it is self-managed, or before that is read.
+        startpoints: the offsets that operators set, until the tasks have applied them.
+        input_ends: the offsets before which the run stops reading; for unbounded inputs, those of an earlier run.
+        restarts: the number of the newest order to restart, by processor.
+        launch: the launch of this execution; None if it is self-managed, or before its record is read.
         placed: the execution that runs a processor's tasks, where that is not the processor's own.
-        input_topic_ids: the cluster's id of each input as recorded; another one means deleted and made again.
-        config: the configuration that the job runs under, as recorded.
-        numbering: after the last record: what comes next is held against it.
+        input_topic_ids: the recorded topic id of each input; another id means deleted and created again.
+        config: the recorded configuration of the job.
+        numbering: the number of the last record; the next record is checked against it.
     """
 
     execution_id: ExecutionId
@@ -104,8 +104,9 @@ class Orders:
     def is_finished(self) -> bool:
         """True if the run has read all its inputs, and this execution is registered.
 
-        A run ends with the last report of an execution that leaves it, and only registered executions are heard. If all
-        others were killed, each new execution would otherwise leave again without effect, and the run would never end.
+        A run ends with the report of the last execution that leaves it, and only reports of registered executions
+        count. Without the registration, the run would never end if all others were killed: each new execution would
+        leave without effect.
         """
         is_over = self.run is not None and self.run.finished and not self.run.ended
         return is_over and self.processor_id is not None
@@ -117,18 +118,18 @@ class Orders:
 
     @property
     def is_stopping(self) -> bool:
-        """The coordinator wants this execution to drain and end."""
+        """True if the coordinator wants this execution to drain and end."""
         return self.launch is not None and self.launch.phase in (LaunchPhase.STOPPING, LaunchPhase.ENDED)
 
     @property
     def restart(self) -> int:
-        """The newest order to restart this processor's query; 0: there was none."""
+        """The number of the newest order to restart this processor's query; 0 without any."""
         return 0 if self.processor_id is None else self.restarts.get(self.processor_id, 0)
 
     def own_grants(self) -> tuple[Grant, ...]:
         """This execution's grants that are not revoked, the newest per task, by name.
 
-        One that was recorded as released stays so: a plan that gives the task back brings a new grant.
+        A grant that was recorded as released stays released. A plan that gives the task back leads to a new grant.
         """
         newest = self._newest()
         own = (
@@ -150,7 +151,7 @@ class Orders:
         return bool(planned) and planned == {grant.task_name for grant in own}
 
     def to_keep_warm(self) -> WarmTasks | None:
-        """The tasks whose state is kept here; None unless a standby or a reserve."""
+        """The tasks with state that is kept here; None unless a standby or a reserve."""
         own = self.containers.get(self.execution_id)
         if self.launch is None or self.launch.role is LaunchRole.ACTIVE or own is None:
             return None
@@ -177,8 +178,8 @@ class Orders:
     def _granted_as_planned(self, planned: Iterable[PlannedTaskPut]) -> tuple[Grant, ...]:
         """The newest grants with the buckets of the plan, by task name.
 
-        They are shown as not released: a release changes nothing about the state, and comes when there is no time to
-        look again.
+        They are returned as not released. A release changes nothing about the state. It is recorded just before this
+        execution takes over, when there is no time for another pass.
         """
         newest = self._newest()
         return tuple(
@@ -191,7 +192,7 @@ class Orders:
     def run_by_others(self) -> tuple[Grant, ...]:
         """All planned tasks, if others run them and this execution waits for a plan.
 
-        Empty otherwise. A coordinator-managed execution does not wait: it is in the plan as soon as it registers.
+        Empty otherwise. A coordinator-managed execution does not wait: the plan contains it as soon as it registers.
         """
         plan, newest = self._plan(), self._newest()
         is_waiting = self.processor_id is not None and self.launch is None
@@ -223,8 +224,8 @@ class Orders:
     def _is_revoked(self, grant: Grant, planned: PlannedTaskPut | None) -> bool:
         """True if the plan or a placement revokes this grant.
 
-        The plan gives the task, with these buckets, to another processor or to none, or the processor was placed
-        elsewhere.
+        The plan revokes it if it gives the task to another processor, or with other buckets, or does not have it. A
+        placement revokes it if the processor's tasks run elsewhere.
         """
         if self.generation is None or self.processor_id is None:
             return False
@@ -242,7 +243,7 @@ class Orders:
 
 
 def read_on(orders: Orders, records: Iterable[LogRecord], offset_next: int, *, topic: str) -> Orders:
-    """`orders` after `records`; foreign ones change nothing (`stream.numbering`).
+    """`orders` after `records`; foreign records change nothing (`stream.numbering`).
 
     Raises:
         UnknownSchemaError, CorruptRecordError: a record that a leader wrote cannot be read.
@@ -261,7 +262,7 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
 
 
 class _Fold:
-    """Orders that take in many records, and copy their tables only once."""
+    """Applies many records to orders, and copies the tables only once."""
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
@@ -279,7 +280,7 @@ class _Fold:
         self._changed: dict[str, Any] = {}
 
     def apply(self, record: Record) -> None:
-        """Take in one record; a record that does not concern containers changes nothing."""
+        """Apply one record; a record that does not concern containers changes nothing."""
         match record:
             case Removed():
                 self._remove(record.key)
@@ -363,5 +364,5 @@ class _Fold:
             # A removed launch has ended, and it keeps the role that it had.
             self._launch = replace(self._launch, phase=LaunchPhase.ENDED)
         if key == container_key(self._orders.execution_id):
-            # Compaction may have taken the record before it, which said that it was lost, or stopped and fenced.
+            # Compaction may have removed the earlier record, which said that it was lost, or stopped and fenced.
             self._changed |= {"phase": ContainerPhase.FENCED, "reason": "it is forgotten"}

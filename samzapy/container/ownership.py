@@ -1,8 +1,9 @@
 """The grants that this execution holds: hold, revoke, fence, release.
 
-Theory. A grant that was read is listed in each heartbeat until it is released: by the time its new owner gets it, the
-last heartbeat of this container said that the grant is free. A grant is released in this order: no worker can begin
-anything for it any more, open transactions are aborted, and only then the list becomes shorter.
+Theory. Each heartbeat lists every grant that was read and is not released. So before the task gets a new owner, the
+last heartbeat of this container has reported that the grant is free. A release has a fixed order. First the workers are
+blocked, so that no worker begins anything for the grant. Then open transactions are aborted. Only then the heartbeat
+no longer lists the grant.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ _SILENCE_STEP_MS = 1000
 
 
 class Ownership:
-    """Follows the coordinator stream, and knows which grants this execution holds.
+    """Follows the coordinator stream, and tracks the grants of this execution.
 
     Attributes:
         publish: publishes the next heartbeat; called after each change.
         orders: the coordinator stream, read so far.
-        own: the grants that the stream leaves this execution.
+        own: the grants of this execution on the stream that are not revoked.
         running: the grants that a worker may still commit for.
-        held: the grants that heartbeats list: both of them.
+        held: the grants that heartbeats list: `own`, and those of `running` that are revoked.
         query_number: the number of the newest query; slots admit no worker of an earlier one.
-        kafka_silent_ms: how long no broker had answered when that was looked at last.
+        kafka_silent_ms: the time without an answer of a broker, at the last check.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Ownership:
 
     @property
     def goal(self) -> Hashable:
-        """The goal of the query; once it changes, earlier failures do not count."""
+        """The goal of the query; earlier failures do not count once it changes."""
         grants = tuple((grant.task_name, grant.epoch) for grant in self.own)
         return grants, self.orders.generation, self.orders.restart
 
@@ -72,7 +73,7 @@ class Ownership:
         """Read new records of the stream; raise if this execution was declared lost.
 
         Raises:
-            LostContainerError: the coordinator declared it lost, or no coordinator answers within the grace.
+            LostContainerError: the coordinator declared it lost, or no coordinator answered within the grace period.
         """
         self._ports.progress.serve()
         self._follow(self._ports.stream.poll())
@@ -92,21 +93,21 @@ class Ownership:
     def _follow(self, records: Sequence[LogRecord]) -> None:
         offset_next = self._ports.stream.offset_next()
         if not records and offset_next == self.orders.offset_next:
-            return  # Most looks find nothing, and with thousands of tasks the rest is work.
+            return  # Mostly nothing is new, and with thousands of tasks the rest is expensive.
         topic = coordinator_topic(self._config.job)
         self.orders = read_on(self.orders, records, offset_next, topic=topic)
         self.own = self.orders.own_grants()
         self.hold(self.running)
 
     def _notice_silence(self) -> None:
-        """Report how long the brokers have not answered; nothing else changes meanwhile."""
+        """Publish how long no broker has answered, because nothing else does meanwhile."""
         silent_ms = self._ports.stream.silent_ms()
         if silent_ms // _SILENCE_STEP_MS != self.kafka_silent_ms // _SILENCE_STEP_MS:
             self.kafka_silent_ms = silent_ms
             self.publish()
 
     def _check_lease_grace(self) -> None:
-        """End this container when no coordinator has answered for the grace."""
+        """Raise an error if no coordinator has answered within the grace period."""
         ran_out_at_ms = self._ports.heartbeats.lease_ran_out_at_ms()
         now_ms = self._ports.clock.monotonic_ms()
         if ran_out_at_ms is not None and now_ms - ran_out_at_ms > self._config.grace_ms:
@@ -118,7 +119,7 @@ class Ownership:
     # --- hold and release ---
 
     def hold(self, running: tuple[Grant, ...]) -> None:
-        """Publish the grants that are held from now on: the own ones, and `running`.
+        """Hold the own grants and `running` from now on, and publish them.
 
         Args:
             running: the grants that a worker may still commit for.
@@ -131,12 +132,12 @@ class Ownership:
         self.publish()
 
     def revoked(self) -> tuple[Grant, ...]:
-        """The grants that run, or ran last, and are no longer own ones."""
+        """The grants of the current or last query that are no longer own grants."""
         own = {(grant.task_name, grant.epoch) for grant in self.own}
         return tuple(grant for grant in self.running if (grant.task_name, grant.epoch) not in own)
 
     def release(self) -> None:
-        """Report that the revoked grants are free, after the workers were fenced."""
+        """Publish that the revoked grants are free, after the workers were fenced."""
         released = self.revoked()
         for grant in released:
             close_cleanly(self._ports.state_of(grant.task_name))
@@ -144,7 +145,7 @@ class Ownership:
         _LOG.info("released %s", ", ".join(grant.task_name for grant in released))
 
     def release_all(self) -> None:
-        """Hold nothing any more, after the last query; the caller publishes it."""
+        """Hold no grant from now on, after the last query; the caller publishes it."""
         for grant in self.held:
             close_cleanly(self._ports.state_of(grant.task_name))
         self.held = self.running = ()
@@ -152,7 +153,7 @@ class Ownership:
     # --- fence ---
 
     def block_earlier_queries(self) -> None:
-        """Number the next query; workers of an earlier one can begin nothing from here on."""
+        """Give the next query its number, and block workers of earlier queries."""
         self.query_number += 1
         self._ports.slots.block(self.query_number)
 
@@ -167,22 +168,22 @@ class Ownership:
             self._ports.slots.renew(open_slots)
 
     def fence(self, open_slots: Sequence[int]) -> None:
-        """Abort open transactions, then read whether this execution may still work.
+        """Abort open transactions, then read the coordinator stream to its end.
 
-        Kafka lets the latest initialiser win, so each one asks afterwards.
+        Kafka lets the latest initialiser of an id win. So each initialiser reads afterwards whether it may still work.
         """
         self.abort_open_transactions(open_slots)
         self.read_to_end()
 
     def shut_workers_out(self) -> bool:
-        """Let no worker begin anything more, and abort open transactions.
+        """Block all workers, and abort their open transactions.
 
-        Left to the broker's time-out or the next start, an open transaction would hide all later records from the
-        readers of the outputs. A broker that does not answer leaves it open; the wait for it is bounded from outside
-        (`runtime.container_process`).
+        An open transaction hides all later records from the readers of the outputs, until the next start or the
+        broker's time-out. If the broker does not answer, the transaction stays open. `runtime.container_process` limits
+        the time that this takes.
 
         Returns:
-            True if no transaction is open any more, and this execution was not declared lost.
+            True if no transaction is open, and this execution was not declared lost.
         """
         ports = self._ports
         open_slots = ports.slots.take_all(YIELD_MS)

@@ -1,4 +1,4 @@
-"""Ports of the container's driver: each one is minimal, and adapters implement it.
+"""Ports of the container's driver: minimal interfaces that adapters implement.
 
 The ports of the Python workers are in `container.task.ports`.
 """
@@ -29,18 +29,18 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicBounds:
-    """First offset a partition still holds, and its end (of committed data)."""
+    """The first offset that a partition still has, and the end of its committed data."""
 
     offset_first: int
     offset_end: int
 
 
 ChangelogPlace = tuple[str, int, int]
-"""From where a changelog is read: store, partition, offset."""
+"""The first record to read of a changelog: store, partition, offset."""
 
 
 class Topics(Protocol):
-    """Reads of Kafka that a container needs to start and to know its lag."""
+    """Reads topics of Kafka, as a container needs for its start and its lag."""
 
     def checkpoint_records(self) -> Sequence[LogRecord]:
         """Every committed record of the checkpoint topic, read to the end."""
@@ -53,7 +53,7 @@ class Topics(Protocol):
     def read_ahead(self, places: Sequence[ChangelogPlace]) -> None:
         """Fetch the records that `changelog_records` will ask for, and no others.
 
-        This only saves time: records that are committed afterwards are read as well.
+        This only saves time: `changelog_records` also returns records that are committed afterwards.
         """
         ...
 
@@ -76,7 +76,7 @@ class Topics(Protocol):
         ...
 
     def input_topic_ids(self, streams: Sequence[SystemStream]) -> Mapping[SystemStream, str]:
-        """The cluster's ids of inputs, without those that are not there."""
+        """The cluster's ids of the inputs that exist."""
         ...
 
 
@@ -85,9 +85,9 @@ class TailRead:
     """The records of a partition since the last poll.
 
     Attributes:
-        offset_next: where to read on.
-        offset_end: where the partition ended, with what is not committed.
-        is_at_end: nothing more was committed, as far as is known.
+        offset_next: the offset to read next.
+        offset_end: the end of the partition, with uncommitted records.
+        is_at_end: no further record was committed, as far as is known.
     """
 
     records: Sequence[LogRecord]
@@ -100,17 +100,18 @@ class Tail(Protocol):
     """Follows committed records of changelogs; never waits for a transaction."""
 
     def assign(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Follow exactly these partitions from these offsets; none: close the connection."""
+        """Follow exactly these partitions; an empty mapping closes the connection."""
         ...
 
     def poll(self, count_max: int) -> Mapping[tuple[str, int], TailRead]:
         """At most `count_max` records, by partition. Never waits for long.
 
-        A broker that is away, and for a while a topic that was deleted, look like one to which nothing comes.
+        While a broker is unreachable, the result is the same as without new records. For a while this is also true of
+        a deleted topic.
 
         Raises:
-            LostRangeError: a changelog does not hold an offset any more that is to be read.
-            DataError: there is no such changelog, or it may not be read.
+            LostRangeError: a changelog no longer has the offset to read next.
+            DataError: a changelog does not exist, or may not be read.
         """
         ...
 
@@ -123,20 +124,20 @@ class CoordinatorStream(Protocol):
         ...
 
     def to_the_end(self) -> Sequence[LogRecord]:
-        """Everything committed that was not polled yet, up to the end."""
+        """All committed records that were not polled yet, up to the end."""
         ...
 
     def offset_next(self) -> int:
-        """The offset up to which records were handed out."""
+        """The offset after the last record that was returned."""
         ...
 
     def silent_ms(self) -> int:
-        """For how long no broker has answered `poll`; 0 while one does."""
+        """How long no broker has answered `poll`; 0 while one answers."""
         ...
 
 
 class Slots(Protocol):
-    """All worker slots of this execution, from the driver's side."""
+    """All worker slots of this execution, as the driver uses them."""
 
     def take_all(self, wait_ms: int) -> Sequence[int]:
         """Take every slot; kill a worker that keeps one for longer than `wait_ms`.
@@ -151,19 +152,19 @@ class Slots(Protocol):
         ...
 
     def in_hand(self, slots: Sequence[int], query_number: int) -> Sequence[tuple[int, int]]:
-        """Route and offset of each message that workers noted last (`SlotGuard.note`)."""
+        """Route and offset of the last message that each worker noted (`SlotGuard.note`)."""
         ...
 
     def renew(self, slots: Sequence[int]) -> None:
-        """Mark slots whose ids were initialised: nothing is open, producers are fenced."""
+        """Mark slots after their ids were initialised: nothing is open in them."""
         ...
 
     def admit(self, query_number: int) -> None:
-        """Let in the workers of this query only."""
+        """Admit only the workers of this query."""
         ...
 
     def kill_holders(self) -> None:
-        """End every worker that is in a slot."""
+        """Kill every worker that is in a slot."""
         ...
 
 
@@ -184,7 +185,7 @@ class ProgressLog(Protocol):
         ...
 
     def serve(self) -> None:
-        """Let its client call back. Never raises.
+        """Run the callbacks of its Kafka client. Never raises.
 
         The loop calls it many times a minute, also while nothing is written.
         """
@@ -203,7 +204,7 @@ class ProgressLog(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the id."""
+        """Release the id."""
         ...
 
 
@@ -213,18 +214,19 @@ class StateEnvironment(TaskEnvironment, Protocol):
     def sync(self) -> None:
         """Force all commits to disk.
 
-        Until the next commit, the environment may then be used after a reboot too.
+        Until the next commit, the environment then stays usable after a reboot.
         """
         ...
 
     def hand_over(self, stores: Sequence[str], heirs: Sequence[Self], heir_of_bucket: Sequence[int]) -> None:
-        """Copy entries of `stores` into other environments, by their key bucket.
+        """Copy entries of `stores` into the environments of children, by key bucket.
 
         Args:
-            heir_of_bucket: by bucket, the index of its heir, -1 for none; as many as the factor they are of.
+            heirs: the environments of the children.
+            heir_of_bucket: by bucket, the index of its child in `heirs`, or -1; its length is the children's factor.
 
         Raises:
-            LocalStateError: this one cannot be read, or one of `heirs` not be written. They may hold a part then.
+            LocalStateError: this one cannot be read, or one of `heirs` cannot be written. Children may be incomplete.
         """
         ...
 
@@ -238,13 +240,13 @@ class StateDirectory(Protocol):
     """The local state of one task on this host."""
 
     def open(self) -> StateEnvironment:
-        """The environment in use; a fresh one if there is none, or it is of no use.
+        """The environment in use, or a fresh one if none is usable.
 
-        It is of no use when it is damaged, or locked by somebody else, or when the host was rebooted since and it had
-        not been synced: it may be torn then, and is not looked into.
+        An environment is unusable if it is damaged, or another process holds its lock. It is also unusable if the host
+        was rebooted since the last write and it had not been synced. It may then be torn, so it is not even opened.
 
         Raises:
-            LocalStateError: no fresh one can be made: the disk is full.
+            LocalStateError: no fresh one can be created, because the disk is full.
         """
         ...
 
@@ -257,21 +259,21 @@ class StateDirectory(Protocol):
         ...
 
     def existing(self) -> StateEnvironment | None:
-        """The environment in use, if there is one, and it is of use (`open`).
+        """The environment in use if it is usable, as in `open`; else None.
 
         Raises:
-            DeadlineError: somebody else keeps its lock.
+            DeadlineError: another process keeps its lock.
         """
         ...
 
     def remove(self) -> None:
-        """Remove everything."""
+        """Remove all local state of the task."""
         ...
 
     def unused_since_ms(self) -> int | None:
         """Wall clock of the last write; None if unknown, or another process has it open.
 
-        Not to be called for an environment that this process has open.
+        The caller must not have the environment open in this process.
         """
         ...
 
@@ -281,9 +283,9 @@ class BatchDone:
     """A micro-batch ran to its end.
 
     Attributes:
-        offsets_end: where it ended, in each partition it read.
-        duration_ns: how long its tasks ran, from the first one's start to the last one's end.
-        keyhash_ns: what the key bucket of one record takes to compute; 0 while there is one bucket, or it is not known.
+        offsets_end: the offset at which it ended, by partition that it read.
+        duration_ns: the time from the start of its first task to the end of its last one.
+        keyhash_ns: the time to compute the key bucket of one record; 0 with a single bucket, or if unknown.
     """
 
     reports: Sequence[Report]
@@ -294,9 +296,11 @@ class BatchDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFailed:
-    """The query is dead; the reason is for the operator.
+    """The query ended with an error.
 
-    kind: the error's class, if it was one of ours; it says who can do something about it.
+    Attributes:
+        reason: a message for the operator.
+        kind: the class of the error if it is a SamzapyError; it separates errors of the job, its data and the cluster.
     """
 
     reason: str
@@ -304,12 +308,12 @@ class QueryFailed:
 
     @property
     def is_outage(self) -> bool:
-        """True if brokers did not answer in time, which no record causes."""
+        """True if brokers did not answer in time; no record causes that."""
         return issubclass(self.kind, TemporaryError | UndeliveredError)
 
     @property
     def is_of_a_killed_worker(self) -> bool:
-        """True if a worker process ended without an error of its own, as by a signal."""
+        """True if a worker process ended without a Python error, as by a signal."""
         return self.kind is SamzapyError and _WORKER_DIED in self.reason
 
 
@@ -324,12 +328,12 @@ class Query(Protocol):
     def rehearse(self, plan: WorkPlan, ssp: SystemStreamPartition, offset: int) -> None:
         """Warm up the query: Spark, source and workers run once without a record.
 
-        The first query of a container takes several times as long to begin as the next ones. It is ended by `start`,
-        `drain` and `stop`; should it fail, that is told in the log and nothing more.
+        The first query of a container takes several times as long to begin as the next ones. `start`, `drain` and
+        `stop` end the warm-up. A failure is only logged.
 
         Args:
-            plan: its routes are those that may be granted; nothing is done for them.
-            ssp: no input of the job's, with records behind `offset`; they are read and dropped.
+            plan: its routes are those of grants that may follow; nothing is processed for them.
+            ssp: a partition with records from `offset` on that is not an input; its records are read and dropped.
         """
         ...
 
@@ -340,11 +344,11 @@ class Query(Protocol):
     def next_event(self, timeout_ms: int) -> QueryEvent | None: ...
 
     def batch_runs_ms(self) -> int:
-        """For how long the micro-batch has been running that runs now; 0 between two."""
+        """The duration so far of the current micro-batch; 0 between two."""
         ...
 
     def drain(self, timeout_ms: int) -> bool:
-        """Let the running batch finish, then stop. False if it did not finish in time."""
+        """Let the current batch finish, then stop. False if it did not finish in time."""
         ...
 
     def stop(self) -> None: ...
@@ -354,11 +358,14 @@ class Query(Protocol):
 class HeartbeatContent:
     """The content of the next heartbeat; offset and list are of one moment.
 
-    `reason`: why it stopped, or is about to end with `exit_code` because of an error (0: there is none). `restart`: the
-    newest order to restart that the query which runs knows. `warm`: how ready an execution is that is to have its
-    processor's state at hand; None where it is not. `failing`: that its query fails without a commit, or None. `step`:
-    of the start procedure, while it is under way; else empty. `kafka_silent_ms`: for how long no broker has let it read
-    the coordinator stream on; 0 while one does.
+    Attributes:
+        reason: why the container stopped, or is about to end because of an error.
+        restart: the number of the newest order to restart that the query was started after.
+        warm: the progress of a standby or a reserve; None for other executions.
+        failing: the failures of the query since its last commit; None without any.
+        exit_code: the exit code that follows because of an error; 0 without one.
+        step: the current step of a start; empty at other times.
+        kafka_silent_ms: how long no broker has answered reads of the coordinator stream; 0 while one answers.
     """
 
     coordinator_url: str | None
@@ -378,20 +385,20 @@ class HeartbeatContent:
 
 
 class Heartbeats(Protocol):
-    """Sends heartbeats with the content published last, and keeps the lease."""
+    """Sends heartbeats with the last published content, and tracks the lease."""
 
     def publish(self, content: HeartbeatContent) -> None: ...
 
     def given_up(self) -> str | None:
-        """The coordinator's reason why this execution is to stop; None while it is alive."""
+        """The reason why the coordinator declared this execution lost; None if it did not."""
         ...
 
     def lease_ran_out_at_ms(self) -> int | None:
-        """Monotonic time at which the lease ran out; None while it holds."""
+        """Monotonic time at which the lease expired; None while it is valid."""
         ...
 
     def send_now(self, timeout_ms: int) -> bool:
-        """Send the content at once; whether it was answered."""
+        """Send the content now. True if the coordinator answered."""
         ...
 
 
@@ -403,7 +410,7 @@ class StopRequest(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPorts:
-    """All ports of a container. `tasks_here`: tasks with local state on this host."""
+    """All ports of a container; `tasks_here` lists the tasks with local state here."""
 
     clock: Clock
     stream: CoordinatorStream
@@ -423,7 +430,7 @@ class ContainerPorts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerIdentity:
-    """This execution; `slot_count` as recorded before the first grant."""
+    """This execution; `slot_count` was recorded before its first grant."""
 
     execution_id: ExecutionId
     slot_count: int

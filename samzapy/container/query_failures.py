@@ -1,4 +1,4 @@
-"""Failures of queries: when to start again, and when to end the container."""
+"""Failures of queries: when to start the next one, and when to end the container."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class QueryFailures:
     """Counts failures since the last commit, and follows workers that died.
 
     Attributes:
-        deaths: what is known of workers that died.
+        deaths: the workers that died, and the messages under suspicion.
     """
 
     def __init__(
@@ -37,27 +37,27 @@ class QueryFailures:
         self._figures = figures
         self._retries = NO_FAILURES
         self._starts: Mapping[SspKeyBucket, int] = {}
-        # The death that was not looked into yet.
+        # The worker death that was not examined yet.
         self._death: QueryFailed | None = None
         self.deaths = WorkerDeaths()
 
     def reset(self) -> None:
-        """Forget the failures before, after a commit or when they have an explanation."""
+        """Forget earlier failures, after a commit or when their cause is known."""
         self._retries = NO_FAILURES
 
     def failed(self, failure: QueryFailed, query_begun_ms: int) -> int:
-        """Count a failure. Returns how long the next start waits."""
+        """Count a failure, and return the pause before the next start."""
         self._figures.recoveries += 1
         now_ms = self._clock.monotonic_ms()
         if failure.is_of_a_killed_worker:
             self._death = failure
         if failure.is_outage:
-            # As at a start: it lasts as long as it lasts, and no record is to blame.
+            # As at a start: an outage has no time limit, and no record causes it.
             _LOG.warning("the query failed and is started anew: %s", failure.reason)
             return _OUTAGE_PAUSE_MS
         if now_ms - query_begun_ms > self._config.hang_timeout_ms:
-            # The query ran longer than any micro-batch may, so it did what was there when it began. Without this,
-            # a quiet job that fails once a week would end in the third week.
+            # The query ran longer than any micro-batch may, so it processed the messages that existed at its start.
+            # Without this reset, a quiet job that fails once a week would end in the third week.
             self._retries = NO_FAILURES
         self._retries = self._retries.failed(failure, now_ms, self._ownership.goal)
         attempts = self._retries.attempts
@@ -69,7 +69,7 @@ class QueryFailures:
         return self._retries.report(self._clock.monotonic_ms(), self._config.query_retry_ms)
 
     def look_into_death(self, open_slots: Sequence[int], routes: Sequence[Route]) -> None:
-        """Read which messages the workers had in hand if one of them died.
+        """Read the messages that the workers handled if one of them died.
 
         Called before the next query number is taken, because the notes name the number of the last query.
         """
@@ -81,7 +81,7 @@ class QueryFailures:
         before = self.deaths
         self.deaths = before.died(in_hand, death.reason, self._clock.monotonic_ms())
         if (self.deaths.suspects, self.deaths.refusals) != (before.suspects, before.refusals):
-            self._retries = NO_FAILURES  # The search for the message came closer.
+            self._retries = NO_FAILURES  # The search for the message made progress.
         trial = self.deaths.trial
         if trial is not None:
             _LOG.warning(
@@ -91,21 +91,21 @@ class QueryFailures:
             )
 
     def limit(self, routes: Sequence[Route], starts: Mapping[SspKeyBucket, int]) -> tuple[Route, ...]:
-        """All routes, or the one of a suspect message that is processed alone."""
+        """All routes, or only the route of a suspect message that has a trial."""
         self.deaths = self.deaths.at(starts)
         return self.deaths.limited(routes)
 
     def trial_passed(self, positions: Mapping[SspKeyBucket, int]) -> bool:
-        """True if the trial that runs came to its end; the next query goes on from there."""
+        """True if the current trial reached its end; the next query continues after it."""
         if not self.deaths.is_passed(positions):
             return False
         self.deaths = self.deaths.passed()
         return True
 
     def check_commits(self, starts: Mapping[SspKeyBucket, int]) -> None:
-        """End the container when the starts before led to no commit.
+        """Raise an error if the earlier starts led to no commit for too long.
 
-        A commit counts also if its batch failed afterwards.
+        A commit also counts if its batch failed afterwards.
 
         Raises:
             SamzapyError: as `QueryRetries.error`.
@@ -119,7 +119,7 @@ class QueryFailures:
             raise type(error)(f"{error}. Unread are {self._unread()}")
 
     def _unread(self) -> str:
-        """The positions that the query was to read on from, in short."""
+        """A short list of the positions that still have messages to read."""
         ends = self._figures.ends
         return some(
             [

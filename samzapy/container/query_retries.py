@@ -1,11 +1,11 @@
-"""How long a failing query is started again, and how long each start waits.
+"""How long a failing query is retried, and the pause before each start.
 
-A failure may be of the moment: a machine that is busy, a worker that the kernel killed, a disk that is full. So the
-starts are spread over `task.query.retry.ms` and not counted. Three exceptions:
+A failure may be temporary: a busy machine, a worker that the kernel killed, a full disk. So the retries are limited by
+time (`task.query.retry.ms`) and not by number. Three exceptions:
 
-- A failure that the job or its data causes comes again in the same way. Three starts are enough to know.
-- A worker that ends without an error was killed from outside, mostly. The time until such a failure counts a quarter.
-- Brokers that are away are waited for without end (`ports.QueryFailed.is_outage`); they are not counted here.
+- A failure that the job or its data causes happens again in the same way. Three starts are enough to know.
+- A worker that ends without an error was mostly killed from outside. A quarter of the time until such a failure counts.
+- Brokers that are unreachable are waited for without a limit (`ports.QueryFailed.is_outage`) and not counted here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from samzapy.errors import ConfigError, DataError, SamzapyError, TaskError
 from samzapy.model.failing import Failing
 
 STARTS_MIN: Final = 3
-"""At least this many starts are made; no more if the failure is sure to come again."""
+"""The least number of starts, and the exact number if the failure will repeat."""
 _PAUSES_MS: Final = (200, 1000, 3000, 6000, 12_000, 24_000, 30_000)
 _KILLED_COUNTS: Final = 0.25
 
@@ -29,10 +29,10 @@ class QueryRetries:
     """The failures since the last commit.
 
     Attributes:
-        attempts: how many there were.
-        last: the last one; None before the first.
-        since_ms, last_ms: when the first and the last came; monotonic.
-        spent_ms: how much of `task.query.retry.ms` they have used up.
+        attempts: the number of failures.
+        last: the last failure; None before the first.
+        since_ms, last_ms: the times of the first and the last failure; monotonic.
+        spent_ms: the part of `task.query.retry.ms` that they have used.
         under: the goal of the container; another goal resets the count.
     """
 
@@ -44,7 +44,7 @@ class QueryRetries:
     under: Hashable = None
 
     def failed(self, failure: QueryFailed, now_ms: int, under: Hashable) -> QueryRetries:
-        """With one failure more."""
+        """The retries after one more failure."""
         if self.last is None or under != self.under:
             return QueryRetries(attempts=1, last=failure, since_ms=now_ms, last_ms=now_ms, under=under)
         weight = _KILLED_COUNTS if failure.is_of_a_killed_worker else 1.0
@@ -58,14 +58,14 @@ class QueryRetries:
 
     @property
     def pause_ms(self) -> int:
-        """The time that the next start waits."""
+        """The pause before the next start."""
         return _PAUSES_MS[min(self.attempts, len(_PAUSES_MS)) - 1] if self.attempts else 0
 
     def error(self, retry_ms: int) -> SamzapyError | None:
-        """The error that ends the container; None while the query is started again.
+        """The error that ends the container; None while the query is retried.
 
         Returns:
-            A TaskError, ConfigError or DataError where the failure is one; else a SamzapyError.
+            A TaskError, ConfigError or DataError if the failure is one; else a SamzapyError.
         """
         if self.last is None or self.attempts < STARTS_MIN:
             return None

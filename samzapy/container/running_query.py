@@ -25,13 +25,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class RunningQuery:
-    """Takes in the batches of a query, until it is drained or fails.
+    """Processes the finished batches of a query, until it is drained or fails.
 
     Attributes:
-        routes: those of the query that runs, or ran last.
-        restart: the newest order to restart that the query was started after.
-        bootstrap: which tasks read only their bootstrap inputs for now.
-        begun_ms: when the query started; monotonic.
+        routes: the routes of the current or last query.
+        restart: the number of the newest order to restart that the query was started after.
+        bootstrap: the tasks that read only their bootstrap inputs for now.
+        begun_ms: the time at which the query started; monotonic.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class RunningQuery:
         self.bootstrap = BootstrapInputs(config)
         self.begun_ms = 0
         self._limiter = BatchLimiter(config)
-        # The number of a query whose first batch has not ended yet.
+        # The number of a query that has not ended its first batch yet.
         self._first_batch_of: int | None = None
-        # When a batch ended last, or the query started; and when there was nothing to be read, last.
+        # When the last batch ended or the query started, and when the inputs were last read to their ends.
         self._batch_ended_at_ms = self._caught_up_at_ms = clock.monotonic_ms()
 
     # --- start and drain ---
@@ -90,29 +90,29 @@ class RunningQuery:
         starts: Mapping[SspKeyBucket, int],
         restored: Mapping[TaskName, TaskStats],
     ) -> None:
-        """Take the routes of the query that is about to start, and all its positions."""
+        """Set the routes of the next query, and all its positions."""
         self.routes = tuple(routes)
         self._limiter.query_starts()
         self._figures.begin(starts, restored)
         self._figures.bootstrap_ends = self.bootstrap.ends
 
     def started(self, number: int, restart: int) -> None:
-        """The query of this number was started, after this order to restart."""
+        """Note that this query was started, after this order to restart."""
         self._first_batch_of, self.restart = number, restart
         self._batch_ended_at_ms = self.begun_ms = self._clock.monotonic_ms()
 
     def work_plan(self, routes: Sequence[Route]) -> WorkPlan:
-        """The plan that workers get of a query that starts now."""
+        """The plan for the workers of a query that starts now."""
         return self._planner.work_plan(routes, self._limiter.bound, self._failures.deaths)
 
     def drain(self) -> bool:
-        """End the query; its last micro-batches count.
+        """End the query, and count its last micro-batches.
 
         Returns:
             False if the last micro-batch did not end in time.
         """
         finished = self._query.drain(self._config.drain_ms)
-        # Now, while their grants are still held: events that wait would be taken for those of the next query.
+        # While their grants are still held: later, these events would be counted for the next query.
         while isinstance(event := self._query.next_event(0), BatchDone):
             self.batch_done(event)
         return finished
@@ -162,14 +162,14 @@ class RunningQuery:
             self._figures.positions[ssp_kb] = end
             self._idle.advance(ssp_kb, end, is_committed=committed.get(index) == end)
 
-    # --- what is watched while it runs ---
+    # --- checks while it runs ---
 
     def inputs_end(self, bounds: Mapping[SystemStreamPartition, TopicBounds]) -> None:
-        """Take where the inputs end now, for the lag and the check for a hang."""
+        """Set the current ends of the inputs, for the lag and the check for a hang."""
         self._figures.ends = {ssp: self._planner.readable(ssp, offsets) for ssp, offsets in bounds.items()}
 
     def change_of_bound(self) -> str:
-        """Why the next query gets another bound; empty to let this one run on."""
+        """The reason to restart with another bound; empty to keep this query running."""
         return self._limiter.change(self._query.batch_runs_ms())
 
     def check_hang(self) -> None:
@@ -180,7 +180,7 @@ class RunningQuery:
             for ssp_kb, offset in self._figures.positions.items()
         )
         if not is_behind:
-            # Without records there are no micro-batches: what comes after a quiet hour has all its time.
+            # Without records there are no micro-batches. So the first batch after a quiet hour has the full time.
             self._caught_up_at_ms = now_ms
         waited_ms = now_ms - max(self._batch_ended_at_ms, self._caught_up_at_ms)
         if waited_ms > self._config.hang_timeout_ms:
@@ -190,12 +190,12 @@ class RunningQuery:
             )
 
     def has_finished(self, grants: Sequence[Grant]) -> bool:
-        """True if the query works on all of these grants and committed each up to its end."""
+        """True if the query covers exactly these grants and has read each to its end."""
         return (
             bool(self.routes)
             and not self.bootstrap.waiting
             and self._failures.deaths.trial is None
-            # A grant that was read and whose query has not begun was not worked on.
+            # A new grant without a query has not been processed yet.
             and {(route.task_name, route.epoch) for route in self.routes}
             == {(grant.task_name, grant.epoch) for grant in grants}
             and all(

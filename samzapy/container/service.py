@@ -1,11 +1,11 @@
 """One container: follow the grants, start, run the query, recover, drain, stop.
 
 Theory. A start and a recovery are the same procedure (`startup`). A batch that fails in any way ends the query, and the
-next start follows; nothing is repaired while a query runs. A standby or a reserve waits for its grants like any other
+next start follows. Nothing is repaired while a query runs. A standby or a reserve waits for its grants like any other
 container, and meanwhile keeps the state of its tasks up to date (`warm_up`).
 
-One thread drives the loop. Heartbeats are sent by another one, with the content that was published last. A stop request
-is a flag. The loop looks at both between two events.
+One thread runs the loop. Another thread sends heartbeats with the last published content. A stop request is a flag. The
+loop checks the lease and the flag between two events.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from samzapy.model.grant import Grant
 _LOG = logging.getLogger(__name__)
 _POLL_MS = 200
 _PAUSE_MS = 50
-# Grants of one plan arrive together, mostly; a query restart for each would be waste.
+# Grants of one plan mostly arrive together; a query restart for each would waste time.
 _GRANTS_SETTLE_MS = 300
 _FIGURES_EVERY_MS = 1000
 _FIGURES_WAIT_MS = 1000
@@ -63,7 +63,7 @@ class ContainerService:
         self._warm_up = QueryWarmUp(config, ports, ownership, planner, self._query)
         self._standby = Standby(config, execution_id, ports, ownership, self._warm_up, self._cleanup)
         self._state = "STARTED"
-        # Why this process ends, once that is so.
+        # The error that ends this process, once there is one.
         self._end: SamzapyError | None = None
         self._ends_at_ms = 0
 
@@ -74,7 +74,7 @@ class ContainerService:
             LostContainerError: the coordinator declared this execution lost, or none answered for too long.
             ConfigError: the job runs under another configuration than this container's.
             TaskError: user code failed under policy `fail`, or a message was too slow in three starts.
-            LostRangeError, CorruptRecordError and others of their branch: data is not as it must be.
+            LostRangeError, CorruptRecordError and other DataErrors: data is lost or cannot be read.
             SamzapyError: no start led to a commit within task.query.retry.ms, or a micro-batch hangs.
         """
         self._ports.slots.take_all(YIELD_MS)
@@ -120,7 +120,7 @@ class ContainerService:
             is_busy = self._standby.run()
             if grants != seen or settled_at_ms is None:
                 seen, settled_at_ms = grants, now_ms + _GRANTS_SETTLE_MS
-            # A container that has all that the plan has for it waits no longer.
+            # A container that has all its planned tasks waits no longer.
             has_settled = now_ms >= settled_at_ms or self._ownership.orders.is_all(seen)
             if seen and has_settled and self._ports.heartbeats.lease_ran_out_at_ms() is None:
                 return seen
@@ -131,11 +131,11 @@ class ContainerService:
     def _release(self) -> None:
         """Fence the workers of the query that ended, then release the revoked grants.
 
-        While they cannot be fenced the grants stay in the list, and it is tried again.
+        If the fence fails, the heartbeats still list the grants, and the caller tries again.
         """
         open_slots = self._ports.slots.take_all(YIELD_MS)
         self._ownership.block_earlier_queries()
-        # Before anything can fail, because the fence may change what is held.
+        # Before anything can fail, because the fence may change the grants that are held.
         self._idle.clear()
         try:
             self._ownership.fence(open_slots)
@@ -188,7 +188,7 @@ class ContainerService:
                 return
 
     def _why_again(self, grants: Sequence[Grant]) -> str:
-        """Why the query is to be drained and started again; empty to let it go on."""
+        """The reason to drain and restart the query; empty to keep it running."""
         if self._ownership.orders.restart > self._query.restart:
             return "an operator requested it"
         if self._missing.has_changed:
@@ -202,16 +202,16 @@ class ContainerService:
         return self._query.change_of_bound()
 
     def _look_at_inputs(self) -> None:
-        """Ask where the inputs end now, for the lag.
+        """Look up the ends of the inputs, for the lag.
 
-        A broker that does not answer leaves the ends that were read before.
+        If a broker does not answer, the ends that were read before stay.
         """
         now_ms = self._ports.clock.monotonic_ms()
         if now_ms - self._ends_at_ms < _FIGURES_EVERY_MS:
             return
         self._ends_at_ms = now_ms
         try:
-            # A topic that was created again may be longer than the old one. Then nothing else would show it.
+            # A topic that was created again may be longer than the old one. Only its id shows the difference then.
             self._missing.look()
         except TemporaryError as error:
             _LOG.debug("cannot look up the topics of the inputs: %s", error)
@@ -260,7 +260,7 @@ class ContainerService:
     # --- the end ---
 
     def _stop_cleanly(self) -> None:
-        """Drain; then, if nothing can commit any more, release everything and report it."""
+        """Drain the query, then release and report all grants once no worker can commit."""
         ports = self._ports
         self._standby.end()
         if not self._query.drain():
@@ -268,7 +268,7 @@ class ContainerService:
             ports.slots.kill_holders()
         self._idle.write(self._ownership.running, at_once=True)
         if not self._ownership.shut_workers_out():
-            # The coordinator fences this execution when it sees that the process is gone.
+            # The coordinator fences this execution once it has noticed the end of the process.
             return
         self._ownership.release_all()
         self._state = "STOPPED"
@@ -276,7 +276,7 @@ class ContainerService:
         ports.heartbeats.send_now(YIELD_MS)
 
     def _report_end(self, error: SamzapyError) -> None:
-        """Report why this process ends, and if another process would end too."""
+        """Report the error that ends this process, with its exit code."""
         self._end = error
         self._publish()
         self._ports.heartbeats.send_now(YIELD_MS)

@@ -1,4 +1,4 @@
-"""Where a task starts: the start rule, and what stops a start by name."""
+"""Start offsets of tasks, and the checks that stop a start with a named error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Positions:
     """The latest checkpoint and progress record of each SSPKb.
 
     Attributes:
-        unreadable: why a record cannot be read that stands where a position may have stood, by SSPKb.
+        unreadable: by SSPKb, why the only record under the key of its position cannot be read.
     """
 
     checkpoints: Mapping[SspKeyBucket, Checkpoint] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Positions:
     unreadable: Mapping[SspKeyBucket, str] = field(default_factory=dict)
 
     def check_readable(self, ssp_kbs: Iterable[SspKeyBucket]) -> None:
-        """Raise CorruptRecordError where a position of one of `ssp_kbs` may be lost."""
+        """Raise CorruptRecordError if a position of one of `ssp_kbs` may be lost."""
         for ssp_kb in ssp_kbs:
             if ssp_kb in self.unreadable:
                 raise CorruptRecordError(
@@ -45,11 +45,12 @@ class Positions:
 
 
 def read_positions(records: Iterable[LogRecord], *, topic: str) -> Positions:
-    """Fold what stands on a checkpoint topic.
+    """The positions that the raw records of a checkpoint topic leave.
 
-    A record that is no position, or cannot be read, changes none: it has no sign of who wrote it but that. Where it
-    stands under a position's key, an earlier record of that key is the true one: compaction either took all earlier
-    ones or none that was the latest. Only where there is no other one a position may be lost (`unreadable`).
+    A record that is not a position, or cannot be read, changes no position: nothing shows that samzapy wrote it. If an
+    unreadable record has the key of a position, an earlier readable record of that key is still valid. Compaction
+    keeps the latest record before it, or removes all earlier ones. A position may be lost only if no other record of
+    its key is left (`unreadable`).
     """
     facts: list[Record] = []
     known: set[bytes] = set()
@@ -78,7 +79,7 @@ def _position_of_key(key: bytes) -> SspKeyBucket | None:
 
 
 def positions_of(records: Iterable[Record]) -> Positions:
-    """Fold the records of a checkpoint topic."""
+    """The positions that the records of a checkpoint topic leave."""
     checkpoints: dict[SspKeyBucket, Checkpoint] = {}
     progress: dict[SspKeyBucket, Progress] = {}
     for record in records:
@@ -101,8 +102,8 @@ def positions_of(records: Iterable[Record]) -> Positions:
 def start_offset(start: BucketStart, epoch: int, positions: Positions) -> int:
     """The start rule: the largest of grant start, checkpoint and progress.
 
-    Checkpoint and progress count only under the grant's own epoch, so nothing that an earlier owner wrote, or
-    that was written before a rewind, can win, whatever its offset.
+    Checkpoint and progress count only under the grant's own epoch. So a position of an earlier owner, or from before
+    a rewind, never wins, whatever its offset.
     """
     offsets = [start.offset_next]
     checkpoint, progress = positions.checkpoints.get(start.ssp_kb), positions.progress.get(start.ssp_kb)
@@ -114,7 +115,7 @@ def start_offset(start: BucketStart, epoch: int, positions: Positions) -> int:
 
 
 def starts_of(grants: Iterable[Grant], positions: Positions) -> Mapping[SspKeyBucket, int]:
-    """Where each granted SSPKb is read from.
+    """The start offset of each granted SSPKb.
 
     Raises:
         CorruptRecordError: the position of one of them may be lost.
@@ -142,8 +143,9 @@ def copies_taken(
 ) -> tuple[ProgressPut, ...]:
     """Progress records which say that copied broadcast stores are complete.
 
-    The coordinator does not grant the other task, should the plan have it again, before it reads that
-    (`coordinator.assignment.starts`). One that has committed under its grant has said so.
+    If a plan has the other task again, the coordinator grants it only after it has read these records
+    (`coordinator.assignment.starts`). A task with a checkpoint under its grant needs no such record: the checkpoint
+    shows the same.
     """
     return tuple(
         ProgressPut(
@@ -177,12 +179,12 @@ def stale_keys(grants: Iterable[Grant], positions: Positions) -> Sequence[bytes]
 def superseded_keys(grants: Iterable[Grant], positions: Positions, epochs: Collection[int]) -> Sequence[bytes]:
     """The keys of positions of another factor in the buckets of `grants`.
 
-    Under another factor, or another task's name, nobody writes over them. As long as the grant that one was written
-    under stands on the log, starts may still be computed from it. While an overlapping bucket is held, nobody can be
-    given the old one, so the key stays what it is.
+    No task overwrites them, because they are written under another factor or another task's name. While the grant of a
+    position is on the log, starts may still be computed from it, so the position stays. While an overlapping bucket is
+    held, the old bucket cannot be granted, so no task writes this key in the meantime.
 
     Args:
-        epochs: of every grant on the log, as far as it was read; that is past all earlier than `grants`.
+        epochs: of every grant on the log that was read; all grants earlier than `grants` were read.
     """
     written: dict[tuple[SystemStreamPartition, str], list[tuple[SspKeyBucket, int, Record]]] = {}
     for checkpoint in positions.checkpoints.values():
@@ -206,12 +208,12 @@ def superseded_keys(grants: Iterable[Grant], positions: Positions, epochs: Colle
 
 
 def _place(ssp_kb: SspKeyBucket) -> tuple[SystemStreamPartition, str]:
-    """The SSP, and the base task of the reader where each task reads the input."""
+    """The SSP, and the base task of the reader if each task reads the input."""
     return ssp_kb.ssp, TaskNameParts.parse(ssp_kb.reader).base_name if ssp_kb.reader else ""
 
 
 def _share_keys(one: SspKeyBucket, other: SspKeyBucket) -> bool:
-    """True if two positions of one place overlap; readers overlap as their tasks do."""
+    """True if two positions of one place overlap; readers overlap if their tasks do."""
     if not one.reader:
         return one.overlaps(other)
     return TaskNameParts.parse(one.reader).overlaps(TaskNameParts.parse(other.reader))
@@ -220,10 +222,10 @@ def _share_keys(one: SspKeyBucket, other: SspKeyBucket) -> bool:
 def check_config(config: JobConfig, recorded: Mapping[str, str]) -> None:
     """Raise ConfigError unless `config` is the one that the job runs under.
 
-    Two processors that start a new job at the same moment may both find it without one; then that of the first leader
-    counts, and the other one must not work by its own. Looked at with the first grant: as long as a leader has a
-    configuration that waits for others to be gone, it grants nothing. What belongs to one process, and a secret, may
-    differ (`config.recording`).
+    Two processors that start a new job at the same moment may both see it without a configuration. Then the
+    configuration of the first leader counts, and the other processor must not work under its own. A container checks it
+    with its first grant: a leader with a new configuration grants nothing until the containers of the old one are gone.
+    Settings of a single process and secrets may differ (`config.recording`).
     """
     differing = differences(config, recorded)
     if differing:
@@ -239,10 +241,10 @@ def check_bounds(
     bounds: Mapping[SystemStreamPartition, TopicBounds],
     floors: Iterable[Floor] = (),
 ) -> None:
-    """Refuse starts outside of topics, and floors behind their ends (law L9).
+    """Refuse starts outside a topic's bounds, and floors past its end (law L9).
 
     Raises:
-        LostRangeError: names each range exactly, and the operator's words that give it up.
+        LostRangeError: names each lost range exactly, and the option that accepts its loss.
     """
     complaints = [
         complaint
@@ -260,7 +262,7 @@ def check_bounds(
         if offset < bounds[ssp_kb.ssp].offset_first
     ]
     if len(ranges) > 1:
-        # A key that is set twice has its last value, so all ranges must be in one.
+        # The last value of a key counts, so one value must name all ranges.
         complaints.append(f"To give up all of them: --set task.lost.range.accept={','.join(ranges)}")
     if complaints:
         raise LostRangeError("\n".join(complaints))
@@ -271,15 +273,15 @@ def check_identity(
 ) -> frozenset[SystemStream]:
     """The inputs that the query leaves out: deleted, or deleted and created again.
 
-    After a topic was created again, recorded offsets mean other records. The coordinator removes such an input. If a
-    pattern matches it, the coordinator then adds the new topic.
+    After a topic was created again, recorded offsets refer to other records. The coordinator removes such an input. If
+    a pattern matches it, the coordinator then adds the new topic.
 
     Args:
         recorded: the ids of the topics that the positions belong to.
         current: the ids of the topics that exist now.
 
     Raises:
-        TopicIdentityError: an input that must not go was made again; names it and both topic ids.
+        TopicIdentityError: an input that must not be removed was created again; names it and both topic ids.
     """
     absent = {stream for stream in recorded if current.get(stream) != recorded[stream] and may_depart(config, stream)}
     for stream in sorted(recorded.keys() & current.keys() - absent):

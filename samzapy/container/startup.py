@@ -1,7 +1,7 @@
 """The start of a query, which is also the recovery, in eight steps.
 
-docs/internals/architecture.md lists the steps in the same order. Nothing is repaired while a query runs: after each
-failure all eight steps are taken again.
+docs/internals/architecture.md lists the steps in the same order. Nothing is repaired while a query runs: each failure
+leads to a start with all eight steps.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class _Inputs:
     """The inputs of a query that starts.
 
     Attributes:
-        starts: the offset that each granted bucket is read from, in inputs that are left out too.
-        to_read: those of `starts` whose inputs are there.
+        starts: the start offset of each granted bucket, also in inputs that are left out.
+        to_read: the part of `starts` in inputs that exist.
     """
 
     starts: Mapping[SspKeyBucket, int]
@@ -58,7 +58,7 @@ class Startup:
     """Starts queries, one after the other.
 
     Attributes:
-        step: the step that is under way; empty while none is.
+        step: the current step; empty between two starts.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Startup:
         self._idle = idle
         self._missing = missing
         self._restore = restore
-        # Why the last start was deferred; logged once, though it may last long.
+        # The reason why the last start was deferred; it is logged once, although it may last long.
         self._deferred = ""
         self.step = ""
 
@@ -93,13 +93,13 @@ class Startup:
         try:
             return self._start(grants)
         except (TemporaryError, DeadlineError) as error:
-            # A deadline here is an open transaction of another producer, which the broker ends by itself.
+            # A deadline means an open transaction of another producer here, and the broker ends it after a time.
             if str(error) != self._deferred:
                 _LOG.warning("cannot start yet, will retry: %s", error)
             self._deferred = str(error)
         except MissingTopicError as error:
             self._missing.tolerate(error)
-        # A process that is ended while it waits was not ended by the step.
+        # The step is not the cause if this process is killed while it waits.
         self._begin_step("")
         self._ports.pause(_PAUSE_MS)
         return False
@@ -116,7 +116,7 @@ class Startup:
         if not self._confirm(grants):  # 4
             self._begin_step("")
             return False
-        # From here on they are held until they are released, whatever the stream says.
+        # From here on they are held until they are released, whatever the stream contains.
         self._ownership.hold(tuple(grants))
         restart = self._ownership.orders.restart
         self._ports.crash_points.hit("after-fence")
@@ -139,18 +139,18 @@ class Startup:
         return True
 
     def _begin_step(self, step: str) -> None:
-        """Report a step, so that the coordinator knows at which one a process ended."""
+        """Publish a step, so that the coordinator knows in which step a process ended."""
         self.step = step
         self._ownership.publish()
 
     def _take_slots(self) -> Sequence[int]:
-        """Step 1. Returns the slots that may have a transaction open."""
+        """Step 1: take all slots. Returns those that may have a transaction open."""
         open_slots = self._ports.slots.take_all(YIELD_MS)
         self._failures.look_into_death(open_slots, self._query.routes)
         return open_slots
 
     def _block_earlier_workers(self) -> None:
-        """Step 2."""
+        """Step 2: block the workers of earlier queries."""
         self._ownership.block_earlier_queries()
         self._idle.clear()
 
@@ -158,14 +158,14 @@ class Startup:
         """Step 4: read the stream to its end, after the ids are initialised.
 
         Returns:
-            True if the grants are still these.
+            True if the grants did not change.
         """
         self._ownership.read_to_end()
         self._ownership.look_around()
         return self._ownership.own == tuple(grants)
 
     def _read_positions(self) -> Positions:
-        """Step 5, but for the start rule, which `start.starts_of` applies."""
+        """Step 5: read the checkpoint topic; `start.starts_of` applies the start rule."""
         topic = checkpoint_topic(self._config.job)
         return read_positions(self._ports.topics.checkpoint_records(), topic=topic)
 
@@ -173,7 +173,7 @@ class Startup:
         """Step 6: leave out missing inputs, and refuse starts outside an input's bounds."""
         starts = starts_of(grants, positions)
         if self._missing.leave_out():
-            # The missing input is why the query failed, or would have failed.
+            # The query failed because of the missing input, or would have.
             self._failures.reset()
         self._failures.check_commits(starts)
         to_read = self._missing.without_left_out(starts)
@@ -193,7 +193,7 @@ class Startup:
         self._idle.remove_later(superseded_keys(grants, positions, epochs))
 
     def _start_query(self, routes: Sequence[Route], inputs: _Inputs) -> None:
-        """Step 8: let the workers of this query in, and start it."""
+        """Step 8: admit the workers of this query, and start it."""
         plan = self._query.work_plan(routes)
         starts = {route.ssp_kb: inputs.to_read[route.ssp_kb] for route in routes}
         self._ports.slots.admit(self._ownership.query_number)

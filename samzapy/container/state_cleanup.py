@@ -1,4 +1,4 @@
-"""When local state of tasks long gone is removed from this host."""
+"""The schedule on which unused local state is removed from this host."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ class StateCleanup:
         self._next_at_ms = 0
 
     def run(self) -> None:
-        """Remove local state of tasks that are no more, if it is time to look.
+        """Remove local state of tasks that no longer exist, if a cleanup is due.
 
-        The caller calls it where it delays no messages and has read the stream at least up to its own registration.
+        The caller calls it when this delays no messages, and after the stream was read at least up to the registration
+        of this execution.
         """
         ports = self._ports
         now_ms = ports.clock.monotonic_ms()
         if now_ms < self._next_at_ms:
-            return  # Called many times a second, and the tasks in use are computed from every task of the job.
+            return  # This runs many times a second, and the rest computes over every task of the job.
         in_use = self._ownership.orders.tasks_in_use()
         if in_use is None:
             return
         self._next_at_ms = now_ms + _EVERY_MS
         removed = remove_unused(in_use, ports.tasks_here(), ports.state_of, ports.clock.wall_ms())
         if len(removed) == REMOVED_AT_ONCE_MAX:
-            self._next_at_ms = now_ms + _REST_MS  # There may be more, and a disk that fills up.
+            self._next_at_ms = now_ms + _REST_MS  # There may be more, and the disk may be filling up.
         if removed:
             _LOG.info("removed local state of tasks that are no more: %s", some(removed))

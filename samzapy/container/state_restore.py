@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tasks:
-    """The tasks of one start, with the starts and checkpoints of their buckets."""
+    """The tasks of one start, with the start offsets and checkpoints of their buckets."""
 
     grants: Sequence[Grant]
     starts: Mapping[SspKeyBucket, int]
@@ -54,7 +54,7 @@ class _Tasks:
 
 
 class StateRestore:
-    """Restores granted tasks: splits and merges first, then from changelogs."""
+    """Restores granted tasks: splits and merges local state, then reads changelogs."""
 
     def __init__(
         self,
@@ -77,10 +77,11 @@ class StateRestore:
     def run(
         self, grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], committed: Mapping[SspKeyBucket, int]
     ) -> tuple[tuple[Route, ...], Mapping[TaskName, TaskStats]]:
-        """Restore all tasks, and report how far that is while it takes long.
+        """Restore all tasks, and report the progress of a long restore.
 
         Returns:
-            Routes, and of each task how long it took and what it has on disk; the time to hand over is shared out.
+            The routes, and by task its restore time and bytes on disk. The time to split and merge is divided equally
+            among the tasks.
         """
         host = self._look_at_host(grants)
         begun_ns = self._ports.clock.monotonic_ns()
@@ -95,9 +96,9 @@ class StateRestore:
         return routes, restored
 
     def _look_at_host(self, grants: Sequence[Grant]) -> Host:
-        """Ask for the changelogs, once for all tasks.
+        """Look up the changelogs, once for all tasks.
 
-        Earlier owners of these tasks were fenced before, so they write no more.
+        Earlier owners of these tasks are fenced, so the changelogs do not grow.
         """
         topics, stores = self._ports.topics, [store.name for store in self._config.stores]
         topic_ids = topics.changelog_topic_ids(stores)
@@ -175,7 +176,7 @@ class StateRestore:
         return environment.directory, disk_bytes
 
     def _to_read(self, grant: Grant, tasks: _Tasks) -> Mapping[str, range]:
-        """By store, the changelog offsets to read; stores that lack nothing are left out."""
+        """The changelog offsets to read, by store; complete stores are left out."""
         bounds = tasks.host.own_bounds(grant)
         plan = plan_restore(
             local_position(self._ports.state_of(grant.task_name)),

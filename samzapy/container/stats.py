@@ -15,18 +15,21 @@ from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.model.task_stats import NOTHING_MEASURED, TaskStats
 
 TASKS_LISTED_MAX: Final = 500
-"""The busiest tasks are listed one by one and the others as one sum, so that a heartbeat stays small. Each takes about
-250 bytes, as much as its positions, which are listed for all tasks."""
+"""The number of busiest tasks that a heartbeat lists one by one; the others are one sum.
+
+A listed task takes about 250 bytes, so the limit keeps a heartbeat small. Its positions take as much again, and they
+are listed for all tasks.
+"""
 
 
 class ContainerFigures:
-    """Sums of one execution, and where its tasks stand.
+    """Sums of one execution, and the positions of its tasks.
 
     Attributes:
-        positions: next offset of each SSPKb that is worked on.
-        ends: where the inputs end, as they were looked at last; empty before the first look.
-        restoring: how far a start is that takes long; None at other times.
-        bootstrap_ends: of bootstrap inputs, up to where they are read while the other inputs of their tasks wait.
+        positions: the next offset of each SSPKb that is processed.
+        ends: the last known ends of the inputs; empty before the first lookup.
+        restoring: the progress of a long restore; None at other times.
+        bootstrap_ends: by position of a bootstrap input, the offset until which the other inputs of its task wait.
     """
 
     def __init__(self) -> None:
@@ -43,9 +46,9 @@ class ContainerFigures:
         self._broadcast: Collection[SystemStreamPartition] = frozenset()
 
     def begin(self, starts: Mapping[SspKeyBucket, int], restored: Mapping[TaskName, TaskStats]) -> None:
-        """Take the starts of a query, and what the restore of its tasks took.
+        """Set the starts of a query, and the stats of the restore of its tasks.
 
-        The state of a task that gets no row is reported too.
+        So the local state of a task without messages is reported too.
         """
         self.positions = dict(starts)
         self._records = Counter({ssp_kb: self._records[ssp_kb] for ssp_kb in starts})
@@ -67,10 +70,11 @@ class ContainerFigures:
         self.positions = {ssp_kb: offset for ssp_kb, offset in self.positions.items() if ssp_kb in held}
 
     def add(self, done: BatchDone, routes: tuple[Route, ...]) -> int:
-        """Count a batch that ended; `routes` are those of its query.
+        """Count a batch that ended; `routes` are the routes of its query.
 
         Returns:
-            The offsets that it passed, each once, with those of broadcast inputs: Spark counts them against its bound.
+            The number of offsets that it read, with those of broadcast inputs, as Spark counts them for its bound. Each
+            offset counts once.
         """
         self.batches += 1
         self._sums["batchNs"] += done.duration_ns
@@ -83,7 +87,7 @@ class ContainerFigures:
         for ssp in sorted(self._read_to.keys() & done.offsets_end.keys()):
             offsets = max(0, done.offsets_end[ssp] - self._read_to[ssp])
             passed_all += offsets
-            # Of broadcast inputs every task handles each message, so the sums leave them out on both sides.
+            # Every task handles each message of a broadcast input, so both sums leave broadcast inputs out.
             passed += 0 if ssp in self._broadcast else offsets
             self._read_to[ssp] = done.offsets_end[ssp]
         self._sums["offsetsRead"] += passed

@@ -1,7 +1,7 @@
 """Standby state and the warm-up of the query, while no query runs here.
 
-A first query costs several seconds on a small machine. A container that waits for its grants runs one that takes no
-record, so that the cost is paid before a key waits for it.
+The first query of a process takes several seconds longer on a small machine. A container that waits for its grants runs
+a query without records first, so that no key has to wait for this.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from samzapy.model.topics import coordinator_topic
 
 _LOG = logging.getLogger(__name__)
 _WARM_UP_MAX_MS = 60_000
-# A container that joins waits for its plan at least this long; in less time a warm-up would only be in the way.
+# The least debounce for a warm-up while a container joins; with less, the warm-up would delay the start.
 _WARM_UP_DEBOUNCE_MS = 10_000
 
 
 class QueryWarmUp:
-    """Runs a query once that processes no message.
+    """Runs one query that processes no message.
 
     Attributes:
         is_done: no warm-up is needed any more.
@@ -98,18 +98,18 @@ class Standby:
             ),
         )
         self._reported: StandbyProgress | None = None
-        # The orders that the next fields come from. They change seldom, and a job may have thousands of tasks.
+        # The next fields are computed from these orders: they change rarely, and a job may have thousands of tasks.
         self._orders: Orders | None = None
         self._tasks: WarmTasks | None = None
         self._run_by_others: tuple[Grant, ...] = ()
 
     def run(self) -> bool:
-        """Do a piece of the work while nothing runs here.
+        """Do a part of the work while no query runs here.
 
-        A container with grants starts, and a start needs the directories for itself.
+        A container with grants is about to start, and a start needs the state directories for itself.
 
         Returns:
-            True if there may be more to do.
+            True if there may be more work to do now.
         """
         self._follow_orders()
         is_idle = not (self._ownership.own or self._ownership.running)
@@ -122,19 +122,20 @@ class Standby:
         progress = self._warming.told(self._tasks)
         is_caught_up = progress.level >= progress.tasks
         if is_caught_up and not self._query.is_done and self._tasks.grants:
-            # A restore has the cores to itself.
+            # Only now, because the warm-up would slow the restore down.
             self._query.run(self._tasks.grants)
         elif is_caught_up:
-            # It knows its own registration, so it knows the plans before that.
+            # This container has read its own registration, so it has read all plans before that.
             self._cleanup.run()
         if self._with_query(progress) != self._reported:
             self._ownership.publish()
         return is_busy
 
     def report(self) -> StandbyProgress | None:
-        """Standby progress for the next heartbeat.
+        """The standby progress for the next heartbeat.
 
-        None: this container is no standby, or it has grants.
+        Returns:
+            None if this container is neither a standby nor a reserve, or if it has grants.
         """
         self._follow_orders()
         tasks = self._tasks
@@ -145,7 +146,7 @@ class Standby:
         return self._reported
 
     def end(self) -> None:
-        """Close what is kept, because this container stops."""
+        """Close the standby state, because this container stops."""
         self._follow_orders()
         self._warming.end()
         self._tasks = None

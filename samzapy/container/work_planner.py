@@ -1,4 +1,4 @@
-"""The work plan that the workers of a query get, and its routes."""
+"""The work plan for the workers of a query, and its routes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 
 
 class WorkPlanner:
-    """Makes routes of grants, and a work plan of routes."""
+    """Turns grants into routes, and routes into a work plan."""
 
     def __init__(self, config: JobConfig, identity: ContainerIdentity, ownership: Ownership) -> None:
         self._config = config
@@ -44,7 +44,7 @@ class WorkPlanner:
         )
 
     def routes_of(self, grant: Grant, starts: Mapping[SspKeyBucket, int], directory: str) -> Sequence[Route]:
-        """One route per bucket of a task, in the order in which it takes rows."""
+        """One route per bucket of a task, in the order in which the task handles rows."""
         return [
             Route(
                 ssp_kb=start.ssp_kb,
@@ -60,11 +60,11 @@ class WorkPlanner:
         ]
 
     def readable(self, ssp: SystemStreamPartition, bounds: TopicBounds) -> TopicBounds:
-        """The bounds that this run reads; records behind a bounded end are no lag."""
+        """The bounds that this run reads; records past a bounded end are no lag."""
         end = self._end_of(ssp)
         return bounds if end is None else replace(bounds, offset_end=min(end, bounds.offset_end))
 
     def _end_of(self, ssp: SystemStreamPartition) -> int | None:
-        """The offset at which this run stops to read; None for an unbounded input."""
+        """The offset before which this run stops reading; None for an unbounded input."""
         is_bounded = self._config.is_bounded(str(ssp.system_stream))
         return self._ownership.orders.input_ends.get(ssp) if is_bounded else None

@@ -1,15 +1,15 @@
-"""Finds the message that ends worker processes, by trying.
+"""Finds the message that kills worker processes, by processing suspects alone.
 
-A message may end the process that handles it: a fault in a C library, `os._exit`, the kernel's OOM killer. Nothing is
-raised then, so nothing names the message, and a process that was killed from outside looks the same. So:
+A message may kill the process that handles it: a fault in a C library, `os._exit`, the kernel's OOM killer. Then no
+error is raised that names the message, and a process that was killed from outside looks the same. So:
 
-1. After a death the next queries let workers note the message in hand (`ports.SlotGuard.note`), for `NOTES_MS`.
-2. After the second death each noted message is a suspect. It is tried alone: a query reads what stands before it in its
-   SSPKb, and the next one reads that message and nothing else. What is handled on the way is committed as ever.
-3. A suspect that ends its worker `ALONE_DEATHS` times when it is tried alone is to blame, and workers refuse it like a
-   message that raises: `task.error.policy` says what becomes of it. A suspect that is handled was not to blame.
+1. After a death, the workers of the next queries note their current message (`ports.SlotGuard.note`), for `NOTES_MS`.
+2. After the second death, each noted message is a suspect and has a trial. A first query reads the messages before it
+   in its SSPKb. The next query reads only the suspect. Both commit as usual.
+3. If a suspect kills its worker `ALONE_DEATHS` times when it is processed alone, it is the cause. Workers then refuse
+   it like a message that raises an error, and `task.error.policy` decides how. A suspect that is handled is cleared.
 
-Every trial is a query as any other, with fewer routes, so exactly once holds all the way.
+A trial is a normal query with fewer routes, so exactly-once semantics hold throughout.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from samzapy.model.ssp import SspKeyBucket
 ALONE_DEATHS: Final = 3
 NOTES_MS: Final = 300_000
 MessageInHand = tuple[SspKeyBucket, int]
-"""The SSPKb and the offset of a message that a worker had in hand when it ended."""
+"""The SSPKb and the offset of the message that a worker handled when it died."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A message that may have ended its worker.
+    """A message that may have killed its worker.
 
     Attributes:
-        is_next: everything before it is done.
-        deaths: how often it ended its worker when it was tried alone.
+        is_next: all messages before it are processed.
+        deaths: how often it killed its worker when it was processed alone.
     """
 
     ssp_kb: SspKeyBucket
@@ -43,7 +43,7 @@ class Suspect:
 
     @property
     def offset_end(self) -> int:
-        """Where the trial ends: in front of the message, or behind it."""
+        """The end offset of the trial: before the message, or after it."""
         return self.offset + 1 if self.is_next else self.offset
 
 
@@ -52,9 +52,9 @@ class WorkerDeaths:
     """The deaths of workers of one execution, and the messages under suspicion.
 
     Attributes:
-        suspects: the first one is tried by the next query.
-        refusals: the messages that are to blame and were not committed yet.
-        notes_until_ms: until when workers note the message in hand; monotonic.
+        suspects: the messages under suspicion; the next query is a trial of the first one.
+        refusals: the messages that kill workers and were not committed yet.
+        notes_until_ms: the time until which workers note their current message; monotonic.
     """
 
     suspects: tuple[Suspect, ...] = ()
@@ -62,7 +62,7 @@ class WorkerDeaths:
     notes_until_ms: int = 0
 
     def died(self, in_hand: Sequence[MessageInHand], reason: str, now_ms: int) -> WorkerDeaths:
-        """After a worker of a query died; `in_hand` is empty where nothing was noted."""
+        """The deaths after one more; `in_hand` is empty if no message was noted."""
         after = replace(self, notes_until_ms=now_ms + NOTES_MS)
         if not self.suspects:
             refused = {(refusal.ssp_kb, refusal.offset) for refusal in self.refusals}
@@ -71,7 +71,7 @@ class WorkerDeaths:
         tried, *others = self.suspects
         offsets = [offset for ssp_kb, offset in in_hand if ssp_kb == tried.ssp_kb]
         if not offsets:
-            return after  # It died before it had a message in hand, and says nothing of this one.
+            return after  # The worker died before it had a message, so this is no evidence against the suspect.
         if offsets[0] != tried.offset:
             return replace(after, suspects=(replace(tried, offset=offsets[0], is_next=False, deaths=0), *others))
         if tried.deaths + 1 < ALONE_DEATHS:
@@ -81,7 +81,7 @@ class WorkerDeaths:
         return replace(after, suspects=tuple(others), refusals=(*self.refusals, refusal))
 
     def at(self, starts: Mapping[SspKeyBucket, int]) -> WorkerDeaths:
-        """Drop messages that were committed, or are read elsewhere, at a start."""
+        """The deaths without messages that were committed or are read elsewhere."""
 
         def is_ahead(ssp_kb: SspKeyBucket, offset: int) -> bool:
             return ssp_kb in starts and starts[ssp_kb] <= offset
@@ -113,11 +113,11 @@ class WorkerDeaths:
         )
 
     def is_passed(self, positions: Mapping[SspKeyBucket, int]) -> bool:
-        """True if the trial that runs came to its end, and no worker died."""
+        """True if the current trial reached its end, and no worker died."""
         trial = self.trial
         return trial is not None and positions.get(trial.ssp_kb, -1) >= trial.offset_end
 
     def passed(self) -> WorkerDeaths:
-        """After a trial that came to its end."""
+        """The deaths after a trial that reached its end."""
         tried, *others = self.suspects
         return replace(self, suspects=tuple(others) if tried.is_next else (replace(tried, is_next=True), *others))
