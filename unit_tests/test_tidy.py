@@ -48,6 +48,7 @@ CLEAN = (
     "samzapy/coordinator/ports.py",
     "samzapy/coordinator/repair.py",
     "samzapy/coordinator/replay.py",
+    "samzapy/coordinator/requests",
     "samzapy/coordinator/review_schedule.py",
     "samzapy/coordinator/service.py",
     "samzapy/coordinator/snapshot.py",

@@ -1,7 +1,7 @@
-"""Answer how a processor, a standby or a request is: `container-status`.
+"""Report the state of a processor, a standby or a request: `container-status`.
 
-Theory. The answer is a JSON object (docs/reference/placement-messages.md) made of the log alone, so it is given when
-the request is read. It shows few of many, because it is one message.
+Theory. The answer is a JSON object (docs/reference/placement-messages.md). It is made of the log alone, so it is given
+when the request is read. Long lists are cut, because the answer is one message.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TEXT_LENGTH_MAX: Final = 200
 
 
 def refused_status(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
-    """Why nothing can be said of a standby: the processor has none of that name."""
+    """Why a standby cannot be reported: the processor has none of that name."""
     processor_id, number = named(message.processor_id, state)
     standbys = {
         name
@@ -67,7 +67,7 @@ def answer(request: RequestPut, together: Mapping[str, RequestPut], state: Coord
 
 
 def _processor_as_json(name: str, state: CoordinatorState) -> Mapping[str, object]:
-    """The state of a processor, or of one of its standbys, as far as the log has it."""
+    """The state that the log has of a processor, or of one of its standbys."""
     processor_id, number = named(name, state)
     containers = [
         container
@@ -99,7 +99,7 @@ def _container_as_json(container: Container, state: CoordinatorState) -> Mapping
 
 
 def _first_names(names: Iterable[str]) -> Sequence[str]:
-    """As many as one message may have."""
+    """The first names, up to the length that one message may have."""
     shown: list[str] = []
     length = 0
     for name in names:
@@ -119,7 +119,10 @@ def _unfinished(processor_id: ProcessorId, state: CoordinatorState) -> Sequence[
 
 
 def _request_as_json(request: RequestPut | RequestMemoryPut, state: CoordinatorState) -> Mapping[str, object]:
-    """A request, as far as it is known; of one that is over and was answered the text stands on the placement topic."""
+    """The fields that the log has of a request.
+
+    The text of an answered request is no longer in the log; it is on the placement topic.
+    """
     fields: dict[str, object] = {
         "uuid": request.uuid,
         "action": request.action,
@@ -133,7 +136,10 @@ def _request_as_json(request: RequestPut | RequestMemoryPut, state: CoordinatorS
 
 
 def _execution_of(request: RequestPut, state: CoordinatorState) -> tuple[str, str]:
-    """The execution that a request brings its processor to, and its host; empty while there is none."""
+    """The execution that a request moves its processor to, and its host.
+
+    Both are empty while there is no such execution.
+    """
     tries = [launch for launch in state.launches.values() if launch.uuid == request.uuid]
     execution_id = ExecutionId(request.execution_id)
     if not execution_id and tries:
@@ -150,7 +156,10 @@ def _as_text(fields: Mapping[str, object]) -> str:
 
 @remembered
 def _last_answers(state: CoordinatorState) -> Mapping[ProcessorId, Sequence[RequestMemoryPut]]:
-    """Of each processor the requests for it that were answered last, the newest first; without questions."""
+    """The last answered requests of each processor, the newest first.
+
+    Requests for `container-status` are left out.
+    """
     by_processor: dict[ProcessorId, list[RequestMemoryPut]] = {}
     for memory in state.request_memory.values():
         if memory.processor_id and memory.action != Action.CONTAINER_STATUS:
@@ -162,7 +171,7 @@ def _last_answers(state: CoordinatorState) -> Mapping[ProcessorId, Sequence[Requ
 
 
 def _role(execution_id: ExecutionId, state: CoordinatorState) -> str:
-    """ACTIVE or RESERVE, or what a standby is called."""
+    """ACTIVE or RESERVE, or the name of a standby."""
     return standby_called(execution_id, state) or role_of(execution_id, state).value
 
 

@@ -2,9 +2,10 @@
 
 The request is `control-standby` (SEP-22).
 
-Theory. What is recorded is how many standbys the processor is to have, `standby/<processor>`; that they come and go
-follows from it (`coordinator.launching.standbys`). A request to start one is done when all of them are ready, and
-when it is too late for that, the number is as before. A request to stop one is done when there are no more than that.
+Theory. The record `standby/<processor>` holds the number of standbys that the processor is to have. Starts and stops
+of standbys follow from it (`coordinator.launching.standbys`). A request to start one is done when all of them are
+ready; if the request expires before that, the number is set back. A request to stop one is done when no more standbys
+than the number are left.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, RequestPut, StandbyPut
 
 STANDBYS_MAX = 10
-"""More copies of a state than that are a slip of the pen."""
+"""A request for more copies of a state than this is taken for a typing error."""
 
 
 def refused_control(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
-    """Why the number of standbys cannot be changed, whatever the requests before it change; None where it can."""
+    """Why the number of standbys cannot change; None if it can.
+
+    Checks only conditions that the requests before it cannot change.
+    """
     if state.container_count is None:
         return Refusal(
             f"{message.action} needs a job started with `samzapy job submit`; this job's containers are self-managed"
@@ -42,7 +46,7 @@ def refused_control(message: ContainerPlacementRequestMessage, state: Coordinato
 
 
 def refused_control_now(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
-    """Why the number of standbys cannot be changed by a request whose turn it is; None where it can."""
+    """Why a request whose turn it is cannot change the number; None if it can."""
     is_more = is_standby_wanted(message.arguments)
     return _refused_number(ProcessorId(message.processor_id), state, is_more=is_more)
 
@@ -59,10 +63,10 @@ def _refused_number(processor_id: ProcessorId, state: CoordinatorState, *, is_mo
 
 
 def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """Record the other number. See `RequestHandler`."""
+    """Record the new number. See `RequestHandler`."""
     processor_id = ProcessorId(request.processor_id)
     is_more, count = _is_more(request), standby_count(processor_id, review.state)
-    # The number may be another one than when it was accepted.
+    # The number may have changed since the request was accepted.
     if reason := _refused_number(processor_id, review.state, is_more=is_more):
         return (ended(request, StatusCode.FAILED, reason, review.now_ms),)
     text = f"processor {processor_id} is to have {_after(count, is_more=is_more)} standbys, after {count}"
@@ -71,7 +75,7 @@ def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
 
 
 def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """The number, where it is not recorded yet. See `RequestHandler`."""
+    """Record the number if it is not recorded yet. See `RequestHandler`."""
     processor_id = ProcessorId(request.processor_id)
     if _recorded(request, review.state) is None:
         count = _after(standby_count(processor_id, review.state), is_more=_is_more(request))
@@ -79,7 +83,7 @@ def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
 
 
 def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """How far the standbys are. See `RequestHandler`."""
+    """Report how far the standbys are. See `RequestHandler`."""
     recorded = _recorded(request, review.state)
     if recorded is None or not _is_more(request):
         return
@@ -91,7 +95,7 @@ def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]
 
 
 def _starting(recorded: StandbyPut, review: Review) -> str:
-    """For people: how many standbys are to start, and what keeps them from it."""
+    """For people: how many standbys are to start, and why they have not."""
     standing = standbys_of(recorded.processor_id, review.state)
     missing = {
         name: why
@@ -108,7 +112,7 @@ def _starting(recorded: StandbyPut, review: Review) -> str:
 
 
 def _restoring(recorded: StandbyPut, review: Review) -> Sequence[str] | None:
-    """How much state each cold standby has, for people; None until all of them report it."""
+    """For people: how much state each cold standby has; None until all report it."""
     standing = standbys_of(recorded.processor_id, review.state)
     cold = [launch for launch in standing if not is_warm(launch.execution_id, review.state, review.liveness)]
     if len(standing) < recorded.count or any(launch.execution_id not in review.liveness.last for launch in cold):
@@ -118,7 +122,7 @@ def _restoring(recorded: StandbyPut, review: Review) -> Sequence[str] | None:
 
 
 def completion(request: RequestPut, review: Review) -> str | None:
-    """Who stands by now. See `RequestHandler`."""
+    """The standbys that there are now. See `RequestHandler`."""
     recorded = _recorded(request, review.state)
     if recorded is None:
         return None
@@ -133,18 +137,19 @@ def completion(request: RequestPut, review: Review) -> str | None:
 
 
 def timeout_reason(request: RequestPut, review: Review) -> str:
-    """What it waits for. See `RequestHandler`."""
+    """The standbys that the request waits for. See `RequestHandler`."""
     if _is_more(request):
-        what = f"it was still {request.phase}: {request.response_message}"
-        return f"{what}; processor {request.processor_id} is to have as many as before"
+        progress_text = f"it was still {request.phase}: {request.response_message}"
+        return f"{progress_text}; processor {request.processor_id} is to have as many as before"
     return "one that was told to stop had not ended yet; it will"
 
 
 def roll_back(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """The number as it was, where a standby was not started in time. See `RequestHandler`."""
+    """Set the number back if a standby did not start in time. See `RequestHandler`."""
     recorded = _recorded(request, review.state)
     if recorded is not None and _is_more(request):
-        # Without the request's name it is not taken off once more, should its end not be recorded with this.
+        # Without the request's uuid: if the transaction is torn before the request's end, the repetition must not
+        # subtract again.
         yield replace(recorded, count=_after(recorded.count, is_more=False), uuid="")
 
 
@@ -157,7 +162,7 @@ def _after(count: int, *, is_more: bool) -> int:
 
 
 def _recorded(request: RequestPut, state: CoordinatorState) -> StandbyPut | None:
-    """The number that the request led to; None as long as it has not."""
+    """The number that the request recorded; None before it is recorded."""
     known = state.standbys.get(ProcessorId(request.processor_id))
     return known if known is not None and known.uuid == request.uuid else None
 

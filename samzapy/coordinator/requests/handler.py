@@ -28,10 +28,12 @@ _PROGRESS_STEPS: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """What a request is reviewed against: the log, the containers' reports, the time and the limits.
+    """The facts that a request is reviewed against.
+
+    These are the log, the reports of the containers, the time and the limits.
 
     Attributes:
-        liveness: what containers reported in this term. It is in no record.
+        liveness: the reports of the containers in this term. They are in no record.
     """
 
     command: ReviewRequests
@@ -45,7 +47,7 @@ class Review:
 
     @property
     def launching(self) -> ReviewLaunches | None:
-        """How containers are started and stopped; None where the coordinator does not do that."""
+        """How to start and stop containers; None if the coordinator does neither."""
         return self.command.launching
 
 
@@ -59,16 +61,17 @@ class RequestHandler:
     Attributes:
         begin: the records that begin a request whose turn has come. The request itself comes first: if the transaction
             is torn, `advance` writes the rest.
-        advance: the records that are still missing from a request that is under way, or its end. Needs the log alone.
+        advance: the records that a request under way still lacks, or its end. Needs the log alone.
         completion: the answer to a request that has succeeded; None before.
-        timeout_reason: for people, what a request under way has not reached.
-        progress: the records that follow from what containers reported; written behind those of `advance`.
+        timeout_reason: for people, the step that a request under way still waits for.
+        progress: the records that follow from the reports of containers; written after those of `advance`.
         roll_back: the records that undo a request which failed while it was under way.
-        refusal: why a request is none for this job, whatever the requests before it change; None where it is one.
-        refusal_now: the same, of things that a request before it may change. Asked only when there is none; `begin`
-            asks again.
-        processors: those that a request can be for, because it needs their query; None where it needs none.
-        after_run: for people, what is left of a request under way when its run ends.
+        refusal: why this job cannot serve a request; None if it can. Checks only conditions that earlier requests
+            cannot change.
+        refusal_now: the same for conditions that an earlier request may change. Called only if no request is before
+            it in its queue; `begin` checks them again.
+        processors: the processors that a request can be for, because it needs their query; None if it needs no query.
+        after_run: for people, the effect that remains of a request under way when its run ends.
     """
 
     begin: Callable[[RequestPut, Review], Records]
@@ -92,9 +95,9 @@ class ImmediateHandler:
     """How requests of one action are answered when they are read.
 
     Attributes:
-        answer: the request with its terminal status; also given those that were read with it, by uuid.
-        refusal: as of `RequestHandler`.
-        effects: the records that requests of this action lead to, once they succeeded.
+        answer: the request with its terminal status; also gets the requests that were read with it, by uuid.
+        refusal: see `RequestHandler`.
+        effects: the records that follow from requests of this action that succeeded.
     """
 
     answer: Callable[[RequestPut, Mapping[str, RequestPut], CoordinatorState], RequestPut]
@@ -106,12 +109,12 @@ class ImmediateHandler:
 
 @remembered
 def planned_processors(state: CoordinatorState) -> frozenset[ProcessorId]:
-    """The processors that the plan in force gives tasks."""
+    """The processors that have tasks in the plan in force."""
     return frozenset(planned.processor_id for planned in state.plan)
 
 
 def subject_of(request: RequestPut) -> str:
-    """For people: what a request is for."""
+    """For people: the processor or job that a request is for."""
     return f"processor {request.processor_id}" if request.processor_id else "the job"
 
 
@@ -125,7 +128,7 @@ def listed(names: Iterable[str]) -> str:
 def begun(
     request: RequestPut, text: str, now_ms: int, *, restart: int = 0, execution_id: str = "", phase: str = ""
 ) -> RequestPut:
-    """The request as one that is under way."""
+    """The request with the status IN_PROGRESS."""
     return replace(
         request,
         status_code=StatusCode.IN_PROGRESS,
@@ -139,25 +142,31 @@ def begun(
 
 
 def with_phase(request: RequestPut, phase: Phase, text: str, now_ms: int) -> Iterable[RequestPut]:
-    """The request with another phase and message, unless it has them already."""
+    """The request with this phase and message, unless it has them already."""
     if (request.phase, request.response_message) != (phase, text):
         yield replace(request, phase=phase, response_message=text, decided_at_ms=now_ms, answered=False)
 
 
 def counted(done: int, of: int) -> str:
-    """`done` of `of` for people, rounded down so that it changes about twenty times at most."""
+    """For people: `done` of `of`, rounded down.
+
+    Rounding makes the text change about twenty times at most, because each change is a record.
+    """
     step = max(1, -(-of // _PROGRESS_STEPS))
     return f"{done if done == of else done - done % step} of {of}"
 
 
 def with_progress(request: RequestPut, text: str) -> Iterable[RequestPut]:
-    """The request with another message, unless it has it already. The time at which it began stays."""
+    """The request with this message, unless it has it already.
+
+    The time at which the request began stays.
+    """
     if request.phase and request.response_message != text:
         yield replace(request, response_message=text, answered=False)
 
 
 def ended(request: RequestPut, status_code: StatusCode, text: str, now_ms: int) -> RequestPut:
-    """The request with its terminal status. One that failed says in which phase."""
+    """The request with its terminal status; a failed one keeps its phase."""
     return replace(
         request,
         status_code=status_code,

@@ -2,22 +2,23 @@
 
 SEP-22 describes the request.
 
-Theory. Recorded is which execution runs the processor's tasks, `placed/<processor>`. The plan stays as it is, and so
-does everybody else's part of it. What follows is the hand-over that each change has
-(`coordinator.assignment.grants`): the execution that has the tasks reads that it is to let go, finishes its batch,
-and the other one is granted them from where it stood. So the pause is that of a query that restarts, plus the restore
-of what state the destination does not have, and a coordinator that dies in between leaves nothing to be mended.
+Theory. The record `placed/<processor>` names the execution that runs the processor's tasks. The plan does not change,
+and neither do the tasks of other processors. The hand-over is the one that every change has
+(`coordinator.assignment.grants`): the current owner reads that it must release the tasks and finishes its batch, and
+the new owner is granted them from the offsets that the old one reached. So the pause is as long as a restart of the
+query, plus the restore of the state that the destination lacks. A coordinator that dies in between leaves nothing to
+repair, because its successor goes on from the record.
 
-Where nobody starts containers but people, a move goes to a container that stands on the destination already; it works
-for its own processor and for the one that was placed on it. The processor's own container stays, without tasks: to it
-the processor can be moved back, and it has them again when the other one is gone, because a placement ends with the
-execution that it names.
+With self-managed containers, a move needs a container that already runs on the destination. That container then works
+for its own processor and for the one that was placed on it. The processor's own container stays, without tasks: the
+processor can be moved back to it. It also gets the tasks again when the other container is gone, because a placement
+ends with the execution that it names.
 
-Where the coordinator starts the containers, one is started for the move, which has phases
+With coordinator-managed containers, a container is started for the move, and the move has phases
 (`coordinator.requests.place_with_reserve`).
 
-A move to where the tasks are is a restart of their query. One that begins has been told where to: who dies then makes
-it fail, and the tasks go on where they can.
+A move to the host of the tasks is a restart of their query. The destination is fixed when a move begins: if that
+execution dies, the move fails, and the tasks run on another container.
 """
 
 from __future__ import annotations
@@ -56,12 +57,15 @@ from samzapy.stream.records import CoordinatorRecord, PlacedPut, Removed, Reques
 
 
 def refused_move_now(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
-    """Why a move whose turn it is cannot be, as the job stands now; None where it can."""
+    """Why a move whose turn it is cannot begin in the current state; None if it can."""
     return None if state.container_count is None else refused_reserve_now(message, state)
 
 
 def refused_move(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
-    """Why a move cannot be, whatever the requests before it change; None where it can."""
+    """Why a move is impossible; None if it is possible.
+
+    Checks only conditions that the requests before it cannot change.
+    """
     if state.container_count is not None:
         return refused_reserve(message, state)
     target = destination(message.processor_id, message.destination_host, state)
@@ -69,10 +73,10 @@ def refused_move(message: ContainerPlacementRequestMessage, state: CoordinatorSt
 
 
 def destination(processor_id: str, host: str, state: CoordinatorState) -> Container | str:
-    """The execution that a processor's tasks are to go to; a text for people where there is none.
+    """The execution that is to get a processor's tasks, or why there is none.
 
-    On a host the processor's own comes first, then whichever has the fewest tasks. `ANY_HOST` is another host than
-    that where the tasks are, if there is one; `LAST_SEEN` is the one where they are, or were last.
+    On a host the processor's own execution comes first, then the one with the fewest tasks. `ANY_HOST` means a host
+    other than the current one, if there is one. `LAST_SEEN` means the host where the tasks run, or ran last.
     """
     if host == STANDBY:
         return f"destinationHost: wanted a host, {ANY_HOST} or {LAST_SEEN}, found {STANDBY}: the job has no standbys"
@@ -88,7 +92,10 @@ def destination(processor_id: str, host: str, state: CoordinatorState) -> Contai
 
 
 def _on_another_host(processor_id: ProcessorId, state: CoordinatorState) -> Sequence[Container] | str:
-    """The other running containers, of another host if there are any; a text for people where there are none."""
+    """The other running containers, or why there are none.
+
+    Containers of another host are preferred: if there are any, only they are returned.
+    """
     runner, here = executions_to_grant(state).get(processor_id), locality_of(state).processors.get(processor_id)
     others = [container for container in _running(state) if container.execution_id != runner]
     elsewhere = [container for container in others if container.host != here]
@@ -98,7 +105,7 @@ def _on_another_host(processor_id: ProcessorId, state: CoordinatorState) -> Sequ
 
 
 def _on_host(processor_id: ProcessorId, host: str, state: CoordinatorState) -> Sequence[Container] | str:
-    """The running containers on a host; a text for people where there are none."""
+    """The running containers on a host, or why there are none."""
     if host == LAST_SEEN:
         here = locality_of(state).processors.get(processor_id)
         if here is None:
@@ -119,7 +126,7 @@ def _running(state: CoordinatorState) -> Sequence[Container]:
 
 
 def _least_loaded(processor_id: ProcessorId, candidates: Iterable[Container], state: CoordinatorState) -> Container:
-    """The processor's own container, if it is among them; else the one with the fewest tasks."""
+    """The processor's own container if it is a candidate, else the least loaded one."""
     to_grant = executions_to_grant(state)
     load = Counter(to_grant.get(planned.processor_id) for planned in state.plan)
     return min(
@@ -148,15 +155,18 @@ def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
     text = (
         f"processor {processor_id} goes to {target.execution_id} of processor {target.processor_id} on {target.host}"
     )
-    # Who is to have them is up already, so expiry is no matter any more: what has begun has its own time to end.
+    # The target runs already, so the request cannot expire while it waits; from now on the move has its own time limit.
     moves = replace(begun(request, text, review.now_ms, execution_id=target.execution_id), paused_at_ms=review.now_ms)
     return (moves, *advance(moves, review))
 
 
 def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """The placement, where it does not stand yet; the end of a move whose destination is gone. See `RequestHandler`."""
+    """Record the placement if it is missing. See `RequestHandler`.
+
+    A move ends if its destination is gone.
+    """
     if request.phase:
-        return  # `progress` knows what was heard, too.
+        return  # `progress` does it, because it also needs the reports of the containers.
     if not request.execution_id:
         yield from restart_query.advance(request, review)
         return
@@ -175,7 +185,7 @@ def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
 
 
 def completion(request: RequestPut, review: Review) -> str | None:
-    """Where the tasks are at work now. See `RequestHandler`."""
+    """The container that the tasks run in now. See `RequestHandler`."""
     if request.phase:
         return reserve_completion(request, review)
     if not request.execution_id:
@@ -191,7 +201,7 @@ def completion(request: RequestPut, review: Review) -> str | None:
 
 
 def timeout_reason(request: RequestPut, review: Review) -> str:
-    """Which tasks are not there yet. See `RequestHandler`."""
+    """The tasks that have not arrived yet. See `RequestHandler`."""
     if request.phase:
         return reserve_timeout_reason(request, review)
     if not request.execution_id:
@@ -201,17 +211,23 @@ def timeout_reason(request: RequestPut, review: Review) -> str:
 
 
 def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """What a move with a reserve does next; those without one have no phases. See `RequestHandler`."""
+    """Advance a move with a reserve. See `RequestHandler`.
+
+    A move without a reserve has no phases.
+    """
     return advance_reserve(request, review) if request.phase else ()
 
 
 def awaited(request: RequestPut, review: Review) -> tuple[TaskName, ...]:
-    """The tasks of the processor that are not at work where they are to be."""
+    """The tasks of the processor that are not at work in their new container yet."""
     return tasks_awaited(request.processor_id, review)
 
 
 def placements_over(state: CoordinatorState) -> tuple[Removed, ...]:
-    """Tombstones of the placements whose execution is gone: the processors' own have their tasks again."""
+    """Tombstones of the placements whose execution is gone.
+
+    The tasks return to the processors' own executions.
+    """
     return tuple(
         tombstone(state.placed[processor_id])
         for processor_id in sorted_processors(state.placed)

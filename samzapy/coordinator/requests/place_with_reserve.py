@@ -2,28 +2,30 @@
 
 The coordinator starts the reserve container (SEP-22).
 
-Theory. A move is done when the tasks are at work in another execution, and nothing is stopped before that one is ready:
+Theory. A move is done when the tasks are at work in another execution. The current owner keeps running until that one
+is ready:
 
 ```
-              a reserve is up          its state is level         the other one has let go
+              a reserve is up       the reserve caught up         the owner released the tasks
  RESERVING ─────────────────► RESTORING ───────────────► STOPPING ─────────────────────────► STARTING ──► SUCCEEDED
-     └──── no place, no start ────┴──► FAILED, and whoever runs the tasks was not touched
+     └──── no place, no start ────┴──► FAILED, and the current owner of the tasks goes on as before
 ```
 
-From the last phase but one on it is the hand-over of every placement (`coordinator.requests.place_container`): one
-record says that the processor is placed on the reserve. The execution that ran it is not wanted any more then and is
-told to stop once it has let go (`coordinator.launching.launches`). A reserve that dies after that leaves a processor
-without an execution: one is started where it ran last, and where that comes to nothing, anywhere.
+From STOPPING on the move is the hand-over of every placement (`coordinator.requests.place_container`): one record
+places the processor on the reserve. The old execution is no longer wanted and is stopped once it released the tasks
+(`coordinator.launching.launches`). If the reserve dies after that, the processor has no execution: one is started on
+its last host, and if that fails, on any host.
 
-Which execution is the reserve says its launch record, which names the request. A request may have several tries.
+The launch record of the reserve names the request. A request may have several tries, each with a reserve of its own.
 
-`STANDBY` has no reserve: the best standby is waited for, and placed. A standby itself moves by a second one under its
-number; the first one is told to stop when the second is level.
+With the destination `STANDBY` there is no reserve: the move waits for the best standby to catch up and places the
+processor on it. To move a standby, a second one with the same number is started; the first is stopped when the second
+has caught up.
 
-To the host where it runs a processor moves with a reserve too, which finds the state at hand. Where the cluster manager
-says that the host has no place for two the one that runs is stopped first, and the answer says so. Silence is no such
-word: what is stopped while nothing can be started stays away for as long. `FORCE_RESTART_LAST_SEEN` stops it
-in any case.
+A processor that moves to its current host gets a reserve too, which finds the state on that host. If the cluster
+manager reports that the host is full, the current execution is stopped first, and the answer says so. A cluster manager
+that does not answer has not reported a full host: stopping first could leave the processor down until it answers.
+`FORCE_RESTART_LAST_SEEN` stops the current execution first in any case.
 """
 
 from __future__ import annotations
@@ -73,11 +75,14 @@ from samzapy.stream.records import CoordinatorRecord, PlacedPut, RequestPut
 
 _IN_PLACE: Final = frozenset({LAST_SEEN, FORCE_RESTART_LAST_SEEN})
 SECOND_PLACE_WAIT_MS: Final = 10_000
-"""So long a cluster manager has to find a second place on a host before the one that is there is given up for it."""
+"""The time for a cluster manager to find a second place on a host. After it the execution there is stopped first."""
 
 
 def refused_reserve(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
-    """Why a move cannot be, whatever the requests before it change; None where it can."""
+    """Why a move is impossible; None if it is possible.
+
+    Checks only conditions that the requests before it cannot change.
+    """
     name, host = message.processor_id, message.destination_host
     _, number = named(name, state)
     if host == STANDBY and number is not None:
@@ -90,7 +95,7 @@ def refused_reserve(message: ContainerPlacementRequestMessage, state: Coordinato
 
 
 def refused_reserve_now(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
-    """Why a move whose turn it is cannot be, as the job stands now; None where it can."""
+    """Why a move whose turn it is cannot begin in the current state; None if it can."""
     return _refused_now(message.processor_id, message.destination_host, state)
 
 
@@ -114,7 +119,7 @@ def _refused_now(name: str, host: str, state: CoordinatorState) -> Refusal | Non
 
 
 def begin_reserve(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """The beginning of a move. See `RequestHandler`."""
+    """Begin a move. See `RequestHandler`."""
     if reason := _refused_now(request.processor_id, request.destination_host, review.state):
         yield ended(request, StatusCode.FAILED, f"{reason}; nothing was done", review.now_ms)
     else:
@@ -125,7 +130,7 @@ def begin_reserve(request: RequestPut, review: Review) -> Iterable[CoordinatorRe
 
 
 def advance_reserve(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """What a move that is under way does next. See `RequestHandler`."""
+    """Advance a move that is under way. See `RequestHandler`."""
     processor_id, number = named(request.processor_id, review.state)
     if review.launching is None:
         return  # Nothing can be started: the job is being taken over by other means.
@@ -140,12 +145,12 @@ def advance_reserve(request: RequestPut, review: Review) -> Iterable[Coordinator
 
 
 def reserve_completion(request: RequestPut, review: Review) -> str | None:
-    """Where the tasks, or the standby, are now. See `RequestHandler`."""
+    """The container of the tasks, or of the standby, now. See `RequestHandler`."""
     processor_id, number = named(request.processor_id, review.state)
     if number is not None:
         return _standby_moved(request, number, review)
     runner = _successor(request, processor_id, review.state)
-    # Grants are listed when they were read; the query that works for them runs a little later.
+    # A container lists a grant when it has read it; the query that works for the grant runs a little later.
     if runner is None or runner.phase is not ContainerPhase.RUNNING or tasks_awaited(processor_id, review):
         return None
     count = sum(planned.processor_id == processor_id for planned in review.state.plan)
@@ -163,7 +168,7 @@ def reserve_completion(request: RequestPut, review: Review) -> str | None:
 
 
 def _successor(request: RequestPut, processor_id: ProcessorId, state: CoordinatorState) -> Container | None:
-    """The living execution that the move gave the tasks to; None while there is none."""
+    """The live execution that the move gave the tasks to; None before there is one."""
     runner = executions_to_grant(state).get(processor_id)
     if runner is None or not is_alive(state, runner):
         return None
@@ -175,7 +180,7 @@ def _successor(request: RequestPut, processor_id: ProcessorId, state: Coordinato
 
 
 def reserve_timeout_reason(request: RequestPut, review: Review) -> str:
-    """What it waits for. See `RequestHandler`."""
+    """The step that the move waits for. See `RequestHandler`."""
     processor_id, number = named(request.processor_id, review.state)
     if request.source_id or (request.execution_id and number is None):
         waiting = tasks_awaited(processor_id, review)
@@ -184,7 +189,7 @@ def reserve_timeout_reason(request: RequestPut, review: Review) -> str:
 
 
 def tasks_awaited(processor_id: str, review: Review) -> tuple[TaskName, ...]:
-    """The tasks of the processor that are not at work where they are to be."""
+    """The tasks of the processor that are not at work in their new container yet."""
     idle, in_force = frozenset(not_at_work(review.state, review.liveness)), grants_in_force(review.state)
 
     def is_awaited(task_name: TaskName) -> bool:
@@ -216,15 +221,15 @@ class _Reserve(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Move:
-    """A move that has no reserve container yet which could take over.
+    """A move without a reserve container that is ready to take over.
 
     Attributes:
-        number: of the standby that moves; None where a processor does.
-        host: where it is to go; empty for any host.
+        number: the number of the standby that moves; None if a processor moves.
+        host: the destination; empty for any host.
         replaced: the executions that the reserve is to replace.
-        in_place: those of them that are on `host` already.
+        in_place: those of `replaced` that run on `host` already.
         started: the launches for this move, the oldest first.
-        tries: those of them that were not withdrawn before they started.
+        tries: those of `started` that were not withdrawn before they started.
     """
 
     request: RequestPut
@@ -239,7 +244,7 @@ class _Move:
 
     @property
     def reserve(self) -> Launch:
-        """The newest launch; there is one unless the move is `_Reserve.NONE`."""
+        """The newest launch; there is one unless the step is `_Reserve.NONE`."""
         return self.started[-1]
 
 
@@ -265,10 +270,10 @@ def _move(request: RequestPut, processor_id: ProcessorId, number: int | None, re
 def _await_reserve(
     request: RequestPut, processor_id: ProcessorId, number: int | None, review: Review
 ) -> Iterable[CoordinatorRecord]:
-    """Bring up another execution that has the state, one try after the other."""
+    """Start another execution and restore its state, one try after the other."""
     move = _move(request, processor_id, number, review)
     if number is not None and move.in_place:
-        # Two that keep the same directory up to date would be in each other's way.
+        # Two standbys of one number on one host would write the same directory.
         return _stop(request, move.in_place[0], "a standby is started anew where it is", review)
     if request.destination_host == FORCE_RESTART_LAST_SEEN and move.replaced:
         return _stop(request, move.replaced[0], "it is to be started anew without a second place", review)
@@ -341,7 +346,7 @@ def _await_start(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
 
 
 def _has_no_second_place(move: _Move, review: Review) -> bool:
-    """Whether the host had no place beside the execution that is to be replaced there, for long enough."""
+    """Whether the host had no second place for `SECOND_PLACE_WAIT_MS`."""
     waited_ms = review.now_ms - move.reserve.wanted_at_ms
     is_full = move.launching.hosts.get(move.host) == 0
     return move.reserve.phase is LaunchPhase.WANTED and is_full and waited_ms >= SECOND_PLACE_WAIT_MS
@@ -361,7 +366,7 @@ def _which_try(move: _Move, review: Review) -> str:
 
 
 def _use_reserve(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
-    """Give a processor's tasks to the reserve, or let it stand by instead of the standby that moves."""
+    """Give a processor's tasks to the reserve, or replace the standby that moves."""
     execution_id = move.reserve.execution_id
     if move.number is None:
         yield from _place(move.request, move.processor_id, execution_id, review)
@@ -379,7 +384,7 @@ def _wait(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
 
 _STEPS: Final[Mapping[_Reserve, Callable[[_Move, Review], Iterable[CoordinatorRecord]]]] = {
     _Reserve.NONE: _start_reserve,
-    # It may still have the place that the next one is to get.
+    # It may still occupy the place that the next one needs.
     _Reserve.ENDING: _wait,
     _Reserve.ENDED: _start_next_reserve,
     _Reserve.STARTING: _await_start,
@@ -389,12 +394,14 @@ _STEPS: Final[Mapping[_Reserve, Callable[[_Move, Review], Iterable[CoordinatorRe
     _Reserve.RESTORING: _report_restoring,
     _Reserve.READY: _use_reserve,
 }
-"""What a move does next, by how far its newest reserve is."""
+"""The next step of a move, by the progress of its newest reserve."""
 
 
 def _has_no_such_host(host: str, last: Launch, command: ReviewLaunches) -> bool:
-    """Whether the host that was asked for has not been among those that there are for longer than one takes that is
-    started again."""
+    """Whether the requested host has been missing for `HOST_AWAY_MS`.
+
+    A host that restarts is missing for less time than that.
+    """
     is_unknown = bool(host and command.hosts) and host not in command.hosts
     return is_unknown and last.phase is LaunchPhase.WANTED and command.now_ms - last.wanted_at_ms >= HOST_AWAY_MS
 
@@ -413,7 +420,10 @@ def _await_standby(request: RequestPut, processor_id: ProcessorId, review: Revie
 def _place(
     request: RequestPut, processor_id: ProcessorId, execution_id: ExecutionId, review: Review
 ) -> Iterable[CoordinatorRecord]:
-    """The request first: torn behind it, the rest is written when it is looked at again."""
+    """Place the processor on an execution.
+
+    The request comes first: if the transaction is torn after it, the next review writes the rest.
+    """
     text = f"moving the tasks to {execution_id} (state restored); waiting for their current owner to release them"
     yield replace(_pausing(request, text, review.now_ms), execution_id=execution_id)
     yield _placed(request, processor_id, execution_id, review.state)
@@ -437,7 +447,7 @@ def _stop(request: RequestPut, source_id: ExecutionId, reason: str, review: Revi
 
 
 def _pausing(request: RequestPut, text: str, now_ms: int) -> RequestPut:
-    """The request from when on nobody works on the tasks."""
+    """The request with the time from which no execution works on the tasks."""
     return replace(
         request,
         phase=Phase.STOPPING,
@@ -448,7 +458,7 @@ def _pausing(request: RequestPut, text: str, now_ms: int) -> RequestPut:
     )
 
 
-# --- from then on ---
+# --- once the reserve is ready ---
 
 
 def _hand_over(request: RequestPut, processor_id: ProcessorId, review: Review) -> Iterable[CoordinatorRecord]:
@@ -473,7 +483,11 @@ def _hand_over(request: RequestPut, processor_id: ProcessorId, review: Review) -
 def _stop_first(
     request: RequestPut, processor_id: ProcessorId, number: int | None, review: Review
 ) -> Iterable[CoordinatorRecord]:
-    """The order to stop, where it is torn off; the one that follows is started by who starts what is wanted."""
+    """Stop the current execution before another one starts.
+
+    Repeats the order to stop if it was lost in a torn transaction. The successor is started by the review of launches,
+    as every execution that is missing.
+    """
     assert review.launching is not None, "checked by the caller"
     source = review.state.launches.get(ExecutionId(request.source_id))
     if source is not None and source.phase in UP:
@@ -490,10 +504,10 @@ def _stop_first(
             )
             yield ended(request, StatusCode.FAILED, text, review.now_ms)
             return
-        what = "one in its place is to start"
+        successor = "one in its place is to start"
         if runner is not None:
-            what = f"{runner.execution_id} starts in its place{review.liveness.why_not(runner.execution_id)}"
-        yield from with_phase(request, Phase.STARTING, f"{request.source_id} has stopped; {what}", review.now_ms)
+            successor = f"{runner.execution_id} starts in its place{review.liveness.why_not(runner.execution_id)}"
+        yield from with_phase(request, Phase.STARTING, f"{request.source_id} has stopped; {successor}", review.now_ms)
     else:
         yield from with_phase(
             request, Phase.STARTING, f"{request.source_id} has stopped; another one starts", review.now_ms
@@ -537,7 +551,7 @@ def _standby_moved(request: RequestPut, number: int, review: Review) -> str | No
 
 
 def _next_standby(processor_id: ProcessorId, state: CoordinatorState) -> str:
-    """For people: what stands by now that a standby has taken over."""
+    """For people: the standbys that are left after one has taken over."""
     standing = [launch for launch in standbys_of(processor_id, state) if place_of(launch, state)]
     came = [launch for launch in standing if launch.execution_id in state.containers]
     if came:
@@ -545,7 +559,7 @@ def _next_standby(processor_id: ProcessorId, state: CoordinatorState) -> str:
     if any(launch.phase is LaunchPhase.LAUNCHED for launch in standing):
         return f"A new standby starts: {_on_hosts(standing, state)}"
     if standing:
-        # Of a host without a place nothing is heard. Neither is of one that is about to begin.
+        # The cluster manager reports neither a host without a place nor a container that is about to start.
         return f"A new standby starts as soon as there is a place for it: {_on_hosts(standing, state)}"
     return "No host is free for a new standby yet; it is started as soon as there is one"
 
@@ -554,11 +568,14 @@ def _on_hosts(standing: Iterable[Launch], state: CoordinatorState) -> str:
     return some([f"{standby_name(launch)} on {place_of(launch, state)}" for launch in standing])
 
 
-# --- what is meant ---
+# --- the executions and hosts of a move ---
 
 
 def _host_wanted(name: str, destination: str, state: CoordinatorState) -> str:
-    """The host that a request asks for; empty for any. Without host affinity each is any."""
+    """The host that a request asks for; empty for any host.
+
+    Without host affinity every destination means any host.
+    """
     if destination == ANY_HOST or state.config.get("job.host-affinity.enabled") == "false":
         return ""
     if destination not in _IN_PLACE:
@@ -573,20 +590,22 @@ def _host_wanted(name: str, destination: str, state: CoordinatorState) -> str:
 def _host_for(
     processor_id: ProcessorId, tries: Sequence[Launch], command: ReviewLaunches, review: Review
 ) -> str | None:
-    """Where to go when any host will do: to another one than now, and rather to one that was not tried. Empty where
-    none is known, or can be asked for; None where all are full."""
+    """The host for a move to any host, or None if all hosts are full.
+
+    Hosts that were not tried come first. Empty if no host is known, or if the cluster manager takes no host names.
+    """
     if not command.names_hosts:
         return ""
     tried = {launch.host for launch in tries}
     there = hosts_allowed(processor_id, command, review.state, review.liveness)
-    free = {host: found for host, found in there.items() if not found.is_full}
+    free = {host: place for host, place in there.items() if not place.is_full}
     if there and not free:
         return None
     return min(free, key=lambda host: (host in tried, free[host].rank, host), default="")
 
 
 def _replaced_executions(processor_id: ProcessorId, number: int | None, state: CoordinatorState) -> list[ExecutionId]:
-    """The executions that a move is to take the place of."""
+    """The executions that a move replaces."""
     if number is not None:
         moving = {request.uuid for request in state.requests.values() if request.status_code in UNFINISHED}
         return [launch.execution_id for launch in _standbys(processor_id, number, state) if launch.uuid not in moving]
@@ -604,7 +623,10 @@ def _tries(request: RequestPut, state: CoordinatorState) -> list[Launch]:
 
 
 def _was_withdrawn(launch: Launch, tries: Sequence[Launch]) -> bool:
-    """Whether it was never started, as its host had no place: no try that failed."""
+    """Whether a launch never started because its host had no place.
+
+    Such a launch does not count as a failed try.
+    """
     before = tries[tries.index(launch) - 1].failures if launch != tries[0] else 0
     return launch.phase not in UP and launch.failures <= before and not launch.handle and not launch.host_found
 
@@ -629,8 +651,8 @@ def _restoring(launch: Launch, review: Review) -> str:
     where = f"{launch.execution_id} on {place_of(launch, review.state)}"
     if warm is None:
         return f"{where} has begun"
-    told = f"{where}: {warm.percent} %, {warm.level} of {warm.tasks} tasks level"
-    return told if warm.is_rehearsed or warm.level < warm.tasks else f"{told}, the query is tried out"
+    text = f"{where}: {warm.percent} %, {warm.level} of {warm.tasks} tasks level"
+    return text if warm.is_rehearsed or warm.level < warm.tasks else f"{text}, the query is tried out"
 
 
 def _not_touched(processor_id: ProcessorId, state: CoordinatorState) -> str:

@@ -1,8 +1,8 @@
 """Read requests from the placement topic: accept, refuse, or answer at once.
 
-Theory. The position on the topic (`inbox`) is written behind the decisions that the records below it led to. If the
-transaction is torn, they are read again, and the uuids that are known by then change nothing. A record below the
-position is never a new request. A message with a known uuid is the same request once more, whatever else it says.
+Theory. The position on the topic (`inbox`) is written after the decisions on the records below it. If the transaction
+is torn, these records are read again, and the uuids that are known by then change nothing. A record below the position
+is never a new request. A message with a known uuid repeats that request, even if its other fields differ.
 """
 
 from __future__ import annotations
@@ -34,22 +34,24 @@ from samzapy.stream.placement import Requested
 from samzapy.stream.records import CoordinatorRecord, InboxPut, MemoryPhase, RequestMemoryPut, RequestPut
 
 FUTURE_MS_MAX: Final = 24 * 60 * 60 * 1000
-"""A request may be so much ahead of the coordinator's clock. One of the year 9999, once forgotten, would make
-everything else too old."""
+"""How far a request may be ahead of the coordinator's clock.
+
+A request of the year 9999, once forgotten, would make every other request too old.
+"""
 
 WAITING_MAX: Final = 100
-"""Requests that one processor has waiting; a flood for one must not fill the memory of all."""
+"""Requests that may wait in one queue; a flood for one processor must not fill the memory of the coordinator."""
 
 S = StatusCode
 
 
 def read_requests(command: RequestsRead, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """What the records mean that were read; the new position comes last."""
+    """The decisions on the records that were read; the new position comes last."""
     position = state.inbox.offset_next
     if command.offset_from > position or command.offset_next <= position:
-        return ()  # Read before, or something was left out.
+        return ()  # Read before, or records before these are missing.
     new: dict[str, Requested] = {}
-    standing: dict[str, RequestMemoryPut] = {}
+    repeated: dict[str, RequestMemoryPut] = {}
     for requested in sorted(command.requests, key=lambda requested: requested.offset):
         memory = state.request_memory.get(requested.uuid)
         if requested.offset < position or requested.uuid in state.requests:
@@ -57,8 +59,8 @@ def read_requests(command: RequestsRead, state: CoordinatorState) -> tuple[Coord
         if memory is None:
             new.setdefault(requested.uuid, requested)
         elif memory.phase is MemoryPhase.COLLECTED and requested.offset >= memory.offset:
-            # It stands there again, so it is to be removed again before its uuid may be forgotten.
-            standing[memory.uuid] = replace(memory, phase=MemoryPhase.COLLECTING, offset=requested.offset)
+            # The message is on the topic again, so it must be removed again before its uuid may be forgotten.
+            repeated[memory.uuid] = replace(memory, phase=MemoryPhase.COLLECTING, offset=requested.offset)
     read: list[RequestPut] = []
     turns = set(turns_taken(state))
     for requested in sorted(new.values(), key=_written):
@@ -70,29 +72,31 @@ def read_requests(command: RequestsRead, state: CoordinatorState) -> tuple[Coord
     return (
         *_effects(decided, state),
         *decided,
-        *(standing[uuid] for uuid in sorted(standing)),
+        *(repeated[uuid] for uuid in sorted(repeated)),
         replace(state.inbox, offset_next=command.offset_next),
     )
 
 
 def _effects(decided: Iterable[RequestPut], state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """What requests that were answered at once lead to, once each. It comes first: torn behind it, they are read
-    again."""
+    """The effects of the requests that were answered at once, once for each action.
+
+    They come first: if the transaction is torn after them, the requests are read again.
+    """
     succeeded = [Action(request.action) for request in decided if request.status_code is S.SUCCEEDED]
     for action in dict.fromkeys(succeeded):
         yield from IMMEDIATE[action].effects(state)
 
 
 def _written(requested: Requested) -> tuple[int, str]:
-    """As `order_of`, of a request that was not read yet."""
+    """The key of `order_of` for a request that is not decided yet."""
     return 0 if requested.message is None else requested.message.timestamp_ms, requested.uuid
 
 
 def _read(requested: Requested, now_ms: int, state: CoordinatorState, turns: Container[str]) -> RequestPut:
-    """A request as it was read: accepted, or bad as it stands there.
+    """The request of a message: accepted, or refused with the reason.
 
     Args:
-        turns: of what a request before it waits or is under way.
+        turns: the queues in which an earlier request waits or is under way.
     """
     message = requested.message
     put = RequestPut(
@@ -125,7 +129,7 @@ def _read(requested: Requested, now_ms: int, state: CoordinatorState, turns: Con
         else "",
     )
     if message.timestamp_ms > now_ms + FUTURE_MS_MAX:
-        # Without a timestamp it is forgotten first, and makes nothing else too old.
+        # With timestamp 0 it is the first to be forgotten, and makes no other request too old.
         return replace(
             put,
             response_message=f"timestamp: wanted at most {FUTURE_MS_MAX} ms ahead of the coordinator's clock "
@@ -139,7 +143,7 @@ def _read(requested: Requested, now_ms: int, state: CoordinatorState, turns: Con
 
 
 def _too_old(request: RequestPut, inbox: InboxPut) -> Refusal | None:
-    """What may have been done and forgotten is not done."""
+    """Why a request is refused that may have been served and forgotten, or None."""
     if order_of(request) > (inbox.forgotten_timestamp_ms, inbox.forgotten_uuid):
         return None
     return Refusal(
@@ -151,7 +155,7 @@ def _too_old(request: RequestPut, inbox: InboxPut) -> Refusal | None:
 def _refused(
     message: ContainerPlacementRequestMessage, state: CoordinatorState, turns: Container[str]
 ) -> Refusal | None:
-    """Why a request that can be read is none for this job as it is; None where it is one."""
+    """Why this job cannot serve a readable request now; None if it can."""
     run_id = run_id_of(state)
     if message.deployment_id != run_id:
         return Refusal(
@@ -165,7 +169,7 @@ def _refused(
                 f"processorId: wanted one of {listed(known) or '(none has joined)'}, found {message.processor_id}"
             )
     elif not message.action.is_of_job:
-        return None  # A request is asked about: its handler knows those that were read with it.
+        return None  # It asks for the state of a request; the handler also knows the requests read with it.
     immediate = IMMEDIATE.get(message.action)
     if immediate is not None:
         return immediate.refusal(message, state)
@@ -177,7 +181,7 @@ def _refused(
 
 
 def _decided(read: Sequence[RequestPut], state: CoordinatorState) -> Iterable[RequestPut]:
-    """What can be answered at once is; of the others only so many wait."""
+    """Answer the requests that need no turn, and refuse those beyond `WAITING_MAX`."""
     together = {request.uuid: request for request in read}
     waiting = Counter(
         turn_of(request, state) for request in state.requests.values() if request.status_code in UNFINISHED
@@ -196,7 +200,7 @@ def _decided(read: Sequence[RequestPut], state: CoordinatorState) -> Iterable[Re
 
 
 def _known_processors(state: CoordinatorState) -> frozenset[str]:
-    """Those that are planned for, that live, or that ran before."""
+    """The processors that have a plan, live containers, or ran before."""
     planned = () if state.generation is None else state.generation.processor_ids
     living = (container.processor_id for container in state.containers.values() if container.phase in LIVING)
     return frozenset((*planned, *living, *state.localities, *(wanted_processors(state) or ())))

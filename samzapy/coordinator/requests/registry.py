@@ -23,10 +23,10 @@ HANDLERS: Final[dict[Action, RequestHandler]] = {
     Action.SCALE: SCALE,
     Action.REWIND: REWINDING,
 }
-"""Of the requests that wait for their turn."""
+"""The handlers of the requests that wait for their turn."""
 
 IMMEDIATE: Final[dict[Action, ImmediateHandler]] = {
     Action.CONTAINER_STATUS: CONTAINER_STATUS,
     Action.STOP: STOP,
 }
-"""Of the requests that are answered when they are read."""
+"""The handlers of the requests that are answered when they are read."""

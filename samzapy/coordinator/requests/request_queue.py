@@ -2,7 +2,7 @@
 
 Requests come from the placement topic, and their responses go there.
 
-Theory. A request is known by its uuid and gets one terminal status, whatever is delivered how often:
+Theory. A request is identified by its uuid and gets one terminal status, even if it is delivered many times:
 
 ```
             read               begun                    done
@@ -12,16 +12,16 @@ Theory. A request is known by its uuid and gets one terminal status, whatever is
 
 *Reading.* See `coordinator.requests.read`.
 
-*Order.* Of the requests for one processor one is under way; next is the one with the smallest (timestamp, uuid) of
-those that were read. Processors do not wait for each other. A request that waits is held against what stands where when
-its turn comes, because the requests before it change that.
+*Order.* One request per processor is under way; the next is the waiting one with the smallest (timestamp, uuid).
+Processors do not wait for each other. A waiting request is checked again when its turn comes, because the requests
+before it change the state.
 
 *Serving.* Each action is a `RequestHandler` in a module of its name: `place_container`, `restart_query`,
 `restart_container`, `scale_factor`, `scale_containers`, `rewind`, `control_standby`. A request for the whole job names
-no processor, and of those one is under way too. `container_status` and `stop_job` are answered when they are read.
+no processor; these requests share one queue. `container_status` and `stop_job` are answered when they are read.
 
-*Answers.* The response on the topic is a copy (law L3): an action writes it as long as the log does not say that it
-stands there. After the terminal one only a memory is left, small, because there may be 20,000.
+*Answers.* The response on the topic is a copy (law L3): an action writes it until the log records that it is on the
+topic. After the terminal response only a memory of the request is left. It is small, because there may be 20,000.
 
 *Forgetting.* See `coordinator.requests.retention`.
 
@@ -62,10 +62,10 @@ S = StatusCode
 def review_requests(
     command: ReviewRequests, state: CoordinatorState, liveness: Liveness
 ) -> tuple[CoordinatorRecord, ...]:
-    """The requests that are over or late, and those that are next; also where that follows from each other.
+    """End, advance and begin requests until no step is left.
 
-    A request that is over at once lets the next one begin, and a plan for another factor may leave a processor without
-    the tasks for which its query was to be restarted.
+    Steps follow from each other. A request that ends at once lets the next one begin, and a plan for another factor may
+    leave a processor without the tasks for which its query was to be restarted.
     """
     steps = Round(state)
     # Requests only move forward, so this loop terminates; it is bounded anyway.
@@ -76,7 +76,10 @@ def review_requests(
 
 
 def _review_once(review: Review) -> Sequence[CoordinatorRecord]:
-    """One step of each request. Two moves that may go to any host choose one after the other."""
+    """One step of each request.
+
+    Each step sees the steps before it, so two moves to any host choose their hosts one after the other.
+    """
     steps = Round(review.state)
     unfinished = in_order(request for request in review.state.requests.values() if request.status_code in UNFINISHED)
     busy: set[str] = set()
@@ -84,7 +87,7 @@ def _review_once(review: Review) -> Sequence[CoordinatorRecord]:
     for request in unfinished:
         end = _end(request, review)
         if end is not None:
-            # What it has begun is undone first: torn behind its end nothing would come back to that.
+            # The roll-back comes first: if the transaction were torn after the end, no review would roll back.
             if end.status_code is S.FAILED and request.status_code is S.IN_PROGRESS:
                 steps.add(_handler(request).roll_back(request, review))
             steps.add([end])
@@ -104,7 +107,7 @@ def _review_once(review: Review) -> Sequence[CoordinatorRecord]:
 
 
 def _end(request: RequestPut, review: Review) -> RequestPut | None:
-    """The request with its terminal status; None while it has none."""
+    """The request with its terminal status; None if it is not over."""
     state, command = review.state, review.command
     if request.run_id != run_id_of(state) or (state.run is not None and state.run.ended):
         text = f"the run {request.run_id} of the job ended before it was done"
@@ -116,8 +119,8 @@ def _end(request: RequestPut, review: Review) -> RequestPut | None:
         return ended(request, S.SUCCEEDED, answer, review.now_ms)
     since_ms, limit_ms = request.accepted_at_ms, request.request_expiry_ms or command.expiry_ms
     if request.paused_at_ms:
-        # What was asked for was ready in time. What has begun since is to end, and in its own time; an execution that
-        # does not release its tasks is declared lost first, and the move goes on (ADR 0016).
+        # The replacement was ready in time. The hand-over that has begun since has a time limit of its own; an
+        # execution that does not release its tasks is declared lost first, and the move goes on (ADR 0016).
         since_ms, limit_ms = request.paused_at_ms, max(limit_ms, command.expiry_ms) + command.release_ms
     if review.now_ms - since_ms >= limit_ms:
         return ended(request, S.FAILED, _why_expired(request, review, limit_ms), review.now_ms)
@@ -128,12 +131,12 @@ def _end(request: RequestPut, review: Review) -> RequestPut | None:
 
 
 def _why_expired(request: RequestPut, review: Review, limit_ms: int) -> str:
-    what = f"expired: {limit_ms} ms after it was {'ready' if request.paused_at_ms else 'read'}"
+    expired = f"expired: {limit_ms} ms after it was {'ready' if request.paused_at_ms else 'read'}"
     if request.status_code is S.ACCEPTED:
         if any(wanted.uuid == request.uuid for wanted in offset_bounds_wanted(review.state)):
-            return f"{what} the offsets of the inputs could not be read; nothing was done"
-        return f"{what} other requests for {subject_of(request)} are still served; nothing was done"
-    return f"{what} {_handler(request).timeout_reason(request, review)}"
+            return f"{expired} the offsets of the inputs could not be read; nothing was done"
+        return f"{expired} other requests for {subject_of(request)} are still served; nothing was done"
+    return f"{expired} {_handler(request).timeout_reason(request, review)}"
 
 
 def _lacks_its_query(request: RequestPut, state: CoordinatorState) -> bool:
@@ -147,7 +150,10 @@ def _handler(request: RequestPut) -> RequestHandler:
 
 
 def answered(command: ResponsesWritten, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """Notes that responses stand on the topic; of a request that is over only the memory stays."""
+    """Record that responses are on the topic.
+
+    A request that is over is replaced with its memory.
+    """
     records: list[CoordinatorRecord] = []
     for uuid, status_code in command.answered:
         request = state.requests.get(uuid)
@@ -156,13 +162,13 @@ def answered(command: ResponsesWritten, state: CoordinatorState) -> tuple[Coordi
         if not status_code.is_terminal:
             records.append(replace(request, answered=True))
             continue
-        # The memory first: torn, the response is written once more.
+        # The memory first: if the transaction is torn after it, the response is written again.
         records.append(
             RequestMemoryPut(
                 uuid=uuid,
                 timestamp_ms=request.timestamp_ms,
                 place=request.place,
-                # That of the answer: what is left of an earlier run can be read for a while.
+                # The run of the answer, so that answers to requests of an earlier run stay readable for a while.
                 run_id=run_id_of(state),
                 status_code=status_code,
                 decided_at_ms=request.decided_at_ms,
@@ -177,7 +183,7 @@ def answered(command: ResponsesWritten, state: CoordinatorState) -> tuple[Coordi
 
 
 def response_of(request: RequestPut) -> Write:
-    """The copy of a decision for the placement topic, written as the request was."""
+    """The copy of a decision for the placement topic, in the format of the request."""
     response = ContainerPlacementResponseMessage(
         uuid=uuids.UUID(request.uuid),
         deployment_id=request.deployment_id,

@@ -1,9 +1,9 @@
 """Replace the process of a coordinator-managed container: `restart-container`.
 
-Theory. The execution that runs the processor's tasks is told to stop, and that is all: it drains, and as one is wanted
-in its place another one is started, on its host, where its state is (`coordinator.launching.launches`). Which one was
-to go is remembered in the request, so a repetition finds it stopped, and an execution that is another one is what was
-asked for.
+Theory. The request only stops the execution that runs the processor's tasks. That execution drains. The processor then
+lacks an execution, so another one is started on the same host, where its state is
+(`coordinator.launching.launches`). The request names the execution to stop, so a repetition stops no other one. The
+request is done when the tasks run in an execution with another id.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from samzapy.stream.records import CoordinatorRecord, LaunchPut, RequestPut
 
 
 def refused_replacement(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
-    """Why a process cannot be replaced, as the job stands now; None where it can."""
+    """Why the process cannot be replaced in the current state; None if it can."""
     if state.container_count is None:
         return Refusal(
             f"{message.action} needs a job started with `samzapy job submit`; this job's containers are self-managed: "
@@ -36,13 +36,13 @@ def refused_replacement(message: ContainerPlacementRequestMessage, state: Coordi
 
 
 def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """Tell the processor's container to stop. See `RequestHandler`."""
+    """Stop the processor's container. See `RequestHandler`."""
     processor_id = ProcessorId(request.processor_id)
     runner = runner_of(review.state, processor_id)
     if runner is None:
         text = f"no container of processor {processor_id} runs; one is started"
         last = last_of_kind(review.state, processor_id, LaunchRole.ACTIVE)
-        # The suspension first: torn behind it, the request begins as it would without one.
+        # The suspension is lifted first: if the transaction is torn after it, the request begins as without one.
         return (
             *resumed((processor_id,), review.state),
             begun(request, text, review.now_ms),
@@ -54,18 +54,23 @@ def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
 
 
 def _pardoned(last: Launch | None, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """Whoever asks for another one wants it in spite of the failures of those before."""
+    """The last launch without its failures.
+
+    An operator who requests a restart wants it in spite of the earlier failures.
+    """
     if last is None or last.phase in UP:
         return
-    # Not forgotten before it has ended and is fenced: what its execution may do is told by it.
+    # The launch record shows whether its execution may still act. It stays until the execution has ended and is fenced.
     forgiven = LaunchPut(launch=replace(last, failures=0, window_began_ms=0))
     is_over = last.phase is LaunchPhase.ENDED and not may_live(last, state)
     yield tombstone(forgiven) if is_over else forgiven
 
 
 def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """The order to stop, where it is not given yet; the end, where what was started ended as the last one did. See
-    `RequestHandler`."""
+    """Order the stop if it is not ordered yet. See `RequestHandler`.
+
+    The request fails if the new execution ended the way the last one did.
+    """
     suspended = review.state.suspended.get(ProcessorId(request.processor_id))
     if suspended is not None:
         text = f"{suspended.execution_id} ended with exit code {suspended.exit_code}: {suspended.reason}"
@@ -77,7 +82,7 @@ def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
 
 
 def completion(request: RequestPut, review: Review) -> str | None:
-    """In which execution the tasks run now. See `RequestHandler`."""
+    """The execution that runs the tasks now. See `RequestHandler`."""
     runner = _successor(request, review.state)
     if runner is None or awaited(request, review):
         return None
@@ -89,7 +94,7 @@ def completion(request: RequestPut, review: Review) -> str | None:
 
 
 def timeout_reason(request: RequestPut, review: Review) -> str:
-    """What it waits for. See `RequestHandler`."""
+    """The execution or tasks that the request waits for. See `RequestHandler`."""
     runner = _successor(request, review.state)
     if runner is None:
         wanted = runner_of(review.state, ProcessorId(request.processor_id))
@@ -100,7 +105,7 @@ def timeout_reason(request: RequestPut, review: Review) -> str:
 
 
 def _successor(request: RequestPut, state: CoordinatorState) -> Launch | None:
-    """The execution that runs the tasks now, if it lives and is not the one that was to go."""
+    """The live execution that runs the tasks, unless it is the one to stop."""
     runner = runner_of(state, ProcessorId(request.processor_id))
     if runner is None or runner.execution_id == request.execution_id or not is_alive(state, runner.execution_id):
         return None

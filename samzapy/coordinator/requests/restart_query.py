@@ -1,9 +1,9 @@
-"""Another query for a processor, without another process: `restart-query`.
+"""Restart the query of a processor in the same process: `restart-query`.
 
-Theory. A restart is a number: `restart/<processor>` counts orders, a container that reads a higher number than the one
-its query was started with drains and starts anew, and says in its heartbeats which number that was. So a lost
-heartbeat, a new coordinator, and a container that died and came back need no special rule: who comes back starts a
-query that knows the order.
+Theory. A restart is a number: `restart/<processor>` counts orders. A container that reads a higher number than the one
+its query started with drains and starts a new query; its heartbeats report the number. So a lost heartbeat, a new
+coordinator, and a container that died and was started again need no special rule: a container that starts begins a
+query with the newest number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from samzapy.stream.records import CoordinatorRecord, RequestPut, RestartPut
 
 @remembered
 def processors_with_query(state: CoordinatorState) -> frozenset[ProcessorId]:
-    """The processors whose containers run tasks by the plan: their own, or those that were moved to them."""
+    """The processors whose containers run tasks of the plan.
+
+    These are their own tasks, or the tasks of processors that were moved to them.
+    """
     planned = {task.processor_id for task in state.plan}
     runners = {processor_id: _placed_on(processor_id, state) for processor_id in planned}
     return frozenset(name if runner is None else runner.processor_id for name, runner in runners.items())
@@ -50,7 +53,7 @@ def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
 
 
 def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """The order, where it is not given yet. See `RequestHandler`."""
+    """Record the order if it is not recorded yet. See `RequestHandler`."""
     processor_id = ProcessorId(request.processor_id)
     before = review.state.restarts.get(processor_id)
     if before is None or before.number < request.restart:
@@ -58,7 +61,7 @@ def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
 
 
 def completion(request: RequestPut, review: Review) -> str | None:
-    """In which execution the new query runs. See `RequestHandler`."""
+    """The execution that runs the new query. See `RequestHandler`."""
     for execution_id in _lives(request, review.state):
         sighting = review.liveness.last.get(execution_id)
         is_running = review.state.containers[execution_id].phase is ContainerPhase.RUNNING
@@ -68,7 +71,7 @@ def completion(request: RequestPut, review: Review) -> str | None:
 
 
 def timeout_reason(request: RequestPut, review: Review) -> str:
-    """Whom it waits for. See `RequestHandler`."""
+    """The container or query that the request waits for. See `RequestHandler`."""
     if not any(_lives(request, review.state)):
         return f"no container of processor {request.processor_id} lives; one that starts begins a new query"
     return f"the query of processor {request.processor_id} does not run again; it was ordered to restart"

@@ -1,9 +1,9 @@
-"""Remove the messages of served requests from the placement topic, and forget their uuids.
+"""Remove messages of served requests from the placement topic; forget uuids.
 
-Theory. Messages are removed when they are of an earlier run, or old, or more than are to be remembered. A uuid is
-forgotten, the smallest (timestamp, uuid) first, when its messages are removed and the position on the topic is past the
-tombstones. From then on a request that is not newer than a forgotten one is refused as too old, so nothing is done
-twice.
+Theory. Messages are removed if they belong to an earlier run, are old, or exceed the number to remember. A uuid is
+forgotten when its messages are removed and the position on the topic is past the tombstones; the smallest
+(timestamp, uuid) goes first. From then on a request that is not newer than a forgotten one is refused as too old, so no
+request is served twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from samzapy.stream.records import CoordinatorRecord, InboxPut, MemoryPhase, Req
 
 
 def collect(command: CollectRequests, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """The messages that are to be removed, the uuids that are forgotten, and startpoints that nobody needs any more."""
+    """The messages to remove, the uuids to forget and the startpoints to drop.
+
+    A startpoint is dropped when no grant will begin at it any more.
+    """
     run_id = run_id_of(state)
     surplus = len(state.request_memory) - command.memory_max
     first = in_order(state.request_memory.values())[:surplus] if surplus > 0 else ()
@@ -45,7 +48,7 @@ def collect(command: CollectRequests, state: CoordinatorState) -> tuple[Coordina
 
 
 def collected(command: MessagesRemoved, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """Notes that messages were removed from the topic."""
+    """Record that messages were removed from the topic."""
     memories = (state.request_memory.get(uuid) for uuid in command.uuids)
     return tuple(
         replace(memory, phase=MemoryPhase.COLLECTED, offset=max(memory.offset, command.offset_next))
@@ -55,12 +58,16 @@ def collected(command: MessagesRemoved, state: CoordinatorState) -> tuple[Coordi
 
 
 def removal_of(memory: RequestMemoryPut) -> Sequence[Write]:
-    """What removes the messages of a request from the placement topic."""
+    """The tombstones that remove the messages of a request from the placement topic."""
     return tombstones(memory.uuid, Place.parse(memory.place))
 
 
 def _forget(memories: Sequence[RequestMemoryPut], inbox: InboxPut) -> Iterable[CoordinatorRecord]:
-    """What makes older requests too old comes first: torn, more is refused than was forgotten, and never less."""
+    """Forget requests, and refuse older ones as too old from now on.
+
+    The limit comes first: if the transaction is torn after it, more requests are refused than were forgotten, never
+    fewer.
+    """
     if not memories:
         return ()
     newest = max((inbox.forgotten_timestamp_ms, inbox.forgotten_uuid), *map(order_of, memories))

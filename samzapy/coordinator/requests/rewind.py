@@ -2,17 +2,18 @@
 
 These are Samza's startpoints (SEP-18).
 
-Theory. What is recorded is where each SSPKb that is meant is to be read from, `startpoint/<ssp_kb>`, under a number of
-the counter that grants have theirs from. Everything else follows from that, as it does from a plan: a grant that is
-older is to be let go, what was let go is granted anew, and its start is computed from the newest startpoint of each
-part (`coordinator.assignment.starts`). So a rewind in the middle of a scale, a failover in the middle of a rewind, and
-two rewinds one after the other need no rule of their own. Who is not meant keeps grants and positions.
+Theory. The record `startpoint/<ssp_kb>` holds the offset from which each selected SSPKb is to be read. Its epoch comes
+from the counter that numbers grants. Everything else follows from that, as it does from a plan: a grant with an older
+epoch is revoked, the released task is granted again, and its start is computed from the newest startpoint of each part
+(`coordinator.assignment.starts`). So a rewind during a scale, a failover during a rewind, and two rewinds in a row need
+no rule of their own. Tasks that are not selected keep their grants and positions.
 
-Where `oldest` or a time lie only the cluster knows, so a request whose turn it is becomes an action first. Its answer
-makes offsets of it, once: the startpoints, and behind them the request as IN_PROGRESS. Torn between two of these it is
-asked for again, and what stands there under the uuid of the request is left as it is.
+Only the cluster knows the offsets of `oldest` or of a time, so a request whose turn has come first becomes an action.
+The action's result turns the target into offsets, once: the startpoints are written first, then the request as
+IN_PROGRESS. If the transaction is torn between them, the cluster is asked again, and the startpoints that are recorded
+under the uuid of the request stay as they are.
 
-A startpoint is removed when grants that are newer have everything it is for, and nobody asks for it any more.
+A startpoint is removed when newer grants cover all that it is for, and no unfinished request refers to it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from samzapy.stream.records import CoordinatorRecord, EpochPut, PlannedTaskPut, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetBoundsWanted:
-    """A request whose turn it is, and what is to be asked for it."""
+    """The offset bounds that a request needs from the cluster when its turn comes."""
 
     uuid: str
     ssps: tuple[SystemStreamPartition, ...]
@@ -47,20 +48,20 @@ class OffsetBoundsWanted:
 
 
 def rewind_wanted(request: RequestPut) -> Rewind:
-    """What a request that was accepted asks for."""
+    """The rewind that an accepted request asks for."""
     arguments: Mapping[str, str] = json.loads(request.arguments)
     return rewind_of(arguments)
 
 
 def refused_rewind(wanted: Rewind, state: CoordinatorState) -> Refusal | None:
-    """Why a rewind cannot begin on the plan that is in force; None where it can."""
+    """Why a rewind cannot begin on the plan in force; None if it can."""
     return (
         _refused_input(wanted, state) or _refused_readers(wanted, state.plan) or _refused_target(wanted, state.plan)
     )
 
 
 def _refused_input(wanted: Rewind, state: CoordinatorState) -> Refusal | None:
-    """Why the stream or partition cannot be rewound; None where it can."""
+    """Why the stream or partition cannot be rewound; None if it can."""
     stream = wanted.stream
     read = {ssp_kb.ssp for planned in state.plan for ssp_kb in planned.positions}
     streams = sorted({ssp.system_stream for ssp in read})
@@ -82,7 +83,7 @@ def _refused_input(wanted: Rewind, state: CoordinatorState) -> Refusal | None:
 
 
 def _refused_readers(wanted: Rewind, plan: Sequence[PlannedTaskPut]) -> Refusal | None:
-    """Why the task or processor cannot be meant; None where it can."""
+    """Why the task or processor cannot be selected; None if it can."""
     tasks = [planned.task_name for planned in plan]
     if wanted.task is not None and wanted.task not in tasks:
         return Refusal(f"task: wanted one of the plan in force ({some(tasks)}), found {_cut(wanted.task)}")
@@ -93,10 +94,10 @@ def _refused_readers(wanted: Rewind, plan: Sequence[PlannedTaskPut]) -> Refusal 
 
 
 def _refused_target(wanted: Rewind, plan: Sequence[PlannedTaskPut]) -> Refusal | None:
-    """Why the positions that are meant cannot be moved there; None where they can."""
+    """Why the selected positions cannot move to the target; None if they can."""
     stream, ssps = wanted.stream, {ssp_kb.ssp for _, ssp_kb in meant(wanted, plan)}
     if not ssps:
-        return Refusal(f"stream: wanted one that {_who(wanted)} reads, found {stream}, of which it reads nothing")
+        return Refusal(f"stream: wanted one that {_reader(wanted)} reads, found {stream}, of which it reads nothing")
     if wanted.to.mark is Mark.OFFSET and len(ssps) > 1:
         return Refusal(
             f"to: wanted oldest, newest or a time for {len(ssps)} partitions of {stream}, found one offset, which is a "
@@ -106,7 +107,7 @@ def _refused_target(wanted: Rewind, plan: Sequence[PlannedTaskPut]) -> Refusal |
 
 
 def meant(wanted: Rewind, plan: Iterable[PlannedTaskPut]) -> Sequence[tuple[TaskName, SspKeyBucket]]:
-    """The positions that a rewind is about, and whose they are; in the order of the plan."""
+    """The positions that a rewind selects, with their tasks, in the plan's order."""
     return [
         (planned.task_name, ssp_kb)
         for planned in plan
@@ -117,10 +118,10 @@ def meant(wanted: Rewind, plan: Iterable[PlannedTaskPut]) -> Sequence[tuple[Task
 
 
 def offset_of(target: Target, bounds: OffsetBounds) -> int:
-    """The offset in a partition that `target` stands for, within what it holds.
+    """The offset of `target` in a partition, within the bounds of the partition.
 
     Raises:
-        ValueError: an offset that the partition does not hold.
+        ValueError: the partition does not hold the offset.
     """
     match target.mark:
         case Mark.OLDEST:
@@ -129,7 +130,7 @@ def offset_of(target: Target, bounds: OffsetBounds) -> int:
             return bounds.offset_end
         case Mark.TIME:
             assert bounds.offset_at is not None, "a time was asked for"
-            # What is not committed yet may be looked at, but nobody can begin behind it.
+            # The offset of a time may be past the last committed record, and no task can begin there.
             return min(max(bounds.offset_at, bounds.offset_first), bounds.offset_end)
         case Mark.OFFSET:
             if not bounds.offset_first <= target.number <= bounds.offset_end:
@@ -142,7 +143,11 @@ def offset_of(target: Target, bounds: OffsetBounds) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """Where a position would go: `offset_from` is where its task would begin if it were granted anew now."""
+    """The change of a position: from one offset to another.
+
+    Attributes:
+        offset_from: the offset where the task would begin if it were granted again now.
+    """
 
     task_name: TaskName
     ssp_kb: SspKeyBucket
@@ -156,13 +161,13 @@ def moves(
     read: PositionsRead,
     offset_bounds: Mapping[SystemStreamPartition, OffsetBounds],
 ) -> Sequence[Move]:
-    """What a rewind would change, for people.
+    """For people: the changes that a rewind would make.
 
     Args:
-        read: of everything that its tasks read.
+        read: the positions of all inputs of its tasks.
 
     Raises:
-        ValueError: as `offset_of`.
+        ValueError: see `offset_of`.
     """
     grants, startpoints = GrantIndex(state.grants.values()), StartpointIndex(state.startpoints.values())
     positions = meant(wanted, state.plan)
@@ -194,13 +199,13 @@ def moves(
 
 
 def offset_bounds_wanted(state: CoordinatorState) -> tuple[OffsetBoundsWanted, ...]:
-    """What is to be asked of the cluster, for the request that is next; at most one."""
+    """The bounds to read from the cluster for the next request; at most one."""
     request = _next(state)
     if request is None:
         return ()
     wanted = rewind_wanted(request)
     if refused_rewind(wanted, state):
-        return ()  # Its review says so.
+        return ()  # The review of the request refuses it.
     return (
         OffsetBoundsWanted(
             uuid=request.uuid,
@@ -211,14 +216,17 @@ def offset_bounds_wanted(state: CoordinatorState) -> tuple[OffsetBoundsWanted, .
 
 
 def offset_bounds_read(command: OffsetBoundsRead, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """The startpoints that a request asks for, where it is still next; a refusal where there is no such place."""
+    """The startpoints of a request that is still next, or its refusal.
+
+    The request is refused if a partition does not hold the offset.
+    """
     request = _next(state)
     if request is None or request.uuid != command.uuid:
         return ()
     wanted = rewind_wanted(request)
     positions = [ssp_kb for _, ssp_kb in meant(wanted, state.plan)]
     if refused_rewind(wanted, state) or not command.offset_bounds.keys() >= {ssp_kb.ssp for ssp_kb in positions}:
-        return ()  # Planned anew since it was asked: asked again.
+        return ()  # The plan has changed since the bounds were read; they are read again.
     text = f"{len(positions)} positions in {wanted.stream} go to {wanted.to}"
     moves = begun(request, text, command.now_ms, phase=Phase.STARTING)
     epoch = state.epoch + 1
@@ -227,8 +235,8 @@ def offset_bounds_read(command: OffsetBoundsRead, state: CoordinatorState) -> tu
     except ValueError as error:
         return (ended(request, StatusCode.FAILED, f"{error}; nothing was done", command.now_ms),)
     tasks = {task_name for task_name, _ in meant(wanted, state.plan)}
-    anew = resumed((planned.processor_id for planned in state.plan if planned.task_name in tasks), state)
-    return (EpochPut(epoch=epoch), *startpoints, *anew, moves) if startpoints else (*anew, moves)
+    resumptions = resumed((planned.processor_id for planned in state.plan if planned.task_name in tasks), state)
+    return (EpochPut(epoch=epoch), *startpoints, *resumptions, moves) if startpoints else (*resumptions, moves)
 
 
 def _startpoints(
@@ -241,7 +249,7 @@ def _startpoints(
     """The startpoints of a request that are not recorded yet.
 
     Raises:
-        ValueError: as `offset_of`.
+        ValueError: see `offset_of`.
     """
     target = rewind_wanted(request).to
     recorded = StartpointIndex(
@@ -262,7 +270,7 @@ def _startpoints(
 
 
 def awaited(request: RequestPut, review: Review) -> tuple[TaskName, ...]:
-    """The tasks that are not yet at work from where they were rewound to, in the order of their numbers."""
+    """The rewound tasks that do not work from their startpoints yet, in task order."""
     idle = frozenset(not_at_work(review.state, review.liveness))
     return tuple(task_name for task_name in _rewound(request, review.state) if task_name in idle)
 
@@ -275,64 +283,73 @@ def _rewound(request: RequestPut, state: CoordinatorState) -> Sequence[TaskName]
 
 
 def progress_text(request: RequestPut, review: Review) -> str:
-    """Who is waited for, for people."""
+    """For people: the tasks that the rewind waits for."""
     waiting = awaited(request, review)
     return f"{len(waiting)} tasks are not at work yet ({some(waiting)})"
 
 
 def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """A refusal, or nothing: what the cluster says begins it (`offset_bounds_read`). See `RequestHandler`."""
+    """Refuse the rewind, or do nothing. See `RequestHandler`.
+
+    The offset bounds from the cluster begin it (`offset_bounds_read`).
+    """
     reason = refused_rewind(rewind_wanted(request), review.state)
     return (ended(request, StatusCode.FAILED, f"{reason}; nothing was done", review.now_ms),) if reason else ()
 
 
 def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """Nothing: the startpoints stand there, and grants follow from them. See `RequestHandler`."""
+    """Do nothing. See `RequestHandler`.
+
+    The startpoints are recorded before the request is IN_PROGRESS, and grants follow from them.
+    """
     return ()
 
 
 def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """How many tasks are at work from there, once some are. See `RequestHandler`."""
+    """Report how many tasks work from there, once some do. See `RequestHandler`."""
     of = len(_rewound(request, review.state))
     at_work = of - len(awaited(request, review))
     if at_work:
-        yield from with_progress(request, f"{_what(request)}; {counted(at_work, of)} tasks are at work from there")
+        yield from with_progress(request, f"{_summary(request)}; {counted(at_work, of)} tasks are at work from there")
 
 
 def completion(request: RequestPut, review: Review) -> str | None:
-    """What was rewound. See `RequestHandler`."""
+    """The positions that were rewound. See `RequestHandler`."""
     if awaited(request, review):
         return None
-    return f"{_what(request)}: done {review.now_ms - request.decided_at_ms} ms after that was recorded"
+    return f"{_summary(request)}: done {review.now_ms - request.decided_at_ms} ms after that was recorded"
 
 
-def _what(request: RequestPut) -> str:
-    """What it was said to do when it began."""
+def _summary(request: RequestPut) -> str:
+    """The message that the request began with."""
     return request.response_message.partition("; ")[0]
 
 
 def timeout_reason(request: RequestPut, review: Review) -> str:
-    """Who is waited for. See `RequestHandler`."""
+    """The tasks that the rewind waits for. See `RequestHandler`."""
     return f"{progress_text(request, review)}. They begin there as soon as they are granted anew"
 
 
 def taken_up(state: CoordinatorState) -> tuple[Removed, ...]:
-    """Tombstones of the startpoints that nobody needs any more."""
+    """Tombstones of the startpoints that are no longer needed."""
     if not state.startpoints:
         return ()
-    asked = {request.uuid for request in state.requests.values() if request.status_code in UNFINISHED}
+    unfinished = {request.uuid for request in state.requests.values() if request.status_code in UNFINISHED}
     grants = GrantIndex(state.grants.values())
     return tuple(
         tombstone(StartpointPut(startpoint=startpoint))
         for startpoint in (state.startpoints[ssp_kb] for ssp_kb in sorted(state.startpoints))
-        if startpoint.uuid not in asked and is_taken_up(startpoint, grants, state)
+        if startpoint.uuid not in unfinished and is_taken_up(startpoint, grants, state)
     )
 
 
 def is_taken_up(startpoint: Startpoint, grants: GrantIndex, state: CoordinatorState) -> bool:
-    """Whether no start will be computed from a startpoint any more: newer grants have all that it is for.
+    """Whether newer grants cover all that a startpoint is for.
 
-    `grants`: every grant on the log.
+    No start is computed from such a startpoint any more.
+
+    Args:
+        grants: every grant on the log.
     """
     given = grants.overlapping(startpoint.ssp_kb)
     if not startpoint.ssp_kb.reader:
@@ -342,13 +359,16 @@ def is_taken_up(startpoint: Startpoint, grants: GrantIndex, state: CoordinatorSt
         )
     if given:
         return given[-1][1].epoch > startpoint.epoch
-    # The grants of a task that is no more go when others have its key buckets, and its positions with them.
+    # When other tasks own the key buckets of a removed task, its grants and its positions are removed.
     in_force = 0 if state.generation is None else state.generation.generation
     return (in_force, TaskName(startpoint.ssp_kb.reader)) not in state.planned_tasks
 
 
 def _next(state: CoordinatorState) -> RequestPut | None:
-    """The request to rewind whose turn it is: of those for the whole job one is under way at a time."""
+    """The rewind request whose turn has come, if there is one.
+
+    One request for the whole job is under way at a time.
+    """
     of_job = [
         request
         for request in state.requests.values()
@@ -365,7 +385,7 @@ def _is_recorded(ssp_kb: SspKeyBucket, recorded: StartpointIndex) -> bool:
     return is_covered((ssp_kb.bucket, ssp_kb.factor), ((other.bucket, other.factor) for other in covering))
 
 
-def _who(wanted: Rewind) -> str:
+def _reader(wanted: Rewind) -> str:
     return f"task {wanted.task}" if wanted.task is not None else f"processor {wanted.processor}"
 
 

@@ -1,4 +1,4 @@
-"""Change the number of key buckets, or of containers: `scale`. The arguments say which."""
+"""Change the number of key buckets or containers, by the arguments: `scale`."""
 
 from __future__ import annotations
 

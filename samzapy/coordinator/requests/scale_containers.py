@@ -2,9 +2,9 @@
 
 The request is `scale` with `containers`.
 
-Theory. The number is a record; everything else follows from it. Processors that are wanted and have no execution get
-one, and are planned for when it has come; those that are not wanted any more are planned for no longer, let go of their
-tasks, and are told to stop (`coordinator.launching.launches`, `coordinator.lifecycle.membership`).
+Theory. The number is a record; everything else follows from it. A wanted processor without an execution gets one, and
+joins the plan when that execution has registered. A processor that is no longer wanted leaves the plan, releases its
+tasks, and is stopped (`coordinator.launching.launches`, `coordinator.lifecycle.membership`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _LEAVING_SHOWN_MAX: Final = 20
 
 
 def refused_resize(wanted: Scale, state: CoordinatorState) -> Refusal | None:
-    """Why the job's containers cannot be so many; None where they can, and of other scales."""
+    """Why the job cannot have this number of containers; None if it can.
+
+    None also for a change of key buckets.
+    """
     if wanted.containers is None or state.container_count is not None:
         return None
     return Refusal(
@@ -37,7 +40,7 @@ def refused_resize(wanted: Scale, state: CoordinatorState) -> Refusal | None:
 
 
 def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """Write the number down. See `RequestHandler`."""
+    """Record the number. See `RequestHandler`."""
     wanted = scale_wanted(request)
     if reason := refused_resize(wanted, review.state) or refused_scale(wanted, review.state):
         return (ended(request, StatusCode.FAILED, reason, review.now_ms),)
@@ -47,7 +50,7 @@ def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
 
 
 def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """The number, where it does not stand yet. See `RequestHandler`."""
+    """Record the number if it is not recorded yet. See `RequestHandler`."""
     wanted = scale_wanted(request).containers
     assert wanted is not None, "of the other scales `coordinator.requests.scale_factor` is the kind"
     if review.state.container_count is None or review.state.container_count.count != wanted:
@@ -55,7 +58,7 @@ def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
 
 
 def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """How many of the containers run, and how many are still to end. See `RequestHandler`."""
+    """Report the containers that run or are to end. See `RequestHandler`."""
     wanted = wanted_processors(review.state) or ()
     runners = executions_to_grant(review.state)
     running = [
@@ -65,13 +68,13 @@ def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]
     ]
     text = f"{counted(len(running), len(wanted))} containers run"
     if leaving := len(_too_many(review.state)):
-        # One word for many: each is a record, and ten thousand may be to end.
+        # A large count is not shown: each change of the text is a record, and ten thousand containers may be to end.
         text += f", {leaving if leaving <= _LEAVING_SHOWN_MAX else f'over {_LEAVING_SHOWN_MAX}'} more to end"
     yield from with_progress(request, text)
 
 
 def completion(request: RequestPut, review: Review) -> str | None:
-    """How many containers are at work. See `RequestHandler`."""
+    """The number of containers at work. See `RequestHandler`."""
     wanted = wanted_processors(review.state) or ()
     planned = frozenset(() if review.state.generation is None else review.state.generation.processor_ids)
     if len(wanted) != scale_wanted(request).containers or planned != frozenset(wanted):
@@ -83,7 +86,7 @@ def completion(request: RequestPut, review: Review) -> str | None:
 
 
 def timeout_reason(request: RequestPut, review: Review) -> str:
-    """Who is waited for. See `RequestHandler`."""
+    """The tasks and containers that the request waits for. See `RequestHandler`."""
     idle = not_at_work(review.state, review.liveness)
     leaving = [launch.execution_id for launch in _too_many(review.state)]
     why = next(

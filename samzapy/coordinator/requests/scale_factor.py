@@ -2,13 +2,12 @@
 
 SEP-32 describes key buckets.
 
-Theory. What is recorded is the wish, `factor`; the plan follows from it as from everything else on the log, and the
-hand-over of what splits or merges is the one that every change of a plan has (`coordinator.assignment.grants`). So
-there is no state of being scaled: whoever takes over a half-done change plans by the factor that stands there and
-grants on.
+Theory. The record `factor` holds the wanted factor. The plan follows from it as from everything else on the log. Key
+buckets that split or merge are handed over as in every change of a plan (`coordinator.assignment.grants`). So there is
+no state of being scaled: a new leader that finds a half-done change plans by the recorded factor and goes on granting.
 
-A request is done when the plan has its factor, each task is granted, and each owner has read its grant. It fails where
-that cannot be planned, and then nothing was changed; a request that expires is one whose change goes on.
+A request is done when the plan has its factor, each task is granted, and each owner has read its grant. It fails if the
+factor cannot be planned, and then nothing was changed. If a request expires, its change goes on.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ from samzapy.stream.records import CoordinatorRecord, FactorPut, RequestPut
 
 
 def scale_wanted(request: RequestPut) -> Scale:
-    """What a request that was accepted asks for."""
+    """The scale that an accepted request asks for."""
     return _scale_of(request.arguments)
 
 
 @lru_cache(maxsize=256)
 def _scale_of(text: str) -> Scale:
-    """Of the arguments as they are recorded. Each step of each review asks for it."""
+    """The scale of recorded arguments; cached, because each review step needs it."""
     arguments: Mapping[str, str] = json.loads(text)
     return scale_of(arguments)
 
 
 def refused_scale(wanted: Scale, state: CoordinatorState) -> Refusal | None:
-    """Why a scale cannot begin on the plan that is in force; None where it can."""
+    """Why a scale cannot begin on the plan in force; None if it can."""
     generation = 0 if state.generation is None else state.generation.generation
     if wanted.generation_expected not in (None, generation):
         return Refusal(
@@ -53,31 +52,31 @@ def refused_scale(wanted: Scale, state: CoordinatorState) -> Refusal | None:
 
 
 def scaled(request: RequestPut, state: CoordinatorState, groupers: Groupers) -> Iterable[CoordinatorRecord]:
-    """What is still to be written for the factor that `request` asks for to be the one that is planned by.
+    """The records that are still missing until the plan has the wanted factor.
 
     Raises:
-        SamzapyError: it cannot be planned; says why.
+        SamzapyError: the factor cannot be planned; says why.
     """
     wanted = scale_wanted(request)
     assert wanted.factor is not None, "of the other scales `coordinator.requests.scale_containers` is the kind"
     records: list[CoordinatorRecord] = []
     if factor_of(state) != wanted.factor:
         records.append(FactorPut(factor=wanted.factor, uuid=request.uuid))
-    # Asked in every review until all are at work, and a plan costs the more the larger the job is.
+    # Every review calls this until all tasks are at work, and a plan of a large job is expensive.
     if state.generation is not None and not _is_planned(wanted, state):
         records += replan(evolve(state, uncommitted(records)), state.generation.processor_ids, groupers)
     return records
 
 
 def awaited(request: RequestPut, review: Review) -> tuple[TaskName, ...]:
-    """The tasks that are not yet at work under the factor asked for, in the order of their numbers."""
+    """The tasks that are not yet at work with the wanted factor, in task order."""
     if not _is_planned(scale_wanted(request), review.state):
         return tuple(planned.task_name for planned in review.state.plan)
     return not_at_work(review.state, review.liveness)
 
 
 def is_scaled(request: RequestPut, review: Review) -> bool:
-    """Whether everything runs under the factor asked for."""
+    """Whether all tasks run with the wanted factor."""
     return _is_planned(scale_wanted(request), review.state) and not awaited(request, review)
 
 
@@ -94,7 +93,7 @@ def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
 
 
 def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """Record factor and plan, or the failure of a change that cannot be planned. See `RequestHandler`."""
+    """Record factor and plan, or why neither can be. See `RequestHandler`."""
     try:
         return scaled(request, review.state, review.command.groupers)
     except (ConfigError, DataError, RejectedError) as error:
@@ -102,7 +101,7 @@ def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
 
 
 def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
-    """How many tasks are at work under the factor, once some are. See `RequestHandler`."""
+    """Report the tasks at work with the factor, once some are. See `RequestHandler`."""
     at_work = len(review.state.plan) - len(awaited(request, review))
     if at_work:
         yield from with_progress(
@@ -112,7 +111,7 @@ def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]
 
 
 def completion(request: RequestPut, review: Review) -> str | None:
-    """How many tasks run under the factor. See `RequestHandler`."""
+    """The number of tasks that run with the factor. See `RequestHandler`."""
     if not is_scaled(request, review):
         return None
     took_ms = review.now_ms - request.decided_at_ms
@@ -121,7 +120,7 @@ def completion(request: RequestPut, review: Review) -> str | None:
 
 
 def timeout_reason(request: RequestPut, review: Review) -> str:
-    """Who is waited for. See `RequestHandler`."""
+    """The tasks that the change waits for. See `RequestHandler`."""
     text = progress_text(request, review)
     return f"{text}. The factor is {factor_of(review.state)} from now on, and the change goes on"
 
@@ -131,7 +130,7 @@ def _is_planned(wanted: Scale, state: CoordinatorState) -> bool:
 
 
 def progress_text(request: RequestPut, review: Review) -> str:
-    """Who is waited for, for people."""
+    """For people: the tasks that the change waits for."""
     waiting = awaited(request, review)
     return f"{len(waiting)} of {len(review.state.plan)} tasks are not at work yet ({some(waiting)})"
 
