@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import tempfile
 import threading
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -82,6 +84,7 @@ _END_GRACE_S = 3.0
 _LOST_GRACE_S = 20.0
 _END_LOOK_S = 1.0
 _MOUNTS = Path("/proc/mounts")
+_PACKAGE = Path(__file__).resolve().parents[1]
 _NOT_PERSISTENT = {"tmpfs", "ramfs", "devtmpfs"}
 
 
@@ -387,11 +390,26 @@ def _force_exit_after_deadline(
                 end(ExitCode.LOST)
                 return
         time.sleep(drain_ms / 1000 + _END_GRACE_S)
-        _LOG.error("the drain did not end in time; this process ends now, and the next start recovers")
+        place = _place_of_main_thread()
+        _LOG.error(
+            "the drain did not end in time, it is at %s; this process ends now, and the next start recovers", place
+        )
         kill_workers()
         end(ExitCode.TIMED_OUT)
 
     threading.Thread(target=watch, name="samzapy-end", daemon=True).start()
+
+
+def _place_of_main_thread() -> str:
+    """The line of samzapy that the main thread is at, and the call that it waits for."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    stack = traceback.extract_stack(frame)
+    own = [entry for entry in stack if _PACKAGE in Path(entry.filename).parents]
+    if not own:
+        return "an unknown place"
+    last, innermost = own[-1], stack[-1]
+    place = f"{Path(last.filename).relative_to(_PACKAGE.parent)}:{last.lineno} ({last.name})"
+    return place if innermost is last else f"{place}, in {Path(innermost.filename).name} ({innermost.name})"
 
 
 def _check_store_directory(config: JobConfig, mounts: Path = _MOUNTS) -> None:

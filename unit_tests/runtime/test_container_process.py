@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import tempfile
 from pathlib import Path
 
@@ -47,12 +48,14 @@ def test_a_lost_process_ends_even_if_its_query_does_not_stop() -> None:
     assert process.ends_with(ExitCode.LOST)
 
 
-def test_a_drained_process_ends_even_if_no_broker_answers() -> None:
+def test_a_drained_process_ends_even_if_no_broker_answers(caplog: pytest.LogCaptureFixture) -> None:
     process = Process()
 
     process.drain.ask("a test")
 
     assert process.ends_with(ExitCode.TIMED_OUT)
+    # The main thread of this test waits in `wait_until`; in a container it is the line that hangs.
+    assert re.search(r"it is at samzapy/testing/waiting.py:\d+ \(wait_until\)", caplog.text), caplog.text
 
 
 def test_a_job_that_is_asked_to_stop_is_gone_within_ten_seconds_whatever_its_batch_does() -> None:
