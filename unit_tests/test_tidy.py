@@ -20,50 +20,7 @@ FOLDERS = ("samzapy", "simulation", "benchmarks", "scripts", "unit_tests", "inte
 # A peer that answers slowly is made of sleeping; every other test waits for something (`testing.waiting`).
 SLOW_PEERS = {"unit_tests/adapters/web/test_server.py"}
 # The parts of the code whose text keeps a rule of CONTRIBUTING.md. The lists only grow.
-CLEAN = (
-    "simulation",
-    "samzapy/__init__.py",
-    "samzapy/adapters/boot.py",
-    "samzapy/adapters/faults.py",
-    "samzapy/adapters/host",
-    "samzapy/adapters/installed_spark.py",
-    "samzapy/adapters/kafka",
-    "samzapy/adapters/lmdb",
-    "samzapy/adapters/maven",
-    "samzapy/adapters/spark",
-    "samzapy/adapters/web",
-    "samzapy/audit.py",
-    "samzapy/cli",
-    "samzapy/config",
-    "samzapy/container",
-    "samzapy/coordinator/action_performer.py",
-    "samzapy/coordinator/actions.py",
-    "samzapy/coordinator/candidate.py",
-    "samzapy/coordinator/commands.py",
-    "samzapy/coordinator/decide.py",
-    "samzapy/coordinator/inputs",
-    "samzapy/coordinator/launching",
-    "samzapy/coordinator/leader_log.py",
-    "samzapy/coordinator/lifecycle",
-    "samzapy/coordinator/ports.py",
-    "samzapy/coordinator/repair.py",
-    "samzapy/coordinator/replay.py",
-    "samzapy/coordinator/requests",
-    "samzapy/coordinator/review_schedule.py",
-    "samzapy/coordinator/service.py",
-    "samzapy/coordinator/snapshot.py",
-    "samzapy/coordinator/state.py",
-    "samzapy/errors.py",
-    "samzapy/inspection",
-    "samzapy/model",
-    "samzapy/placement.py",
-    "samzapy/plan",
-    "samzapy/runtime",
-    "samzapy/stream",
-    "samzapy/task.py",
-    "samzapy/testing",
-    "samzapy/version.py",
-)
+CLEAN = ("simulation", "samzapy")
 NAMES_LOCALS = CLEAN
 SUMMARISES = CLEAN
 PLAIN_ENGLISH = CLEAN

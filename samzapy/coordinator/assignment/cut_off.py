@@ -14,7 +14,10 @@ KAFKA_SILENT_MS = 10_000
 
 
 def cut_off_findings(silent_ms: Mapping[ExecutionId, int], state: CoordinatorState) -> tuple[Finding, ...]:
-    """Containers that send heartbeats and that no broker answers: they read and commit nothing."""
+    """Containers that send heartbeats and get no answer from any broker.
+
+    They read and commit nothing.
+    """
     return tuple(
         Finding(
             code="container-cut-off",

@@ -2,28 +2,29 @@
 
 The start is computed when the last owner is done.
 
-Theory. A grant is the right of one execution to run one task. The plan says who should; a grant is given only
+Theory. A grant is the right of one execution to run one task. The plan names the processor; a grant is given only
 when every earlier grant of the task, or of any overlapping key bucket, is free:
 
-- its execution is gone (STOPPED, or FENCED: nothing it still does can be committed), or
-- it was released: the plan, a placement or a startpoint took it away, and a heartbeat of its execution has read past
-  that and does not list it. Offset and list of a heartbeat are of one moment and a grant once read stands in the list
-  until it is let go, so this can be read off any such heartbeat, early, late or repeated. It is recorded in
-  the grant and final: should the next plan give the task back, its execution gets a new grant, and whoever
-  takes over knows as much as who heard the heartbeat.
+- its execution is gone (STOPPED, or FENCED: it can commit nothing more), or
+- it was released: the plan, a placement or a startpoint revoked it, and a heartbeat of its execution has read past
+  that and does not list it. Offset and list of a heartbeat are of one moment, and a grant once read is in the list
+  until it is released. So this can be read from any such heartbeat, early, late or repeated. It is recorded in
+  the grant and final: if the next plan gives the task back, its execution gets a new grant. A new leader knows as
+  much as the one that received the heartbeat.
 
 Only then are the positions read, to the end, and the starts computed (`coordinator.assignment.starts`): nothing can
-move them any more. The start stands in the grant, so nothing written by an earlier owner can win later, whatever its
+move them any more. The start is in the grant, so nothing that an earlier owner has written can win later, whatever its
 offset. Positions of the checkpoint topic count only under the epoch of the grant they were written for.
 
-Of a fresh run (`coordinator.lifecycle.membership`) the earlier runs' grants, and whatever was written under their
-epochs, do not count: its tasks begin as if they had never been granted, and the grant says so to its container. Entries
-of changelogs carry no epoch. So the first grant of a task in the run records where the task's changelogs end, at a
-moment when nobody can write to them any more, and the run's later grants repeat it: what counts stands behind that.
+In a run that starts without state (`coordinator.lifecycle.membership`), the earlier runs' grants, and everything
+written under their epochs, do not count: its tasks begin as if they had never been granted, and the grant tells its
+container so. Entries of changelogs carry no epoch. So the first grant of a task in the run records where the task's
+changelogs end, at a moment when nothing can be written to them any more. The run's later grants repeat it: only entries
+behind that count.
 
 An older grant's record stays until newer grants cover all its buckets, because their starts are computed
-from it. Epochs are one counter of the whole job, recorded in front of each grant; a number that was given
-out and not used (a torn transaction) is simply skipped.
+from it. Epochs are one counter of the whole job, recorded in front of each grant; a number that was
+given out and not used (a torn transaction) is simply skipped.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ from samzapy.stream.records import (
 
 @dataclass(frozen=True, slots=True)
 class WantedGrant:
-    """A task that may be granted now, and to whom."""
+    """A task that may be granted now, and the execution that gets it."""
 
     planned: PlannedTaskPut
     execution_id: ExecutionId
@@ -68,9 +69,9 @@ class WantedGrant:
 
 @remembered
 def wanted_grants(state: CoordinatorState) -> tuple[WantedGrant, ...]:
-    """The tasks of the plan in force that have no owner, or the wrong one, and may have the right one now.
+    """The tasks of the plan that have no owner, or a wrong one, and may be granted.
 
-    Between two runs there is none: what a grant is worth depends on the run that it is of.
+    Between two runs there is none: the value of a grant depends on its run.
     """
     if state.run is not None and state.run.ended:
         return ()
@@ -103,8 +104,10 @@ def grants_in_force(state: CoordinatorState) -> Mapping[TaskName, Grant]:
 
 
 def not_at_work(state: CoordinatorState, liveness: Liveness) -> tuple[TaskName, ...]:
-    """The tasks of the plan that are not granted as they are to be, or whose owner has not read that; in the order of
-    their numbers."""
+    """The tasks of the plan that do not run yet, in the order of their numbers.
+
+    They are not granted as planned, or their owner has not read the grant.
+    """
     in_force = grants_in_force(state)
 
     def is_at_work(task_name: TaskName) -> bool:
@@ -123,7 +126,10 @@ def newest_grants(state: CoordinatorState) -> Mapping[TaskName, Grant]:
 
 @remembered
 def owners(state: CoordinatorState) -> Mapping[TaskName, Grant]:
-    """Per task the grant under which a living execution runs it; without those that nobody runs."""
+    """By task, the grant under which a living execution runs it.
+
+    Tasks without an owner are omitted.
+    """
     return {task_name: grant for task_name, grant in newest_grants(state).items() if is_run(grant, state)}
 
 
@@ -139,7 +145,10 @@ def is_free(grant: Grant, state: CoordinatorState) -> bool:
 
 
 def release(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """The grants that `heartbeat` shows to be let go: taken away by what it has read, and not in its list."""
+    """The grants that `heartbeat` shows to be released.
+
+    They were revoked by records that it has read, and are not in its list.
+    """
     if not is_expected(state, heartbeat) or heartbeat.stream_offset <= state.generation_offset:
         return ()
     # Most hold all that is theirs. That is seen at once; the rest looks at every startpoint.
@@ -168,7 +177,7 @@ def release(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorR
 
 
 def _placed_at(grant: Grant, state: CoordinatorState) -> int:
-    """Where it stands on the log who runs the task's processor now; -1 where nothing is said of that."""
+    """The offset of the record that names the owner of the task's processor, or -1."""
     in_force = 0 if state.generation is None else state.generation.generation
     planned = state.planned_tasks.get((in_force, grant.task_name))
     return -1 if planned is None else state.placed_offsets.get(planned.processor_id, -1)
@@ -176,7 +185,7 @@ def _placed_at(grant: Grant, state: CoordinatorState) -> int:
 
 @remembered
 def taken_away(state: CoordinatorState) -> tuple[Grant, ...]:
-    """The grants that living executions are to let go and have not, as far as is recorded."""
+    """The grants that living executions must release and, by the log, have not."""
     startpoints = StartpointIndex(state.startpoints.values())
     return tuple(grant for grant in state.grants_sorted if _is_to_let_go(grant, state, startpoints))
 
@@ -190,7 +199,10 @@ def _is_to_let_go(grant: Grant, state: CoordinatorState, startpoints: Startpoint
 
 
 def overdue(tick: Tick, state: CoordinatorState, liveness: Liveness) -> tuple[CoordinatorRecord, ...]:
-    """Give up whoever does not let go for too long, as a whole: fencing sets all its tasks free."""
+    """Declare lost each execution that does not release in time, as a whole.
+
+    Fencing sets all its tasks free.
+    """
     reasons: dict[ExecutionId, str] = {}
     away = taken_away(state)
     since_of = _since(away, tick, liveness)
@@ -205,7 +217,7 @@ def overdue(tick: Tick, state: CoordinatorState, liveness: Liveness) -> tuple[Co
 
 
 def noticed_taken_away(tick: Tick, state: CoordinatorState, liveness: Liveness) -> Liveness:
-    """`liveness`, with what is to be let go and since when."""
+    """`liveness`, with the grants to be released and the time since when."""
     since_of = _since(taken_away(state), tick, liveness)
     return liveness if since_of == liveness.taken_away else replace(liveness, taken_away=since_of)
 
@@ -216,7 +228,10 @@ def _since(away: Iterable[Grant], tick: Tick, liveness: Liveness) -> Mapping[Hel
 
 
 def grant_tasks(command: StartsResolved, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """Grant tasks from the starts that were computed for them, where all is as it was when they were asked for."""
+    """Grant tasks from the starts that were computed for them.
+
+    A task is left out if its state has changed since the starts were asked for.
+    """
     if state.generation is None or state.generation.generation != command.generation:
         return ()
     wanted = {(grant.planned.task_name, grant.execution_id): grant.planned for grant in wanted_grants(state)}
@@ -253,12 +268,15 @@ def grant_tasks(command: StartsResolved, state: CoordinatorState) -> tuple[Coord
 
 
 def counts_after(state: CoordinatorState) -> int:
-    """The last epoch under which nothing was written that counts; 0 where everything does."""
+    """The last epoch whose records no longer count; 0 if all count."""
     return 0 if state.run is None else state.run.counts_after
 
 
 def changelogs_begun(state: CoordinatorState) -> Mapping[int, Mapping[str, int]]:
-    """By partition and store, from where on changelogs count, as far as that is fixed; none where they count whole."""
+    """The offsets from which changelogs count, by partition and store.
+
+    Changelogs that count as a whole, or whose offset is not fixed yet, are omitted.
+    """
     offsets: dict[int, dict[str, int]] = {}
     after = counts_after(state)
     for grant in state.grants_sorted if after else ():
@@ -269,8 +287,11 @@ def changelogs_begun(state: CoordinatorState) -> Mapping[int, Mapping[str, int]]
 
 
 def _changelogs_to_begin(state: CoordinatorState) -> frozenset[int]:
-    """Partitions of changelogs of which it is not fixed yet where this run's state begins, and cannot be: a virtual
-    task of an earlier run, lost and not fenced, may still write to what its siblings share with it."""
+    """Changelog partitions where this run's first entry cannot be fixed yet.
+
+    A virtual task of an earlier run, lost and not fenced, may still write to the partition that it shares with its
+    siblings.
+    """
     after = counts_after(state)
     begun = changelogs_begun(state) if after else {}
     return frozenset(
@@ -283,13 +304,16 @@ def _changelogs_to_begin(state: CoordinatorState) -> frozenset[int]:
 def _changelog_starts(
     starts: TaskStarts, planned: PlannedTaskPut, begun: Mapping[int, Mapping[str, int]]
 ) -> tuple[ChangelogStart, ...]:
-    """The first record counts: what follows it may be the state of this run."""
+    """The first record counts: entries behind it may be the state of this run."""
     offsets = dict(starts.changelog_ends) | dict(begun.get(planned.changelog_partition, {}))
     return tuple(ChangelogStart(store=store, offset=offsets[store]) for store in sorted(offsets))
 
 
 def _ends_fixed(starts: TaskStarts, state: CoordinatorState) -> Iterable[InputEndPut]:
-    """The ends that this run has not fixed yet: the first record counts, for every task and owner."""
+    """The ends that this run has not fixed yet.
+
+    The first record counts, for every task and owner.
+    """
     if state.run is None:
         return
     for ssp, offset_end in starts.ends:
@@ -305,8 +329,11 @@ def input_end(state: CoordinatorState, ssp: SystemStreamPartition) -> int | None
 
 @remembered
 def executions_to_grant(state: CoordinatorState) -> Mapping[ProcessorId, ExecutionId]:
-    """The execution that gets a processor's tasks: that which they were placed on, if they were; of several of its own
-    that live and may run them, the one that has most of them. One that is told to stop gets none."""
+    """The execution that gets a processor's tasks.
+
+    It is the one that they were placed on, if any. Of several living ones of the processor, it is the one that has
+    most of the tasks. One that was ordered to stop gets none.
+    """
     counts: dict[ExecutionId, int] = {}
     for grant in newest_grants(state).values():
         counts[grant.execution_id] = counts.get(grant.execution_id, 0) + 1
@@ -320,7 +347,7 @@ def executions_to_grant(state: CoordinatorState) -> Mapping[ProcessorId, Executi
     # The last one set stays: the largest count and, among equals, the smallest id.
     ordered = sorted(living, key=lambda container: (-counts.get(container.execution_id, 0), container.execution_id))
     executions = {container.processor_id: container.execution_id for container in reversed(ordered)}
-    # One that is gone gets none; nobody does, until the log says that its placement has ended
+    # One that is gone gets none. No other execution does, until the log says that its placement has ended
     # (`coordinator.requests.place_container`).
     return executions | {placed.processor_id: placed.execution_id for placed in state.placed.values()}
 
@@ -339,8 +366,10 @@ def _is_in_force(
 
 
 def _is_taken_away(grant: Grant, state: CoordinatorState) -> bool:
-    """Whether the plan in force gives the task, with these buckets, to another processor, or to none; or the processor
-    was placed elsewhere."""
+    """Whether the task belongs to another processor, to none, or was placed elsewhere.
+
+    The plan in force decides, with its key buckets.
+    """
     if state.generation is None:
         return False
     planned = state.planned_tasks.get((state.generation.generation, grant.task_name))
@@ -359,7 +388,10 @@ def _lives(grant: Grant, state: CoordinatorState) -> bool:
 
 
 class _ChangesSince:
-    """Grants and startpoints recorded after positions were read: starts of tasks that they affect are stale."""
+    """Grants and startpoints recorded after positions were read.
+
+    Starts of tasks that they affect are stale.
+    """
 
     def __init__(self, epoch: int, state: CoordinatorState) -> None:
         self._grants = GrantIndex(grant for grant in state.grants.values() if grant.epoch > epoch)
@@ -377,14 +409,17 @@ class _ChangesSince:
 
 
 class _GrantLog:
-    """The grants on the log while new ones are added; tells which older ones these make superfluous."""
+    """The grants on the log while new ones are added.
+
+    It names the older ones that the new ones make superfluous.
+    """
 
     def __init__(self, state: CoordinatorState) -> None:
         self._grants = GrantIndex(state.grants.values())
         self._removed: set[int] = set()
 
     def superseded_by(self, newer: Grant) -> Sequence[Removed]:
-        """Tombstones of the grants that are covered by newer ones, now that `newer` is among them."""
+        """Tombstones of the grants that newer ones cover, now that `newer` is added."""
         older = {grant.epoch: grant for start in newer.starts for _, grant in self._grants.overlapping(start.ssp_kb)}
         self._grants.add(newer)
         covered = [older[epoch] for epoch in sorted(older.keys() - self._removed) if self._is_covered(older[epoch])]
@@ -392,11 +427,14 @@ class _GrantLog:
         return [tombstone(GrantPut(grant=grant)) for grant in covered]
 
     def _is_covered(self, grant: Grant) -> bool:
-        """Whether grants behind `grant` give all that it gave. One that was removed is itself covered by later ones."""
+        """Whether grants behind `grant` give all that it gave.
+
+        A grant that was removed is itself covered by later ones.
+        """
         own = [start.ssp_kb for start in grant.starts if not start.ssp_kb.reader]
         if not all(self._is_given_anew(ssp_kb, grant.epoch) for ssp_kb in own):
             return False
-        # Whoever has its buckets now took over its positions in broadcast inputs too, if it still reads those.
+        # The present owners of its buckets took over its positions in broadcast inputs too, if they still read those.
         return all(
             self._is_given_anew(start.ssp_kb, grant.epoch)
             or (own and all(self._is_given_anew(ssp_kb, grant.epoch, start.ssp_kb.ssp) for ssp_kb in own))
@@ -407,7 +445,10 @@ class _GrantLog:
     def _is_given_anew(
         self, wanted: SspKeyBucket, epoch: int, with_broadcast: SystemStreamPartition | None = None
     ) -> bool:
-        """Whether grants behind `epoch` give all of `wanted`, to tasks that read `with_broadcast`."""
+        """Whether grants behind `epoch` give all of `wanted`.
+
+        Their tasks read `with_broadcast`.
+        """
         return is_covered(
             (wanted.bucket, wanted.factor),
             (
@@ -423,7 +464,10 @@ def _reads(grant: Grant, broadcast: SystemStreamPartition) -> bool:
 
 
 def _gives(grant: Grant, planned: PlannedTaskPut) -> bool:
-    """Whether it gives what is planned, in whatever order; most of the time that is the same one."""
+    """Whether the grant gives the planned SSPKbs, in any order.
+
+    Mostly the order is the same.
+    """
     given, wanted = tuple(start.ssp_kb for start in grant.starts), planned.positions
     return given == wanted or frozenset(given) == frozenset(wanted)
 

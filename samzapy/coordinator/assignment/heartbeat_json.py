@@ -68,33 +68,33 @@ def parse_heartbeat(body: bytes, *, received_ms: int) -> Heartbeat:
     Raises:
         ValueError: anything is missing, of another type or out of range; says which field.
     """
-    found = _object(_json(body), "the body")
+    fields = _object(_json(body), "the body")
     return Heartbeat(
-        job=_text(found, "job", _NAME),
-        execution_id=ExecutionId(_text(found, "executionId", _ID)),
-        processor_id=ProcessorId(_text(found, "processorId", _ID)),
-        host=_text(found, "host", _NAME),
-        fault_domain=_text(found, "faultDomain", _NAME) if found.get("faultDomain") else "",
-        boot_id=_text(found, "bootId", _ID),
-        pid=_number(found, "pid", least=1, most=2**31 - 1),
-        process_started_ms=_number(found, "processStartedMs"),
-        slot_count=_number(found, "slotCount", least=1, most=SLOT_COUNT_MAX),
-        format_level=_number(found, "formatLevel", least=1),
-        state=_state(found),
-        stream_offset=_number(found, "streamOffset"),
-        held=frozenset(_held(item) for item in _list(found, "held")),
-        reason=_reason(found),
-        figures=_figures(_object(found.get("figures", {}), "figures")),
-        finished=found.get("finished") is True,
-        accepted_losses=_accepted_losses(found),
-        comes_back=found.get("comesBack") is not False,
-        restart=_count(found, "restart"),
-        warm=None if found.get("warm") is None else StandbyProgress.from_json(_object(found["warm"], "warm")),
-        failing=None if found.get("failing") is None else Failing.from_json(_object(found["failing"], "failing")),
-        exit_code=_number(found, "exitCode", most=_EXIT_CODE_MAX) if "exitCode" in found else 0,
-        step=_step(found),
-        unanswered_ms=_count(found, "unansweredMs"),
-        kafka_silent_ms=_count(found, "kafkaSilentMs"),
+        job=_text(fields, "job", _NAME),
+        execution_id=ExecutionId(_text(fields, "executionId", _ID)),
+        processor_id=ProcessorId(_text(fields, "processorId", _ID)),
+        host=_text(fields, "host", _NAME),
+        fault_domain=_text(fields, "faultDomain", _NAME) if fields.get("faultDomain") else "",
+        boot_id=_text(fields, "bootId", _ID),
+        pid=_number(fields, "pid", least=1, most=2**31 - 1),
+        process_started_ms=_number(fields, "processStartedMs"),
+        slot_count=_number(fields, "slotCount", least=1, most=SLOT_COUNT_MAX),
+        format_level=_number(fields, "formatLevel", least=1),
+        state=_state(fields),
+        stream_offset=_number(fields, "streamOffset"),
+        held=frozenset(_held(item) for item in _list(fields, "held")),
+        reason=_reason(fields),
+        figures=_figures(_object(fields.get("figures", {}), "figures")),
+        finished=fields.get("finished") is True,
+        accepted_losses=_accepted_losses(fields),
+        comes_back=fields.get("comesBack") is not False,
+        restart=_count(fields, "restart"),
+        warm=None if fields.get("warm") is None else StandbyProgress.from_json(_object(fields["warm"], "warm")),
+        failing=None if fields.get("failing") is None else Failing.from_json(_object(fields["failing"], "failing")),
+        exit_code=_number(fields, "exitCode", most=_EXIT_CODE_MAX) if "exitCode" in fields else 0,
+        step=_step(fields),
+        unanswered_ms=_count(fields, "unansweredMs"),
+        kafka_silent_ms=_count(fields, "kafkaSilentMs"),
         received_ms=received_ms,
     )
 
@@ -112,55 +112,55 @@ def _object(value: object, what: str) -> Mapping[str, object]:
     return value
 
 
-def _list(found: Mapping[str, object], name: str) -> list[object]:
-    value = found.get(name)
+def _list(fields: Mapping[str, object], name: str) -> list[object]:
+    value = fields.get(name)
     if not isinstance(value, list):
         raise _wrong(name, "a list", value)
     return value
 
 
-def _text(found: Mapping[str, object], name: str, pattern: re.Pattern[str]) -> str:
-    value = found.get(name)
+def _text(fields: Mapping[str, object], name: str, pattern: re.Pattern[str]) -> str:
+    value = fields.get(name)
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise _wrong(name, f"a text like {pattern.pattern}", value)
     return value
 
 
-def _number(found: Mapping[str, object], name: str, *, least: int = 0, most: int = _LONG_MAX) -> int:
-    value = found.get(name)
+def _number(fields: Mapping[str, object], name: str, *, least: int = 0, most: int = _LONG_MAX) -> int:
+    value = fields.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise _wrong(name, f"a whole number from {least} to {most}", value)
     return value
 
 
-def _count(found: Mapping[str, object], name: str) -> int:
-    return _number(found, name) if name in found else 0
+def _count(fields: Mapping[str, object], name: str) -> int:
+    return _number(fields, name) if name in fields else 0
 
 
-def _state(found: Mapping[str, object]) -> ContainerPhase:
-    value = found.get("state")
+def _state(fields: Mapping[str, object]) -> ContainerPhase:
+    value = fields.get("state")
     if not isinstance(value, str) or value not in _SAID:
         raise _wrong("state", f"one of {', '.join(_SAID)}", value)
     return _SAID[value]
 
 
-def _reason(found: Mapping[str, object]) -> str:
-    value = found.get("reason", "")
+def _reason(fields: Mapping[str, object]) -> str:
+    value = fields.get("reason", "")
     if not isinstance(value, str):
         raise _wrong("reason", "a text", value)
     # Lone surrogates are legal in JSON and cannot be written to a record.
     return value[:REASON_LENGTH_MAX].encode(errors="replace").decode()
 
 
-def _step(found: Mapping[str, object]) -> str:
-    value = found.get("step", "")
+def _step(fields: Mapping[str, object]) -> str:
+    value = fields.get("step", "")
     if not isinstance(value, str):
         raise _wrong("step", "a text", value)
     return value[:STEP_LENGTH_MAX].encode(errors="replace").decode()
 
 
-def _accepted_losses(found: Mapping[str, object]) -> tuple[AcceptedLoss, ...]:
-    items = _list(found, "acceptedLosses") if "acceptedLosses" in found else []
+def _accepted_losses(fields: Mapping[str, object]) -> tuple[AcceptedLoss, ...]:
+    items = _list(fields, "acceptedLosses") if "acceptedLosses" in fields else []
     texts = [_text({"each of acceptedLosses": item}, "each of acceptedLosses", _NAME) for item in items]
     try:
         losses = tuple(accepted_loss(text) for text in texts)
@@ -172,30 +172,30 @@ def _accepted_losses(found: Mapping[str, object]) -> tuple[AcceptedLoss, ...]:
 
 
 def _held(item: object) -> HeldGrant:
-    found = _object(item, "each of held")
-    return HeldGrant(TaskName(_text(found, "task", _NAME)), _number(found, "epoch"))
+    fields = _object(item, "each of held")
+    return HeldGrant(TaskName(_text(fields, "task", _NAME)), _number(fields, "epoch"))
 
 
-def _figures(found: Mapping[str, object]) -> Figures:
-    positions = _object(found.get("positions", {}), "figures.positions")
-    tasks = _object(found.get("tasks", {}), "figures.tasks")
-    others = _object(found.get("otherTasks", {}), "figures.otherTasks")
+def _figures(fields: Mapping[str, object]) -> Figures:
+    positions = _object(fields.get("positions", {}), "figures.positions")
+    tasks = _object(fields.get("tasks", {}), "figures.tasks")
+    others = _object(fields.get("otherTasks", {}), "figures.otherTasks")
     return Figures(
-        at_ms=_count(found, "atMs"),
-        records_in=_count(found, "recordsIn"),
-        records_out=_count(found, "recordsOut"),
-        dead_letters=_count(found, "deadLetters"),
-        commits=_count(found, "commits"),
-        batches=_count(found, "batches"),
-        recoveries=_count(found, "recoveries"),
-        batch_ns=_count(found, "batchNs"),
-        input_ns=_count(found, "inputNs"),
-        keyhash_ns=_count(found, "keyhashNs"),
-        offsets_read=_count(found, "offsetsRead"),
-        skipped=_count(found, "skipped"),
-        restored=_count(found, "restored"),
-        restore_total=_count(found, "restoreTotal"),
-        restore_left_ms=_count(found, "restoreLeftMs"),
+        at_ms=_count(fields, "atMs"),
+        records_in=_count(fields, "recordsIn"),
+        records_out=_count(fields, "recordsOut"),
+        dead_letters=_count(fields, "deadLetters"),
+        commits=_count(fields, "commits"),
+        batches=_count(fields, "batches"),
+        recoveries=_count(fields, "recoveries"),
+        batch_ns=_count(fields, "batchNs"),
+        input_ns=_count(fields, "inputNs"),
+        keyhash_ns=_count(fields, "keyhashNs"),
+        offsets_read=_count(fields, "offsetsRead"),
+        skipped=_count(fields, "skipped"),
+        restored=_count(fields, "restored"),
+        restore_total=_count(fields, "restoreTotal"),
+        restore_left_ms=_count(fields, "restoreLeftMs"),
         positions={_ssp_kb(name): _position(value) for name, value in positions.items()},
         tasks={
             TaskName(_text({"each of figures.tasks": name}, "each of figures.tasks", _NAME)): TaskStats.from_json(
@@ -217,12 +217,12 @@ def _ssp_kb(text: str) -> SspKeyBucket:
 
 
 def _position(value: object) -> Position:
-    found = _object(value, "each of figures.positions")
+    fields = _object(value, "each of figures.positions")
     return Position(
-        _number(found, "offsetNext"),
-        _number(found, "offsetEnd"),
-        _count(found, "recordsIn"),
-        _count(found, "bootstrapEnd"),
+        _number(fields, "offsetNext"),
+        _number(fields, "offsetEnd"),
+        _count(fields, "recordsIn"),
+        _count(fields, "bootstrapEnd"),
     )
 
 

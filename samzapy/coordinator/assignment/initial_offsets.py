@@ -2,7 +2,7 @@
 
 Also the epoch before which checkpoints are ignored.
 
-What the coordinator grants by, and what `samzapy job rewind --plan` shows: one rule for both.
+The coordinator grants by this rule, and `samzapy job rewind --plan` shows it.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ def offset_defaults(
     planned: PlannedTaskPut, state: CoordinatorState, config: JobConfig
 ) -> Mapping[SystemStreamPartition, str]:
     """`oldest` or `upcoming` for each SSP of a task, as far as it was never granted."""
-    return {found.ssp: _offset_default(found.ssp, state, config) for found in planned.positions}
+    return {ssp_kb.ssp: _offset_default(ssp_kb.ssp, state, config) for ssp_kb in planned.positions}
 
 
 def begun_anew(
     planned: PlannedTaskPut, state: CoordinatorState, config: JobConfig
 ) -> Mapping[SystemStreamPartition, int]:
-    """The SSPs of a task of which what earlier runs read, or what was read of earlier topics, does not count, and where
-    the epochs of those end."""
+    """The SSPs of a task whose earlier positions do not count, and the epoch limit.
+
+    The positions are of earlier runs, or of earlier topics of the same name. The epochs up to the limit are ignored.
+    """
     run = state.run
     if run is None:
         return {}
     return {
-        found.ssp: max(
-            run.epoch_before if config.resets_offset(str(found.ssp.system_stream)) else run.counts_after,
-            epoch_before(found.ssp, state),
+        ssp_kb.ssp: max(
+            run.epoch_before if config.resets_offset(str(ssp_kb.ssp.system_stream)) else run.counts_after,
+            epoch_before(ssp_kb.ssp, state),
         )
-        for found in planned.positions
+        for ssp_kb in planned.positions
     }
 
 
@@ -46,7 +48,10 @@ def epoch_before(ssp: SystemStreamPartition, state: CoordinatorState) -> int:
 
 
 def _offset_default(ssp: SystemStreamPartition, state: CoordinatorState, config: JobConfig) -> str:
-    """A partition that was added while the job ran is read from its beginning, whatever the default."""
+    """Read a partition that was added while the job ran from its beginning.
+
+    This holds whatever the default is.
+    """
     known = state.inputs.get(ssp.system_stream)
     if known is not None and ssp.partition >= known.partition_count_first:
         return "oldest"

@@ -1,16 +1,16 @@
-"""Which executions live: registering, stopping, giving up.
+"""Which executions live: registering, stopping, declaring lost.
 
-Theory. A heartbeat is a statement of what is, never of what changed, so any of them may be lost, doubled or
-late. What the log must remember (that an execution exists, on which process; that it runs, stopped, was given
-up, was fenced) is recorded when it differs from what the log says. What only this term needs (when it was
-last heard of, what it holds, its counters) stays in `Liveness` and is learned anew by the next coordinator.
+Theory. A heartbeat is a statement of the present state, never of a change, so any of them may be lost, doubled or
+late. Facts that the log must remember (that an execution exists, on which process; that it runs, stopped, was declared
+lost, was fenced) are recorded when they differ from the log. Facts that only this term needs (the last heartbeat, the
+grants held, the counters) stay in `Liveness`, and the next coordinator learns them again.
 
-An execution is given up when its process is known to be gone, when it ends because of an error or stops while it still
-holds something, when it was silent for too long, or when it says for longer than a lease that its heartbeats have no
-answer. Both are measured from when this coordinator listens at the earliest: one that was itself away, or could not say
-that it leads and so heard nobody, must not blame the containers for it. Giving up is safe at any
+An execution is declared lost when its process is known to be gone, when it ends because of an error or stops while it
+still holds grants, when it was silent for too long, or when it reports for longer than a lease that its heartbeats have
+no answer. Both times are measured from when this coordinator listens at the earliest. A coordinator that was itself
+away, or could not answer and so received nothing, must not blame the containers for it. The declaration is safe at any
 moment, because nothing is granted to others before all its transactional ids are initialised (FENCED);
-the waiting only avoids needless moves. There is no way back: an execution that returns is told to stop, and
+the waiting only avoids needless moves. There is no way back: an execution that returns is ordered to stop, and
 its processor comes back as a new execution.
 """
 
@@ -43,7 +43,7 @@ from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut,
 
 
 class News(Enum):
-    """What can be learned about an execution."""
+    """An event in the life of an execution."""
 
     SAID_RUNNING = "said that it runs"
     SAID_STOPPED = "said that it stopped, holding nothing"
@@ -87,7 +87,10 @@ class Sighting:
     kafka_silent_ms: int = 0
 
     def unanswered_for_ms(self, listening_since_ms: int) -> int:
-        """For how long its heartbeats have come here and had no answer, as far as both sides know."""
+        """For how long its heartbeats arrive here without an answer.
+
+        It is the time on which both sides agree.
+        """
         if self.unanswered_from_ms is None:
             return 0
         return min(self.unanswered_ms, self.at_ms - max(self.unanswered_from_ms, listening_since_ms))
@@ -95,11 +98,11 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class KnownHost:
-    """What is known of a host, for as long as the cluster manager names it.
+    """The facts about a host, kept as long as the cluster manager names it.
 
     Attributes:
-        fault_domain: as the last container there said.
-        failed_at_ms: wall clock, when the last start was wanted there that came to nothing; 0 once one came.
+        fault_domain: as the last container there reported it.
+        failed_at_ms: wall clock time of the last start there that came to nothing; 0 once one succeeded.
     """
 
     fault_domain: str = ""
@@ -108,7 +111,10 @@ class KnownHost:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """An input that so many looks in a row did not find, the last of them at that time (wall clock)."""
+    """An input that so many checks in a row have missed, the last one at that time.
+
+    The time is of the wall clock.
+    """
 
     count: int
     looked_at_ms: int
@@ -116,11 +122,11 @@ class Missed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartUnderWay:
-    """A container of a processor that starts, and those before it that ended while they did (`dying_starts`).
+    """A container that starts, and the deaths of those before it (`dying_starts`).
 
     Attributes:
-        step: that it has come to.
-        died_at: where the one before it ended; empty where none did.
+        step: the step of the start procedure that it has reached.
+        died_at: the step at which the one before it ended; empty if none did.
         deaths: how many in a row ended there.
     """
 
@@ -132,22 +138,22 @@ class StartUnderWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Liveness:
-    """What containers and launchers reported to this leader. Times are monotonic, in milliseconds.
+    """The reports of containers and launchers to this leader.
 
-    It is in no record: a new leader begins without it.
+    Times are monotonic, in milliseconds. It is in no record: a new leader begins without it.
 
     Attributes:
-        listening_since_ms: since when this coordinator hears who calls: its term record is committed, and it has not
-            been deaf since (`coordinator.service`).
-        last: of each living execution that was heard of in this term.
-        at_odds: since when a processor is there and not planned for, or planned for and not there.
-        taken_away: since when a grant is to be let go that is not.
+        listening_since_ms: since when this coordinator receives heartbeats: its term record is committed, and its own
+            lease has not lapsed since (`coordinator.service`).
+        last: the last heartbeat of each living execution in this term.
+        at_odds: since when a processor is present and not in the plan, or in the plan and not present.
+        taken_away: since when a grant must be released that is not.
         unsettled: since when an input is known to have grown, by stream and new partition count; until it has settled.
-        missing: how often in a row looks have missed an input that may go (`coordinator.inputs.removal`).
+        missing: how many checks in a row have missed an input that may go (`coordinator.inputs.removal`).
         starts: of each processor the container that starts, until its query runs.
-        hosts: what is known of each host; it outlives the containers that told it.
-        standbys_missing: why standbys are not there, and not started either, by what they are called.
-        troubles: why executions are not started, or not killed, by their launcher's last word.
+        hosts: the facts about each host; they outlive the containers that reported them.
+        standbys_missing: the reasons why standbys are not running and not started, by their names.
+        troubles: the launcher's last reasons why executions are not started, or not killed.
     """
 
     listening_since_ms: int = 0
@@ -162,7 +168,7 @@ class Liveness:
     troubles: Mapping[ExecutionId, str] = field(default_factory=dict)
 
     def why_not(self, execution_id: ExecutionId) -> str:
-        """What is in the way of its start or its end, to put behind a text; empty where nothing is known."""
+        """The obstacle to its start or its end, to append to a text; empty if unknown."""
         trouble = self.troubles.get(execution_id, "")
         return f": {trouble}" if trouble else ""
 
@@ -209,32 +215,45 @@ def _with_host_of(
 
 
 def still_named(liveness: Liveness, hosts: Collection[str]) -> Liveness:
-    """`liveness` without hosts that the cluster manager does not name any more; all of them where it names none."""
+    """`liveness` with the hosts that the cluster manager still names.
+
+    If it names none, all of them stay.
+    """
     kept = {host: known for host, known in liveness.hosts.items() if host in hosts} if hosts else liveness.hosts
     return liveness if len(kept) == len(liveness.hosts) else replace(liveness, hosts=kept)
 
 
 def failed_starts_noted(liveness: Liveness, state: CoordinatorState) -> Liveness:
     """`liveness` with the hosts on which starts came to nothing."""
-    found = dict(liveness.hosts)
+    hosts = dict(liveness.hosts)
     for launch in state.launches.values():
         host = launch.host_found or launch.host
         if launch.phase in UP or not launch.failures or launch.execution_id in state.containers or not host:
             continue
-        known = found.get(host, KnownHost())
+        known = hosts.get(host, KnownHost())
         if launch.wanted_at_ms > known.failed_at_ms:
-            found[host] = replace(known, failed_at_ms=launch.wanted_at_ms)
-    return liveness if found == liveness.hosts else replace(liveness, hosts=found)
+            hosts[host] = replace(known, failed_at_ms=launch.wanted_at_ms)
+    return liveness if hosts == liveness.hosts else replace(liveness, hosts=hosts)
 
 
 def held_up(command: LaunchTroubles, liveness: Liveness) -> Liveness:
-    """`liveness` with what is in the launcher's way now. An answer has room for so much of it."""
-    return replace(liveness, troubles={found: text[:_TROUBLE_LENGTH_MAX] for found, text in command.troubles.items()})
+    """`liveness` with the launcher's present troubles.
+
+    Their number is limited, because an answer has room for only so much.
+    """
+    return replace(
+        liveness, troubles={subject: text[:_TROUBLE_LENGTH_MAX] for subject, text in command.troubles.items()}
+    )
 
 
 def without_the_dead(liveness: Liveness, state: CoordinatorState) -> Liveness:
-    """`liveness` without those that live no more. Looked at as time goes by, not with each of a thousand heartbeats."""
-    living = {found: sighting for found, sighting in liveness.last.items() if is_alive(state, found)}
+    """`liveness` without executions that are not alive any more.
+
+    It is cleaned as time passes, not with each of a thousand heartbeats.
+    """
+    living = {
+        execution_id: sighting for execution_id, sighting in liveness.last.items() if is_alive(state, execution_id)
+    }
     return liveness if len(living) == len(liveness.last) else replace(liveness, last=living)
 
 
@@ -245,14 +264,14 @@ def is_alive(state: CoordinatorState, execution_id: ExecutionId) -> bool:
 
 
 def may_work(state: CoordinatorState, execution_id: ExecutionId) -> bool:
-    """Whether an execution lives, or was launched by the coordinator and has yet to send its first heartbeat."""
+    """Whether an execution lives, or was launched and has not reported yet."""
     launch = state.launches.get(execution_id)
     is_awaited = launch is not None and not is_leaving(execution_id, state) and execution_id not in state.containers
     return is_awaited or is_alive(state, execution_id)
 
 
 def is_expected(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
-    """Whether `heartbeat` comes from a living execution, and from the very process that is recorded for it.
+    """Whether `heartbeat` is of a living execution, and of its recorded process.
 
     Another process under the same id (a copied environment) is not: fencing the one would not fence the other.
     """
@@ -267,10 +286,10 @@ def is_expected(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
 def may_register(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
     """Whether `heartbeat` introduces an execution that may be given work.
 
-    One that already holds grants was given them by another log (ours was deleted and made again), and one
-    that cannot read what this stream is written in would misunderstand its grants. Where the coordinator starts the
-    containers, one that it did not start, or does not want any more, is none of the job: it may be a copy, or one that
-    a cluster manager started again.
+    An execution that already holds grants got them from another log (ours was deleted and made again). One
+    that cannot read the stream's format would misunderstand its grants. If the coordinator starts the
+    containers, an execution that it did not start, or does not want any more, does not belong to the job: it may be a
+    copy, or one that a cluster manager started again.
     """
     return (
         state.job is not None
@@ -284,7 +303,7 @@ def may_register(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
 
 
 def _is_launched(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
-    """Whether the execution was started by whom the job's containers are started by."""
+    """Whether the execution was started in the job's way: by the coordinator, or not."""
     launch = state.launches.get(heartbeat.execution_id)
     if launch is None:
         return state.container_count is None
@@ -292,7 +311,7 @@ def _is_launched(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
 
 
 def hear(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """What a heartbeat tells the log that it does not say yet."""
+    """The facts in a heartbeat that the log does not have yet."""
     if may_register(state, heartbeat):
         registered = _container(heartbeat, host=_host(heartbeat, state), phase=heartbeat.state)
         return (ContainerPut(container=registered), *_locality(registered, heartbeat, state))
@@ -314,11 +333,12 @@ def hear(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorReco
 
 
 def expire(tick: Tick, state: CoordinatorState, liveness: Liveness) -> tuple[CoordinatorRecord, ...]:
-    """Give up the containers that were silent for too long, and those that have had no answer for longer than a lease.
+    """Declare lost the containers that are silent, or get no answer, for too long.
 
-    The latter send heartbeats and work on nothing: the way to them is broken, and not the way from them.
+    The latter send heartbeats and do no work: answers do not reach them, but their heartbeats reach us. Their limit is
+    a lease.
     """
-    found: list[CoordinatorRecord] = []
+    records: list[CoordinatorRecord] = []
     for container in state.containers_sorted:
         sighting = liveness.last.get(container.execution_id)
         since_ms = (
@@ -327,7 +347,7 @@ def expire(tick: Tick, state: CoordinatorState, liveness: Liveness) -> tuple[Coo
         silent_ms = tick.now_ms - since_ms
         if silent_ms >= tick.lost_ms:
             reason = f"no heartbeat for {silent_ms} ms (job.container.lost.ms is {tick.lost_ms})"
-            found.extend(_after(News.GIVEN_UP, container, reason))
+            records.extend(_after(News.GIVEN_UP, container, reason))
             continue
         unanswered_ms = 0 if sighting is None else sighting.unanswered_for_ms(liveness.listening_since_ms)
         if tick.lease_ms is not None and unanswered_ms > tick.lease_ms:
@@ -335,12 +355,12 @@ def expire(tick: Tick, state: CoordinatorState, liveness: Liveness) -> tuple[Coo
                 f"its heartbeats arrive, and it has had no answer for {unanswered_ms} ms (job.container.lease.ms is "
                 f"{tick.lease_ms}): the network between this coordinator and it loses what goes there"
             )
-            found.extend(_after(News.GIVEN_UP, container, reason))
-    return tuple(found)
+            records.extend(_after(News.GIVEN_UP, container, reason))
+    return tuple(records)
 
 
 def give_up(command: ContainerGone, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """Give up an execution whose process is known to be gone."""
+    """Declare lost an execution whose process is known to be gone."""
     container = state.containers.get(command.execution_id)
     return () if container is None else _after(News.GIVEN_UP, container, command.reason)
 
@@ -359,9 +379,14 @@ def _after(news: News, container: Container, reason: str) -> tuple[CoordinatorRe
 
 
 def _end_of_run(leaving: Container, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """The last one that leaves ends the run (`coordinator.lifecycle.membership`). Where the coordinator starts the
-    containers it leaves to be started anew, unless the run is finished."""
-    others = [found for found in state.containers.values() if found.phase in LIVING and found != leaving]
+    """End the run with the last execution that leaves.
+
+    See `coordinator.lifecycle.membership`. If the coordinator starts the containers, the execution leaves to be started
+    again, unless the run is finished.
+    """
+    others = [
+        container for container in state.containers.values() if container.phase in LIVING and container != leaving
+    ]
     if state.run is None or others or (state.container_count is not None and not state.run.finished):
         return ()
     return (replace(state.run, ended=True),)
@@ -380,11 +405,11 @@ def _locality(container: Container, heartbeat: Heartbeat, state: CoordinatorStat
 def _task_localities(
     container: Container, heartbeat: Heartbeat, state: CoordinatorState
 ) -> tuple[CoordinatorRecord, ...]:
-    """Where the state of its tasks is being built up, once it runs.
+    """The host on which the state of a task is being restored, once it runs.
 
-    Read off what the container holds: a grant is listed from when it was read, so this may be early by one
-    restore, and then a move finds less there than it hoped for. It may not be late: a grant that is not the
-    execution's own, or no longer the newest of its task, says nothing.
+    It is read from the grants that the container holds. A grant is listed from when it was read, so this may be early
+    by one restore, and then a move finds less state there than expected. It may not be late: a grant that is not the
+    execution's own, or no longer the newest of its task, is ignored.
     """
     names = {held.task_name for held in heartbeat.held}
     newest: dict[TaskName, Grant] = {}
@@ -393,21 +418,22 @@ def _task_localities(
             grant.task_name not in newest or grant.epoch > newest[grant.task_name].epoch
         ):
             newest[grant.task_name] = grant
-    found = []
+    records = []
     for held in sorted(heartbeat.held):
         granted = newest.get(held.task_name)
         if granted is None or (granted.epoch, granted.execution_id) != (held.epoch, heartbeat.execution_id):
             continue
         wanted = TaskLocality(task_name=held.task_name, processor_id=container.processor_id, host=container.host)
         if state.task_localities.get(held.task_name) != wanted:
-            found.append(TaskLocalityPut(locality=wanted))
-    return tuple(found)
+            records.append(TaskLocalityPut(locality=wanted))
+    return tuple(records)
 
 
 def _host(heartbeat: Heartbeat, state: CoordinatorState) -> str:
-    """The host of an execution that registers: the launcher's name for it, where it has one.
+    """The host of an execution that registers.
 
-    Executions are wanted, found and counted by the launcher's names, so a second name for a host would be another host.
+    It is the launcher's name for the host, if it has one. Executions are placed, matched and counted by the launcher's
+    names, so a second name for a host would be another host.
     """
     launch = state.launches.get(heartbeat.execution_id)
     return heartbeat.host if launch is None else launch.host_found or launch.host or heartbeat.host

@@ -1,8 +1,8 @@
 """The records that put a new plan in force.
 
-Theory. Everything that a plan depends on stands on the log: the configuration as recorded, the inputs' partitions,
-the plan before. So whoever leads plans alike, and a change of the members needs nothing but their ids. Records are
-the difference to the plan in force; within them the tasks come before the `generation` record that makes them
+Theory. Everything that a plan depends on is on the log: the configuration as recorded, the inputs' partitions,
+the previous plan. So every leader plans alike, and a change of the members needs nothing but their ids. Records are
+the difference to the plan in force. Within them the tasks come before the `generation` record that makes them
 effective, and the tombstones of other plans after it (every beginning of a transaction is harmless).
 
 No generation number is used twice, so an unfinished plan's records stay until a later generation is effective; they
@@ -41,21 +41,22 @@ def plan_of(
     *,
     before: CoordinatorState | None = None,
 ) -> JobModel:
-    """The plan that the recorded configuration and inputs make for `processor_ids`, under the next number.
+    """The plan of the recorded configuration and inputs, under the next number.
 
     Args:
+        processor_ids: the processors to plan for.
         groupers: the job's own, if it has any; code is not recorded, so they come in with a command.
         before: the state before a submission of which `state` has the configuration and the inputs.
 
     Raises:
         PartitionSchemeError: the inputs changed so that keyed state would be left behind.
-        ConfigError: a grouper of the job's own, or a broadcast input, is not as it must be.
+        ConfigError: a grouper of the job's own, or a broadcast input, is wrong.
         TopicPolicyError: a changelog has no partition for a task.
     """
     config = config_of(state)
     plan = plan_job(
         config,
-        {stream: _partition_count(found, state) for stream, found in state.inputs.items()},
+        {stream: _partition_count(recorded, state) for stream, recorded in state.inputs.items()},
         job_model(before or state),
         processor_ids,
         recorded=Recorded(
@@ -80,38 +81,47 @@ def replan(
     *,
     before: CoordinatorState | None = None,
 ) -> tuple[CoordinatorRecord, ...]:
-    """Put the plan for `processor_ids` in force, if it is another than the one in force. As `plan_of`."""
+    """Put the plan for `processor_ids` in force, unless it is in force already.
+
+    As `plan_of`.
+    """
     plan = plan_of(state, processor_ids, groupers, before=before)
     return tuple(_records(plan, tuple(processor_ids), state))
 
 
-def _partition_count(found: InputPut, state: CoordinatorState) -> int:
-    """How many partitions of an input are planned: as recorded; or more, by an expansion whose plan is in force and of
-    which the record, which comes behind the plan, was torn off."""
-    if not found.expansions:
-        return found.partition_count
+def _partition_count(recorded: InputPut, state: CoordinatorState) -> int:
+    """How many partitions of an input are planned.
+
+    It is the recorded number, or more: after an expansion whose plan is in force and whose record, which comes behind
+    the plan, was torn off.
+    """
+    if not recorded.expansions:
+        return recorded.partition_count
     planned = {
         ssp_kb.ssp.partition
         for task in state.plan
         for ssp_kb in task.positions
-        if ssp_kb.ssp.system_stream == found.system_stream
+        if ssp_kb.ssp.system_stream == recorded.system_stream
     }
-    is_taken_in = any(step.partition_count == len(planned) for step in found.expansions)
-    return len(planned) if is_taken_in else found.partition_count
+    is_taken_in = any(step.partition_count == len(planned) for step in recorded.expansions)
+    return len(planned) if is_taken_in else recorded.partition_count
 
 
 def _refuse_small_changelogs(plan: JobModel, config: JobConfig, state: CoordinatorState) -> None:
-    """A changelog has as many partitions as the inputs have. That is enough, unless tasks came and went before there
-    was a store: their numbers, which are changelog partitions, are not given again."""
+    """Refuse a changelog with too few partitions.
+
+    A changelog has as many partitions as the inputs have. That is enough, unless tasks came and went before there
+    was a store: their numbers, which are changelog partitions, are not given again.
+    """
     needed = 1 + max((task.changelog_partition for task in plan.tasks), default=-1)
     for store in config.stores:
         topic = changelog_topic(config.job, store.name)
-        found = state.own_topics.get(topic)
-        if found is not None and found.partition_count < needed:
+        topic_found = state.own_topics.get(topic)
+        if topic_found is not None and topic_found.partition_count < needed:
             raise TopicPolicyError(
                 f"wanted the topic {topic} with {needed} partitions, because the job had as many tasks since it was "
-                f"created, found {found.partition_count}. Mend it with: kafka-topics.sh --bootstrap-server HOST:PORT "
-                f"--alter --topic {topic} --partitions {needed}"
+                f"created, found {topic_found.partition_count}. Mend it with: kafka-topics.sh --bootstrap-server "
+                f"HOST:PORT --alter --topic {topic} --partitions {needed}"
             )
 
 
@@ -123,16 +133,16 @@ def streams_planned(state: CoordinatorState) -> frozenset[SystemStream]:
 
 
 def inputs_gone(state: CoordinatorState) -> frozenset[SystemStream]:
-    """Those that were deleted, and that the job was decided to go on without (`coordinator.inputs.removal`)."""
+    """Deleted inputs without which the job continues (`coordinator.inputs.removal`)."""
     config = recorded_config(state)
     read = {SystemStream.parse(text) for text in (() if config is None else config.streams_read)}
     return frozenset(stream for stream in state.inputs if state.inputs[stream].gone_at_ms) - read
 
 
 def tasks_of_before(state: CoordinatorState) -> Mapping[SystemStreamPartition, TaskName]:
-    """In which tasks the state is of the keys of inputs that were gone once: of one period of their partitions.
+    """The tasks with the state of keys of inputs that are gone, by partition.
 
-    A grant stands until newer ones give all that it gave, so the grants tell it of inputs that nobody reads any more.
+    A grant stays until newer ones give all that it gave, so the grants show it for inputs that no task reads any more.
     """
     periods = {stream: state.inputs[stream].period for stream in state.inputs}
     after = 0 if state.run is None else state.run.counts_after
@@ -147,23 +157,35 @@ def tasks_of_before(state: CoordinatorState) -> Mapping[SystemStreamPartition, T
 
 @remembered
 def config_of(state: CoordinatorState) -> JobConfig:
-    """The configuration that stands there. Raises ConfigError where it is none, as one that was torn may be."""
+    """The recorded configuration.
+
+    Raises ConfigError if it is incomplete, as after a torn transaction.
+    """
     return parse_recorded(state.config)
 
 
 def recorded_config(state: CoordinatorState) -> JobConfig | None:
-    """The configuration that the job runs under; None before its first plan: what stands there may be torn."""
+    """The configuration that the job runs under; None before its first plan.
+
+    Before that, a torn transaction may have left a part of it.
+    """
     return None if state.generation is None else config_of(state)
 
 
 def factor_of(state: CoordinatorState) -> int:
-    """Key buckets per input partition that the job is to have; a plan of before may still be in force."""
+    """The requested number of key buckets per input partition.
+
+    An earlier plan may still be in force.
+    """
     return 1 if state.factor is None else state.factor.factor
 
 
 def keeps_state(state: CoordinatorState) -> bool:
-    """Whether there was ever a store. One that was taken out of the configuration has its changelog still, and
-    might come back: its entries must not be in another task by then."""
+    """Whether there was ever a store.
+
+    A store that left the configuration still has its changelog, and might come back: its entries must not be in another
+    task by then.
+    """
     of_changelog = changelog_topic(f"{state.job.job_name}-{state.job.job_id}", "") if state.job is not None else None
     return any(key.startswith("stores.") for key in state.config) or any(
         of_changelog is not None and name.startswith(of_changelog) for name in state.own_topics
@@ -198,7 +220,7 @@ def _records(
 
 def planned_tasks(plan: JobModel) -> tuple[PlannedTaskPut, ...]:
     """The tasks of `plan` as records."""
-    found = [
+    tasks = [
         PlannedTaskPut(
             generation=plan.generation,
             task_name=task.name,
@@ -212,19 +234,19 @@ def planned_tasks(plan: JobModel) -> tuple[PlannedTaskPut, ...]:
         for container in plan.containers
         for task in container.tasks
     ]
-    return tuple(sorted(found, key=lambda planned: (planned.partition_id, planned.task_name)))
+    return tuple(sorted(tasks, key=lambda planned: (planned.partition_id, planned.task_name)))
 
 
 def generations(state: CoordinatorState) -> tuple[int, ...]:
     """Every generation number that the log knows, finished or not."""
-    found = {generation for generation, _ in state.planned_tasks}
+    numbers = {generation for generation, _ in state.planned_tasks}
     if state.generation is not None:
-        found.add(state.generation.generation)
-    return tuple(sorted(found))
+        numbers.add(state.generation.generation)
+    return tuple(sorted(numbers))
 
 
 def plan_tombstones(state: CoordinatorState, numbers: Iterable[int]) -> tuple[Removed, ...]:
     """Tombstones of the tasks of the plans with these `numbers`."""
     wanted = frozenset(numbers)
-    found = [tombstone(planned) for (number, _), planned in state.planned_tasks.items() if number in wanted]
-    return tuple(sorted(found, key=key_of))
+    tombstones = [tombstone(planned) for (number, _), planned in state.planned_tasks.items() if number in wanted]
+    return tuple(sorted(tombstones, key=key_of))

@@ -2,18 +2,18 @@
 
 They follow from the progress of its key buckets under all earlier grants.
 
-Theory. Positions are thought of per key bucket of the finest factor in play, so a split, a merge, and a change on top
-of an unfinished one are the same thing. Of each such bucket the newest grant that covers it decides, because that one
-began where the earlier ones had come to. The bucket stands at the largest of the grant's start, what was committed
-under the grant's epoch, and the grant's floor for it. Where a startpoint is newer than that grant, the bucket stands
-at the startpoint.
+Theory. Positions are computed per key bucket of the finest factor in play, so a split, a merge, and a change on top
+of an unfinished one are the same thing. For each such bucket the newest grant that covers it decides, because that one
+began at the positions of the earlier ones. The position of the bucket is the largest of the grant's start, the
+committed offset under the grant's epoch, and the grant's floor for it. If a startpoint is newer than that grant, it is
+the startpoint.
 
-- *Split*: each child stands where its parent stood.
-- *Merge*: the start is the smallest of the buckets' positions, and a floor stays for whatever is ahead of it. So
+- *Split*: each child has the position of its parent.
+- *Merge*: the start is the smallest of the buckets' positions, and each bucket that is ahead of it gets a floor. So
   nothing is lost, and nothing is done twice.
 
-A broadcast input has no buckets: its positions are the task's. Where a task has parents, it takes the positions of
-*one* of them, all together, and that parent's copy of what it keeps of broadcast messages (`Grant.broadcast_parent`):
+A broadcast input has no buckets: its positions are the task's. A task with parents takes the positions of
+*one* of them, all together, and that parent's copy of its state from broadcast messages (`Grant.broadcast_parent`):
 positions of several parents would belong to no state that ever was. It is the parent whose list of positions, in SSP
 order, is the smallest.
 """
@@ -40,7 +40,10 @@ NO_STARTPOINTS: Final = StartpointIndex()
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a partition holds: from `offset_first` up to, not including, `offset_end`."""
+    """The offsets in a partition.
+
+    They reach from `offset_first` up to, not including, `offset_end`.
+    """
 
     offset_first: int
     offset_end: int
@@ -52,7 +55,7 @@ ChangelogPlace = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionsRead:
-    """Everything of record about positions, read to the end after the earlier owners were done.
+    """All records of positions, read to the end after the earlier owners were done.
 
     `changelog_ends`: the high watermarks of those that were asked for.
     """
@@ -64,7 +67,7 @@ class PositionsRead:
 
 
 def refuse_newer_positions(read: PositionsRead, epoch: int, *, topic: str) -> None:
-    """Refuse to decide on a coordinator stream that lacks a decision which positions rest on.
+    """Refuse a coordinator stream that lacks a decision on which positions rest.
 
     Each position names the epoch of its grant, and an epoch is recorded before it is granted (law L4). So a position of
     a newer epoch than the stream's last one means that the stream lost records.
@@ -87,12 +90,12 @@ def refuse_newer_positions(read: PositionsRead, epoch: int, *, topic: str) -> No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starts:
-    """Where a task is to begin, and what that rests on.
+    """The starts of a task, and the facts that they rest on.
 
     Attributes:
-        of_buckets: one for each of the task's positions. A start outside what the topic holds, and not accepted, is
-            as it is: the container stops that bucket by name.
-        losses: what was given up on the operator's word.
+        of_buckets: one for each of the task's positions. A start outside the topic's offsets that was not accepted is
+            left as it is: the container stops that bucket with a named error.
+        losses: the ranges that the operator accepted as lost.
         broadcast_parent, epoch_rewound: as of `model.grant.Grant`.
     """
 
@@ -103,14 +106,14 @@ class Starts:
 
 
 class GrantIndex:
-    """Grants by what they give: those in a task's way are found without a look at all the others.
+    """Grants indexed by their SSPs, so that overlapping ones need no full scan.
 
     A job may have 10,000 tasks, and a change of its plan may concern all of them.
     """
 
     def __init__(self, grants: Iterable[Grant] = ()) -> None:
         self._newest: dict[TaskName, Grant] = {}
-        self._found: dict[tuple[SystemStreamPartition, str], list[tuple[BucketStart, Grant]]] = {}
+        self._grants: dict[tuple[SystemStreamPartition, str], list[tuple[BucketStart, Grant]]] = {}
         for grant in grants:
             self.add(grant)
 
@@ -120,29 +123,31 @@ class GrantIndex:
             self._newest[grant.task_name] = grant
         for start in grant.starts:
             place = start.ssp_kb.ssp, start.ssp_kb.reader
-            self._found.setdefault(place, []).append((start, grant))
+            self._grants.setdefault(place, []).append((start, grant))
 
     def discard(self, grant: Grant) -> None:
         """Take back an `add`. That its task was granted stays known."""
         for start in grant.starts:
             place = start.ssp_kb.ssp, start.ssp_kb.reader
-            self._found[place] = [item for item in self._found[place] if item[1] is not grant]
+            self._grants[place] = [item for item in self._grants[place] if item[1] is not grant]
 
     def newest_of(self, task_name: TaskName) -> Grant | None:
         """The task's grant with the highest epoch."""
         return self._newest.get(task_name)
 
     def overlapping(self, ssp_kb: SspKeyBucket) -> Sequence[tuple[BucketStart, Grant]]:
-        """What is given of the messages of `ssp_kb`, and by which grant; the oldest first."""
-        found = [item for item in self._found.get((ssp_kb.ssp, ssp_kb.reader), ()) if item[0].ssp_kb.overlaps(ssp_kb)]
-        return sorted(found, key=lambda item: item[1].epoch)
+        """The grants that give messages of `ssp_kb`, with their starts; the oldest first."""
+        overlapping = [
+            item for item in self._grants.get((ssp_kb.ssp, ssp_kb.reader), ()) if item[0].ssp_kb.overlaps(ssp_kb)
+        ]
+        return sorted(overlapping, key=lambda item: item[1].epoch)
 
     def clashes_with(self, planned: PlannedTaskPut) -> bool:
         """Whether a grant is of the task, or of any of its buckets that have one owner."""
         return planned.task_name in self._newest or any(
             start.ssp_kb.overlaps(ssp_kb)
             for ssp_kb in planned.ssp_kbs
-            for start, _ in self._found.get((ssp_kb.ssp, ssp_kb.reader), ())
+            for start, _ in self._grants.get((ssp_kb.ssp, ssp_kb.reader), ())
         )
 
 
@@ -156,16 +161,16 @@ def starts_of(
     epoch_before_of: Mapping[SystemStreamPartition, int] | None = None,
     startpoints: StartpointIndex = NO_STARTPOINTS,
 ) -> Starts:
-    """Where each bucket of a task is to begin (for all earlier owners).
+    """The start of each bucket of a task, from all earlier owners.
 
     Args:
         grants: every grant on the log.
         offset_default_of: `oldest` or `upcoming` for each SSP of the task, used where it was never granted.
-        accepted_losses: the operator's word for ranges that retention took. One counts only when it begins
-            exactly where the bucket stands and reaches to what the topic still holds: a word given for an
+        accepted_losses: ranges that retention deleted and that the operator accepts. One counts only when it begins
+            exactly at the bucket's position and reaches to the topic's first offset: an acceptance of an
             earlier loss does not cover a later one.
-        epoch_before_of: for SSPs that the run begins anew: grants and startpoints up to this epoch are of earlier runs.
-        startpoints: every one on the log.
+        epoch_before_of: for SSPs that the run begins again: grants and startpoints up to this epoch are of earlier
+        runs. startpoints: every one on the log.
 
     Raises:
         MissingTopicError: the bounds of one of the task's SSPs were not found.
@@ -183,13 +188,13 @@ def starts_of(
             )
         default = bounds.offset_first if offset_default_of[ssp_kb.ssp] == "oldest" else bounds.offset_end
         if ssp_kb.reader:
-            found = _broadcast_start(ssp_kb, parent, known)
-            start = BucketStart(ssp_kb=ssp_kb, offset_next=default if found is None else found)
-            is_known = found is not None
+            offset = _broadcast_start(ssp_kb, parent, known)
+            start = BucketStart(ssp_kb=ssp_kb, offset_next=default if offset is None else offset)
+            is_known = offset is not None
         else:
             positions = _positions(ssp_kb, known)
-            start = _joined(ssp_kb, [default if found is None else found for found in positions])
-            is_known = any(found is not None for found in positions)
+            start = _joined(ssp_kb, [default if position is None else position for position in positions])
+            is_known = any(position is not None for position in positions)
         if is_known and start.offset_next < bounds.offset_first:
             start, lost = _given_up(start, bounds, accepted_losses)
             losses += lost
@@ -204,12 +209,12 @@ def starts_of(
 
 
 def kin_of(plan: Iterable[PlannedTaskPut]) -> Mapping[TaskName, Sequence[PlannedTaskPut]]:
-    """By the name of the base task, its parts in a plan, as far as they read broadcast inputs."""
-    found: dict[TaskName, list[PlannedTaskPut]] = {}
+    """By base task, its parts in a plan that read broadcast inputs."""
+    parts: dict[TaskName, list[PlannedTaskPut]] = {}
     for planned in plan:
         if planned.broadcast_ssps:
-            found.setdefault(TaskNameParts.parse(planned.task_name).base_name, []).append(planned)
-    return found
+            parts.setdefault(TaskNameParts.parse(planned.task_name).base_name, []).append(planned)
+    return parts
 
 
 def copies_awaited(
@@ -221,37 +226,40 @@ def copies_awaited(
     epoch_before_of: Mapping[SystemStreamPartition, int] | None = None,
     startpoints: StartpointIndex = NO_STARTPOINTS,
 ) -> tuple[TaskName, ...]:
-    """The other parts of the base task that are still to take their copy of broadcast stores from what stands under
-    the name of `planned`: it would write to that, so it waits for them.
+    """Other parts of the base task that still copy broadcast stores from this one.
+
+    Their copy is under the name of `planned`, which would write to it, so `planned` waits for them.
 
     A change on top of one that never began leads there: 4 buckets, 1, and 4 again before the one task had its first
     start. Its copy is still that of the part that it took over, and that part is a task of the new plan.
     """
     known = _Known(grants, startpoints, read, epoch_before_of or {})
     return tuple(
-        found.task_name
-        for found in kin.get(TaskNameParts.parse(planned.task_name).base_name, ())
-        if found.task_name != planned.task_name
-        and (parent := _broadcast_parent(found, known)) is not None
+        part.task_name
+        for part in kin.get(TaskNameParts.parse(planned.task_name).base_name, ())
+        if part.task_name != planned.task_name
+        and (parent := _broadcast_parent(part, known)) is not None
         and _source_of_copy(parent, read) == planned.task_name
     )
 
 
 def reached(grant: Grant, start: BucketStart, read: PositionsRead) -> int:
-    """How far a bucket came under `grant`; what was written under other epochs does not count. Of buckets with floors
-    some may be further: they stand at their floors."""
+    """The position of a bucket under `grant`; records under other epochs do not count.
+
+    Some buckets with floors may be further: their position is their floor.
+    """
     return max(start.offset_next, *_written(grant, start, read), 0)
 
 
 def _written(grant: Grant, start: BucketStart, read: PositionsRead) -> Sequence[int]:
     """The positions of record that were written for `start` under `grant`."""
-    found = (read.checkpoints.get(start.ssp_kb), read.progress.get(start.ssp_kb))
-    return [item.offset_next for item in found if item is not None and item.epoch == grant.epoch]
+    records = (read.checkpoints.get(start.ssp_kb), read.progress.get(start.ssp_kb))
+    return [item.offset_next for item in records if item is not None and item.epoch == grant.epoch]
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What positions are computed from; as the arguments of `starts_of`."""
+    """The input of the computation of positions, as the arguments of `starts_of`."""
 
     grants: GrantIndex
     startpoints: StartpointIndex
@@ -259,20 +267,20 @@ class _Known:
     epoch_before_of: Mapping[SystemStreamPartition, int]
 
     def decisions(self, ssp_kb: SspKeyBucket) -> Sequence[tuple[int, BucketStart]]:
-        """What was decided about messages of `ssp_kb` and how far they are by that, under its epoch; the oldest first.
+        """The decisions about messages of `ssp_kb`, with the positions that follow.
 
-        That of a startpoint is how far they are to be.
+        The oldest comes first. A grant's position is read under its epoch; a startpoint's is the requested offset.
         """
         counted_after = self.epoch_before_of.get(ssp_kb.ssp, 0)
-        found = [
+        decisions = [
             (grant.epoch, replace(start, offset_next=reached(grant, start, self.read)))
             for start, grant in self.grants.overlapping(ssp_kb)
         ]
-        found += [
+        decisions += [
             (word.epoch, BucketStart(ssp_kb=word.ssp_kb, offset_next=word.offset_next))
             for word in self.startpoints.overlapping(ssp_kb)
         ]
-        return sorted((item for item in found if item[0] > counted_after), key=lambda item: item[0])
+        return sorted((item for item in decisions if item[0] > counted_after), key=lambda item: item[0])
 
 
 def _positions(ssp_kb: SspKeyBucket, known: _Known) -> Sequence[int | None]:
@@ -282,14 +290,14 @@ def _positions(ssp_kb: SspKeyBucket, known: _Known) -> Sequence[int | None]:
     """
     decisions = known.decisions(ssp_kb)
     finest = max((ssp_kb.factor, *(start.finest_factor for _, start in decisions)))
-    found: dict[int, int] = {}
+    positions: dict[int, int] = {}
     for _, start in decisions:  # The oldest first, so the newest stays.
-        found |= start.positions(finest)
-    return [found.get(bucket) for bucket in range(ssp_kb.bucket, finest, ssp_kb.factor)]
+        positions |= start.positions(finest)
+    return [positions.get(bucket) for bucket in range(ssp_kb.bucket, finest, ssp_kb.factor)]
 
 
 def _joined(ssp_kb: SspKeyBucket, positions: Sequence[int]) -> BucketStart:
-    """A start for buckets that stand at `positions`: the smallest, and floors for what is ahead of it.
+    """A start for buckets at `positions`: the smallest, with floors for those ahead.
 
     Args:
         positions: of the buckets of the finest factor that `ssp_kb` consists of, in their order.
@@ -298,7 +306,7 @@ def _joined(ssp_kb: SspKeyBucket, positions: Sequence[int]) -> BucketStart:
     floors: list[Floor] = []
 
     def add(bucket: int, factor: int) -> None:
-        """The floors of a bucket: one, where all of it stands at one offset, else those of its two halves."""
+        """The floors of a bucket: one for a single offset, else those of its two halves."""
         ahead = {positions[(part - ssp_kb.bucket) // ssp_kb.factor] for part in range(bucket, finest, factor)}
         if len(ahead) > 1:
             add(bucket, 2 * factor)
@@ -317,7 +325,7 @@ def _joined(ssp_kb: SspKeyBucket, positions: Sequence[int]) -> BucketStart:
 def _given_up(
     start: BucketStart, bounds: Bounds, accepted_losses: Sequence[AcceptedLoss]
 ) -> tuple[BucketStart, Sequence[LossUsed]]:
-    """The start moved to what its topic still holds, if the operator gave up what lies in between."""
+    """The start moved to the topic's first offset, if the operator accepted the loss."""
     first = bounds.offset_first
     if not any(
         SspKeyBucket.parse(loss.ssp_kb) == start.ssp_kb
@@ -335,7 +343,7 @@ def _given_up(
 
 
 def _broadcast_parent(planned: PlannedTaskPut, known: _Known) -> Grant | None:
-    """The grant whose broadcast positions a task takes over; None where it takes none."""
+    """The grant with the broadcast positions that a task takes over; None if none."""
     if not planned.broadcast_ssps:
         return None
     parents: dict[int, Grant] = {}
@@ -347,8 +355,8 @@ def _broadcast_parent(planned: PlannedTaskPut, known: _Known) -> Grant | None:
     ssps = sorted(planned.broadcast_ssps)
 
     def positions(grant: Grant) -> list[int]:
-        found = (_broadcast_position(grant, ssp, known) for ssp in ssps)
-        return [-1 if offset is None else offset for offset in found]
+        offsets = (_broadcast_position(grant, ssp, known) for ssp in ssps)
+        return [-1 if offset is None else offset for offset in offsets]
 
     return min((parents[epoch] for epoch in sorted(parents)), key=positions)
 
@@ -364,13 +372,19 @@ def _deciding(ssp_kb: SspKeyBucket, grants: GrantIndex, counted_after: int) -> I
 
 
 def _broadcast_position(parent: Grant, ssp: SystemStreamPartition, known: _Known) -> int | None:
-    """How far the parent's task is in a broadcast input. It may not have been one when the parent was given."""
+    """The position of the parent's task in a broadcast input.
+
+    It may not have been an input when the parent was granted.
+    """
     decisions = known.decisions(SspKeyBucket(ssp, reader=parent.task_name))
     return decisions[-1][1].offset_next if decisions else None
 
 
 def _broadcast_start(ssp_kb: SspKeyBucket, parent: Grant | None, known: _Known) -> int | None:
-    """Where a task begins in a broadcast input: where its parent is, unless its own position was rewound since."""
+    """The start of a task in a broadcast input.
+
+    It is its parent's position, unless its own position was rewound since.
+    """
     if parent is None or parent.task_name == ssp_kb.reader:
         own = known.decisions(ssp_kb)
         return own[-1][1].offset_next if own else None
@@ -383,19 +397,22 @@ def _broadcast_start(ssp_kb: SspKeyBucket, parent: Grant | None, known: _Known) 
 def _epoch_rewound(
     planned: PlannedTaskPut, parent: Grant | None, grants: GrantIndex, startpoints: StartpointIndex
 ) -> int:
-    """The newest startpoint that the positions of a task may rest on, its own or one that earlier grants rest on."""
-    found = 0 if parent is None else parent.epoch_rewound
+    """The newest startpoint on which the positions of a task may rest.
+
+    It is its own, or one on which earlier grants rest.
+    """
+    epoch = 0 if parent is None else parent.epoch_rewound
     for ssp_kb in planned.positions:
-        found = max((found, *(grant.epoch_rewound for _, grant in grants.overlapping(ssp_kb))))
-        found = max((found, *(word.epoch for word in startpoints.overlapping(ssp_kb))))
-    return found
+        epoch = max((epoch, *(grant.epoch_rewound for _, grant in grants.overlapping(ssp_kb))))
+        epoch = max((epoch, *(word.epoch for word in startpoints.overlapping(ssp_kb))))
+    return epoch
 
 
 def _source_of_copy(grant: Grant, read: PositionsRead) -> str:
-    """The task under whose name the copy stands that belongs to a grant's broadcast positions.
+    """The task whose name the copy has that belongs to a grant's broadcast positions.
 
-    Its own, once anything was committed under it: a container completes the copy before its first message. Before
-    that it may have none yet, and its parent's is still the same.
+    It is its own name once a commit was made under it: a container completes the copy before its first message. Before
+    that it may have no copy yet, and its parent's is still the same.
     """
     has_begun = any(_written(grant, start, read) for start in grant.starts)
     return grant.task_name if has_begun or not grant.broadcast_parent else grant.broadcast_parent
