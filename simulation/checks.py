@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 from samzapy.config import JobConfig, Text, parse_recorded, recording
 from samzapy.container import orders as orders_module
-from samzapy.container import start as start_module
+from samzapy.container import start_rules as start_module
 from samzapy.container.local_state import restore as restore_module
 from samzapy.coordinator import leader_log as leader_log_module
 from samzapy.coordinator import service as service_module

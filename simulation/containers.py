@@ -16,7 +16,7 @@ from samzapy.container.local_state.restore import RestoreJob, catch_up_or_rebuil
 from samzapy.container.local_state.split_and_merge import Host, clear_out, inherit
 from samzapy.container.local_state.standby import Warming, WarmPorts
 from samzapy.container.orders import Orders, read_on
-from samzapy.container.start import (
+from samzapy.container.start_rules import (
     Positions,
     check_bounds,
     committed_of,

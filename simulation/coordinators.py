@@ -14,7 +14,7 @@ from typing import Protocol
 
 from samzapy.adapters.host.launch_watch import LaunchWatch
 from samzapy.config import JobConfig
-from samzapy.container.start import positions_of
+from samzapy.container.start_rules import positions_of
 from samzapy.coordinator.action_performer import ActionPerformer
 from samzapy.coordinator.assignment.starts import ChangelogPlace, PositionsRead
 from samzapy.coordinator.candidate import Candidate

@@ -31,7 +31,7 @@ from integration_tests.bad_input.kit import (
 )
 from integration_tests.support.job_process import JobProcess
 from samzapy.cli.target.status import read_status
-from samzapy.container.start import positions_of
+from samzapy.container.start_rules import positions_of
 from samzapy.errors import DeadlineError, ExitCode, RejectedError
 from samzapy.model.topics import checkpoint_topic
 from samzapy.runtime.job_address import JobAddress

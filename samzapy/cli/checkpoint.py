@@ -13,7 +13,7 @@ import click
 from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
 from samzapy.cli.output.table import print_rows
 from samzapy.cli.target.address import of_a_job
-from samzapy.container.start import Positions, read_positions
+from samzapy.container.start_rules import Positions, read_positions
 from samzapy.errors import MissingTopicError
 from samzapy.model.topics import checkpoint_topic
 from samzapy.runtime.job_address import JobAddress, no_such_job

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from samzapy.config import JobConfig
 from samzapy.container.ownership import Ownership
 from samzapy.container.ports import ContainerPorts, TopicBounds
-from samzapy.container.start import check_identity
+from samzapy.container.start_rules import check_identity
 from samzapy.errors import MissingTopicError, TemporaryError
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.text import some

@@ -17,7 +17,7 @@ from samzapy.container.ownership import YIELD_MS, Ownership
 from samzapy.container.ports import ContainerPorts, TopicBounds
 from samzapy.container.query_failures import QueryFailures
 from samzapy.container.running_query import RunningQuery
-from samzapy.container.start import (
+from samzapy.container.start_rules import (
     Positions,
     check_bounds,
     check_config,

@@ -21,7 +21,7 @@ from samzapy.container.local_state.restore_progress import RestoreProgress, Rest
 from samzapy.container.local_state.split_and_merge import Host, clear_out, inherit
 from samzapy.container.ownership import Ownership
 from samzapy.container.ports import ChangelogPlace, ContainerPorts
-from samzapy.container.start import copies_taken
+from samzapy.container.start_rules import copies_taken
 from samzapy.container.stats import ContainerFigures
 from samzapy.container.task.work_plan import Route
 from samzapy.container.work_planner import WorkPlanner

@@ -15,7 +15,7 @@ class Checkpoint:
     A position, never a count: offsets have gaps.
 
     Written in the transaction of the outputs and the changelog, under the grant's epoch. A checkpoint is valid only
-    under the epoch of the grant in force (the start rule, `container.start`).
+    under the epoch of the grant in force (the start rule, `container.start_rules`).
     """
 
     ssp_kb: SspKeyBucket

@@ -6,7 +6,7 @@ program.
 It runs one task after another in one thread. Each message of its tasks is copied to an output, with its position and
 its grant, in the transaction that moves the position: so a test can count the work. It keeps no state and reads no
 broadcast inputs, and is otherwise as careful as a real container, whose pure rules it shares (`container.orders`,
-`container.start`).
+`container.start_rules`).
 
     python -m samzapy.testing.fake_container job.properties --execution ID --processor 0 --output TOPIC
 
@@ -40,7 +40,7 @@ from samzapy.adapters.web.heartbeat_sender import HeartbeatThread, Leader
 from samzapy.config import JobConfig, in_force, merge, parse_config, properties_text, read_properties
 from samzapy.container.orders import Orders, read_on
 from samzapy.container.ports import HeartbeatContent
-from samzapy.container.start import check_bounds, check_config, read_positions, starts_of
+from samzapy.container.start_rules import check_bounds, check_config, read_positions, starts_of
 from samzapy.errors import (
     DeadlineError,
     ExitCode,

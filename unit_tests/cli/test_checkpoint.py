@@ -1,7 +1,7 @@
 """What `samzapy checkpoint list` says of each bucket."""
 
 from samzapy.cli.checkpoint import _rows
-from samzapy.container.start import Positions
+from samzapy.container.start_rules import Positions
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.ssp import SspKeyBucket
 

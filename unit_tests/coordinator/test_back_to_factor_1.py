@@ -7,7 +7,7 @@ way back to factor 1, so whoever has to make it anew looks there, too.
 
 from dataclasses import replace
 
-from samzapy.container.start import positions_of, superseded_keys
+from samzapy.container.start_rules import positions_of, superseded_keys
 from samzapy.coordinator.assignment.starts import Bounds, PositionsRead
 from samzapy.coordinator.replay import replay
 from samzapy.inspection.status import status_of_log

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from samzapy.container.orders import Orders, follow, read_on
-from samzapy.container.start import positions_of, read_positions
+from samzapy.container.start_rules import positions_of, read_positions
 from samzapy.coordinator.assignment.heartbeat_json import parse_heartbeat
 from samzapy.coordinator.commands import RequestsRead
 from samzapy.coordinator.replay import replay

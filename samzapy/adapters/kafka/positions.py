@@ -14,7 +14,7 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets, offsets_at
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_transactional_ids
-from samzapy.container.start import read_positions
+from samzapy.container.start_rules import read_positions
 from samzapy.coordinator.assignment.starts import Bounds, ChangelogPlace, PositionsRead
 from samzapy.coordinator.commands import OffsetBounds
 from samzapy.errors import MissingTopicError, SamzapyError, TemporaryError

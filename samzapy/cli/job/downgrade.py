@@ -22,7 +22,7 @@ from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.cli.output.seconds import Seconds
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.address import of_a_job
-from samzapy.container.start import positions_of
+from samzapy.container.start_rules import positions_of
 from samzapy.coordinator.assignment.starts import PositionsRead
 from samzapy.coordinator.lifecycle.downgrade import (
     HURRIED,

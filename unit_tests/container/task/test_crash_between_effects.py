@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from samzapy.container.local_state import restore
 from samzapy.container.local_state.restore import RestoreJob, catch_up_or_rebuild
-from samzapy.container.start import Positions, committed_of, positions_of, stale_keys, starts_of
+from samzapy.container.start_rules import Positions, committed_of, positions_of, stale_keys, starts_of
 from samzapy.container.task.ports import LocalPosition
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.transaction import TransactionLimits

@@ -349,7 +349,7 @@ class Walk:
         self.tasks[planned.task_name] = (self.epoch, starts[0], starts[0].offset_next)
 
     def work(self, task_name, until):
-        """The task goes on to offset `until`: as `container.start` and the lookup table have it."""
+        """The task goes on to offset `until`: as `container.start_rules` and the lookup table have it."""
         epoch, start, offset_next = self.tasks[task_name]
         for offset in range(offset_next, until):
             mine = self.bucket(offset) % start.ssp_kb.factor == start.ssp_kb.bucket

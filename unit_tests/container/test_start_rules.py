@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samzapy.container.ports import TopicBounds
-from samzapy.container.start import (
+from samzapy.container.start_rules import (
     Positions,
     check_bounds,
     check_identity,
