@@ -547,7 +547,10 @@ def test_a_stranger_on_the_port_of_a_dead_coordinator_stops_nobody(patient: Crew
     assert all(alive(successor.url, container.execution_id)["alive"] for container in containers)
     phases = crew.phases()
     assert {container.execution_id for container in containers} == phases.keys(), "nobody was started anew"
-    assert {ContainerPhase.RUNNING} == set(phases.values())
+    # The successor records RUNNING with the next heartbeat of each.
+    wait_until(
+        lambda: {ContainerPhase.RUNNING} == set(crew.phases().values()), _WITHIN_S, "both to be recorded as running"
+    )
     assert 2 == len({one.epoch for one in done}), "each task has the grant that it had"
 
 

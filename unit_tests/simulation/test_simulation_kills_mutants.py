@@ -612,14 +612,14 @@ def nobody_is_killed(patch: Patch) -> None:
 
 def silence_is_an_end(patch: Patch) -> None:
     """ADR 0015: what the cluster manager knows nothing of has ended."""
-    looked = launches._looked
+    looked = launches._after_look
 
     def mutated(launch, seen, command, found):  # type: ignore[no-untyped-def]
         if seen.state is LaunchedState.UNKNOWN:
             seen = replace(seen, state=LaunchedState.ENDED)
         return looked(launch, seen, command, found)
 
-    patch.setattr(launches, "_looked", mutated)
+    patch.setattr(launches, "_after_look", mutated)
 
 
 def surplus_stays(patch: Patch) -> None:
