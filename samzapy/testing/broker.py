@@ -48,7 +48,7 @@ from samzapy.testing.broker_files import (
     reason_in_log,
     taken_port,
 )
-from samzapy.testing.broker_jvm import archive_path, spawn
+from samzapy.testing.broker_jvm import archive_path, class_path, spawn
 from samzapy.testing.ports import LOOPBACK, free_port, port_is_free, port_taken_error
 from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
@@ -319,7 +319,7 @@ def make_class_archive() -> None:
     Raises:
         EnvironmentMissingError: the JVM makes no archives.
     """
-    path = archive_path()
+    path = archive_path(class_path())
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as lock, tempfile.TemporaryDirectory(dir=path.parent) as directory:
         fcntl.flock(lock, fcntl.LOCK_EX)

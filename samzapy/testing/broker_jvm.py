@@ -30,29 +30,31 @@ def spawn(files: BrokerFiles, jvm_options: Sequence[str]) -> ProcessIdentity:
         EnvironmentMissingError: Java or the jars are missing.
         ConfigError: Kafka cannot format the data directory.
     """
+    java = _java(files)
     if not files.is_formatted:
-        _format(files)
+        _format(files, java)
     files.keep_log()
-    command = [*_java(files), *jvm_options, "kafka.Kafka", str(files.settings_path)]
+    command = [*java, *jvm_options, "kafka.Kafka", str(files.settings_path)]
     return start_in_own_session(command, files.log_path, os.environ)
 
 
 def class_path() -> str:
-    """Kafka's jars, behind a logging binding."""
+    """Kafka's jars, each one verified, behind a logging binding."""
     return ":".join(map(str, (*map(pyspark_jar, _LOGGING_JARS), *jar_paths(KAFKA_BROKER))))
 
 
-def archive_path() -> Path:
-    """The class archive for exactly these files.
+def archive_path(jars: str) -> Path:
+    """The class archive for exactly the files of the class path `jars`.
 
     A JVM silently ignores an archive whose jars have another time.
     """
-    files = "\n".join(f"{jar} {Path(jar).stat().st_mtime_ns}" for jar in class_path().split(":"))
+    files = "\n".join(f"{jar} {Path(jar).stat().st_mtime_ns}" for jar in jars.split(":"))
     return cache_root() / f"kafka-{hashlib.blake2b(files.encode(), digest_size=4).hexdigest()}.jsa"
 
 
 def _java(files: BrokerFiles) -> list[str]:
-    archive = archive_path()
+    jars = class_path()
+    archive = archive_path(jars)
     return [
         str(find_java()),
         # An archive of another JVM is ignored; that needs no message.
@@ -63,16 +65,16 @@ def _java(files: BrokerFiles) -> list[str]:
         f"-XX:ErrorFile={files.directory}/jvm-crash.log",
         f"-Dlog4j2.configurationFile={files.logging_path}",
         "-cp",
-        class_path(),
+        jars,
     ]
 
 
-def _format(files: BrokerFiles) -> None:
+def _format(files: BrokerFiles, java: Sequence[str]) -> None:
     """Make `data/` a Kafka log directory with features and identity; takes 0.7 s."""
     cluster_id = files.membership.cluster_id or new_cluster_id()
     tool = ["kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--ignore-formatted"]
     ran = subprocess.run(
-        [*_java(files), *tool, "--config", str(files.settings_path)],
+        [*java, *tool, "--config", str(files.settings_path)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
