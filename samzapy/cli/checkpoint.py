@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import click
 
 from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
+from samzapy.cli.output.option import output_option
 from samzapy.cli.output.table import print_rows
 from samzapy.cli.target.address import of_a_job
 from samzapy.container.start_rules import Positions, read_positions
@@ -29,14 +30,7 @@ def checkpoint() -> None:
 
 @checkpoint.command(name="list")
 @of_a_job
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "jsonl"]),
-    default="table",
-    show_default=True,
-    help="Choose the output format.",
-)
+@output_option(("table", "json", "jsonl"))
 def list_(
     address: JobAddress,
     output: str,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from samzapy.cli.output.option import output_option
 from samzapy.cli.output.table import print_table
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.address import job_file_option
@@ -49,14 +50,7 @@ _set_option = click.option(
 @_set_option
 @click.option("--job", "job", metavar="NAME-ID", help="Also show the values that this job was started with.")
 @click.option("--bootstrap-servers", metavar="HOST:PORT", help="Read them from this cluster.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Choose the output format.",
-)
+@output_option()
 def explain_keys(
     key: str | None,
     config_file: Path | None,

@@ -22,6 +22,7 @@ from samzapy.adapters.kafka.key_sample import SAMPLE_WAIT_S
 from samzapy.adapters.kafka.open_transactions import open_transactions, still_open
 from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS
+from samzapy.cli.output.option import output_option
 from samzapy.cli.output.table import print_table
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.address import of_a_job
@@ -97,14 +98,7 @@ _ABORT_AFTER_MS = 15_000
     metavar="N",
     help="Sample the keys of the last N records of each input partition, if the job keeps state by key; 0: off.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Choose the output format.",
-)
+@output_option()
 @click.pass_context
 def doctor(
     context: click.Context,

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from samzapy.cli.output.option import output_option
 from samzapy.cli.output.table import print_rows
 from samzapy.cli.target.address import of_a_job
 from samzapy.cli.target.requests import recorded_state
@@ -28,14 +29,7 @@ _COLUMNS = ("processor", "container", "host", "role", "state", *_NUMBERS, "reaso
 
 @click.command(name="list")
 @of_a_job
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Choose the output format.",
-)
+@output_option()
 def list_containers(address: JobAddress, output: str) -> None:
     """List the containers of a job, including those that are starting or stopping.
 

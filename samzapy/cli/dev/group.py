@@ -17,6 +17,7 @@ import click
 
 from samzapy.cli.dev.kafka import default_directory, directory_option, kafka_in, pids_of, servers_of
 from samzapy.cli.dev.messages import consume, produce
+from samzapy.cli.output.option import output_option
 from samzapy.cli.output.table import print_table
 from samzapy.errors import ExitCode, RejectedError
 from samzapy.testing.broker import DevBroker
@@ -169,14 +170,7 @@ dev.add_command(consume)
 
 @dev.command()
 @directory_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Choose the output format.",
-)
+@output_option()
 @click.pass_context
 def status(context: click.Context, directory: Path | None, output: str) -> None:
     """Show whether the broker or the cluster runs, and where.

@@ -17,6 +17,7 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.console import MessageWriter, read_messages
 from samzapy.cli.dev.kafka import directory_option, servers_of
 from samzapy.cli.dev.message_lines import json_line, messages_of_json, messages_of_text, text_line
+from samzapy.cli.output.option import output_option
 
 _servers_option = click.option(
     "--bootstrap-servers", metavar="HOST:PORT", help="Use another cluster [default: the development broker]."
@@ -65,14 +66,7 @@ def produce(topic: str, file: Any, form: str, bootstrap_servers: str | None, dir
     help="Start at this end of the topic.",
 )
 @click.option("--follow", is_flag=True, help="Wait for further messages, until Ctrl-C or --count.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Choose the output format.",
-)
+@output_option(("text", "json"))
 @_servers_option
 @directory_option
 def consume(

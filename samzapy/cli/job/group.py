@@ -17,6 +17,7 @@ from samzapy.cli.job.rewind import rewind
 from samzapy.cli.job.scale import scale
 from samzapy.cli.job.submit import submit
 from samzapy.cli.job.top import top
+from samzapy.cli.output.option import output_option
 from samzapy.cli.output.table import print_table
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.address import of_a_job
@@ -43,14 +44,7 @@ job.add_command(top)
 
 @job.command()
 @of_a_job
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Choose the output format.",
-)
+@output_option()
 @click.pass_context
 def status(
     context: click.Context,

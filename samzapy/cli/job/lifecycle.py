@@ -13,6 +13,7 @@ import click
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.cli.output.option import output_option
 from samzapy.cli.output.seconds import Seconds
 from samzapy.cli.output.table import print_rows
 from samzapy.cli.target.address import of_a_job
@@ -122,14 +123,7 @@ def restart(address: JobAddress, processors: str | None, timeout: float) -> None
 @click.option(
     "--bootstrap-servers", metavar="HOST:PORT", help="Connect to this cluster, if there is no properties file."
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Choose the output format.",
-)
+@output_option()
 def list_jobs(config_file: Path | None, overrides: Sequence[str], bootstrap_servers: str | None, output: str) -> None:
     """List the jobs that have a coordinator stream on a Kafka cluster.
 

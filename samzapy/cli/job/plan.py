@@ -16,6 +16,7 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.key_sample import SAMPLE_WAIT_S
 from samzapy.adapters.kafka.state_size import changelog_sizes
+from samzapy.cli.output.option import output_option
 from samzapy.cli.output.table import print_table
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.address import job_file_option
@@ -90,14 +91,7 @@ _COUNT = re.compile(r"0*[1-9][0-9]{0,5}")
     help="Sample the last N records of each partition for keys that reach several tasks, if the job keeps state by "
     "key; 0 turns sampling off.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Choose the output format.",
-)
+@output_option()
 def plan(
     config_file: Path,
     overrides: Sequence[str],

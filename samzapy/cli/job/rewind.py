@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from samzapy.adapters.kafka.positions import KafkaPositions
+from samzapy.cli.output.option import output_option
 from samzapy.cli.output.table import print_rows
 from samzapy.cli.target.address import of_a_job
 from samzapy.cli.target.requests import Asking, placement_store, recorded_state, run_id_of, show_answer, with_request
@@ -76,14 +77,7 @@ def _with_scope(command: Callable[..., None]) -> Callable[..., None]:
     "--plan", "only_plan", is_flag=True, help="Only show which messages would be processed again or skipped."
 )
 @with_request
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Choose the output format.",
-)
+@output_option()
 def rewind(
     address: JobAddress,
     stream: str,

@@ -15,6 +15,7 @@ import click
 
 from samzapy.adapters.kafka.reading import PartitionReader, stamps_at
 from samzapy.cli.job.plan import change_with_sizes, print_change
+from samzapy.cli.output.option import output_option
 from samzapy.cli.target.address import of_a_job
 from samzapy.cli.target.requests import Asking, placement_store, recorded_state, run_id_of, show_answer, with_request
 from samzapy.config import FACTORS, parse_recorded
@@ -58,14 +59,7 @@ _LOOK_EVERY_S = 0.5
     help="Refuse the request unless plan N is still in force; --plan prints N.",
 )
 @with_request
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Choose the output format.",
-)
+@output_option()
 def scale(
     address: JobAddress,
     factor: str | None,

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from samzapy.cli.output.option import output_option
 from samzapy.cli.output.seconds import Seconds
 from samzapy.cli.output.table import print_table
 from samzapy.cli.output.terminal import printable
@@ -28,14 +29,7 @@ _RIGHT = ("records/s", "lag", "share of batch")
 
 @click.command()
 @of_a_job
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Choose the output format.",
-)
+@output_option()
 @click.option(
     "--interval",
     type=Seconds(1),

@@ -16,6 +16,7 @@ import click
 
 from samzapy.adapters.kafka.reading import PartitionReader
 from samzapy.cli.output.columns import Columns
+from samzapy.cli.output.option import output_option
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.stream.source import PositionParam, of_a_stream, print_horizon
 from samzapy.coordinator.assignment.grants import newest_grants
@@ -50,10 +51,7 @@ from samzapy.stream.numbering import Foreign, place
 from samzapy.stream.position import Position, Reading
 
 FOLLOW_EVERY_S = 0.5
-_OUTPUTS = click.Choice(["table", "json", "jsonl"])
-_output_option = click.option(
-    "-o", "--output", type=_OUTPUTS, default="table", show_default=True, help="Choose the output format."
-)
+_output_option = output_option(("table", "json", "jsonl"))
 REPLAY_COLUMNS = ("offset", "time", "term", "event", "key", "change", "cause", "actor", "note")
 
 
@@ -115,14 +113,7 @@ def replay(source: StreamSource, until: Position | None, follow: bool, prefix: s
 @click.option(
     "--at", "position", type=PositionParam(), help="Show the state after this offset or time [default: now]."
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Choose the output format.",
-)
+@output_option()
 def state(source: StreamSource, position: Position | None, output: str) -> None:
     """Show the state of the job at a point in time.
 

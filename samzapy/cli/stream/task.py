@@ -7,6 +7,7 @@ import json
 import click
 
 from samzapy.cli.output.columns import Columns
+from samzapy.cli.output.option import output_option
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.stream.group import REPLAY_COLUMNS, replay_cells
 from samzapy.cli.stream.source import PositionParam, of_a_stream, print_horizon
@@ -29,14 +30,7 @@ def task() -> None:
 @click.option(
     "--at", "position", type=PositionParam(), help="Explain the state after this offset or time [default: now]."
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Choose the output format.",
-)
+@output_option()
 def explain(source: StreamSource, name: str, position: Position | None, output: str) -> None:
     """Show the plan that placed a task, the reason, and the task's owner.
 
