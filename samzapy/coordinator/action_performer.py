@@ -117,7 +117,7 @@ class ActionPerformer:
         self._must_look_before_answering = False
         self._hand_over_trouble = ""
         self._answer_trouble = ""
-        self._postponed: Mapping[TaskName, _Postponed] = {}
+        self._postponed: dict[TaskName, _Postponed] = {}
         # How often in a row the fence of each execution has failed.
         self._fence_failures: dict[ExecutionId, int] = {}
 
@@ -339,18 +339,17 @@ class ActionPerformer:
 
         Other tasks go on.
         """
-        again_ms = self._clock.monotonic_ms() + MISSING_TOPIC_RETRY_MS
-        text = f"{ssp}, which is not there, or has no leader"
-        self._postponed = {**self._postponed, planned.task_name: _Postponed(text, again_ms)}
+        self._postpone(planned, f"{ssp}, which is not there, or has no leader", MISSING_TOPIC_RETRY_MS)
 
     def _wait_for_copies(self, planned: PlannedTaskPut, awaited: Sequence[TaskName]) -> None:
         """Postpone a task until the tasks `awaited` have copied its broadcast stores.
 
         They are granted first.
         """
-        again_ms = self._clock.monotonic_ms() + RETRY_MS
-        text = f"the copies of broadcast stores that {some(awaited)} take"
-        self._postponed = {**self._postponed, planned.task_name: _Postponed(text, again_ms)}
+        self._postpone(planned, f"the copies of broadcast stores that {some(awaited)} take", RETRY_MS)
+
+    def _postpone(self, planned: PlannedTaskPut, awaited: str, retry_ms: int) -> None:
+        self._postponed[planned.task_name] = _Postponed(awaited, self._clock.monotonic_ms() + retry_ms)
 
     def _waits(self) -> str:
         if not self._postponed:
