@@ -51,11 +51,6 @@ def container_key(execution_id: ExecutionId) -> str:
     return f"container/{execution_id}"
 
 
-def request_key(uuid: str) -> str:
-    """The key of a request that is being served."""
-    return f"request/{uuid}"
-
-
 def parse_key(text: str) -> ParsedKey:
     """Take a key apart.
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -22,20 +22,20 @@ from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.address import job_file_option
 from samzapy.cli.target.requests import recorded_state
 from samzapy.config import FACTOR_KEY, JobConfig, is_id
-from samzapy.coordinator.assignment.replanning import inputs_gone, keeps_state, tasks_of_before
+from samzapy.coordinator.assignment.replanning import recorded_facts
 from samzapy.coordinator.lifecycle.submission import check_readable, factor_to_be, inputs_to_read
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of
 from samzapy.errors import ConfigError, PartitionerError
 from samzapy.model.container import Locality
-from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
+from samzapy.model.job import JobModel, ProcessorId, TaskModel
 from samzapy.model.location import LocationId
-from samzapy.model.ssp import SystemStream, SystemStreamPartition
+from samzapy.model.ssp import SystemStream
 from samzapy.model.topics import changelog_topic, coordinator_topic
 from samzapy.plan.input_keys import InputKeys, look_at_keys, refusal_of, warnings_of
 from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
 from samzapy.plan.intermediates import partition_count_to_be, refuse_fewer_partitions
 from samzapy.plan.job_model_json import job_model_of_json
-from samzapy.plan.job_plan import PARTITIONS_MAX, Recorded, plan_job
+from samzapy.plan.job_plan import NOTHING_RECORDED, PARTITIONS_MAX, Recorded, plan_job
 from samzapy.plan.plan_change import (
     NOTHING_TO_RESTORE,
     PlanChange,
@@ -134,17 +134,17 @@ def plan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The inputs of a plan. `connection` and `keeps_state` are None without a cluster."""
+    """The inputs of a plan.
+
+    Without a cluster, `connection` is None and nothing is recorded.
+    """
 
     partition_counts: Mapping[SystemStream, int]
     previous: JobModel | None
-    changelog_partitions: Mapping[TaskName, int]
     locality: Locality
     connection: KafkaConnection | None
-    keeps_state: bool | None = None
+    recorded: Recorded = NOTHING_RECORDED
     factor: int | None = None
-    tasks_before: Mapping[SystemStreamPartition, TaskName] = field(default_factory=dict)
-    gone: Collection[SystemStream] = ()
     topics: tuple[TopicToBe, ...] = ()
 
 
@@ -159,12 +159,7 @@ def _planned(
         known.partition_counts,
         known.previous,
         processor_ids,
-        recorded=Recorded(
-            changelog_partitions=known.changelog_partitions,
-            keeps_state=known.keeps_state,
-            tasks_before=known.tasks_before,
-            gone=known.gone,
-        ),
+        recorded=known.recorded,
         locality=locality,
         groupers=load_groupers(config, groupers_directory),
         factor=known.factor if known.factor is not None else config.elasticity_factor,
@@ -201,9 +196,7 @@ def _show(job: str, change: PlanChange, output: str) -> None:
 
 def _offline(config: JobConfig, partitions: str) -> tuple[JobConfig, Known]:
     config, counts = _partition_counts(config, partitions)
-    return config, Known(
-        partition_counts=counts, previous=None, changelog_partitions={}, locality=Locality(), connection=None
-    )
+    return config, Known(partition_counts=counts, previous=None, locality=Locality(), connection=None)
 
 
 def _by_cluster(config: JobConfig) -> tuple[JobConfig, Known]:
@@ -227,13 +220,10 @@ def _by_cluster(config: JobConfig) -> tuple[JobConfig, Known]:
         partition_counts={**recorded, **counts, **to_be},
         topics=tuple(changes[text] for text in sorted(changes)),
         previous=job_model(state),
-        changelog_partitions=state.changelog_partitions,
         locality=locality_of(state),
         connection=connection,
-        keeps_state=keeps_state(state),
+        recorded=recorded_facts(state),
         factor=factor_to_be(config, state),
-        tasks_before=tasks_of_before(state),
-        gone=inputs_gone(state),
     )
 
 
@@ -275,7 +265,7 @@ def with_previous(known: Known, previous: JobModel, config: JobConfig) -> Known:
             tasks={task.name: str(container.location_id) for container in located for task in container.tasks},
         ),
         # A plan from a file may keep state, also if no store is recorded.
-        keeps_state=known.keeps_state or None,
+        recorded=replace(known.recorded, keeps_state=known.recorded.keeps_state or None),
         factor=known.factor if known.previous is not None else _factor_after(previous, config),
     )
 

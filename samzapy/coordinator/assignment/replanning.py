@@ -59,19 +59,26 @@ def plan_of(
         {stream: _partition_count(recorded, state) for stream, recorded in state.inputs.items()},
         job_model(before or state),
         processor_ids,
-        recorded=Recorded(
-            generation=1 + max((0, *generations(state))),
-            changelog_partitions=state.changelog_partitions,
-            keeps_state=keeps_state(before or state),
-            tasks_before=tasks_of_before(state),
-            gone=inputs_gone(state),
-        ),
+        recorded=replace(recorded_facts(state, before), generation=1 + max((0, *generations(state)))),
         locality=locality_of(state),
         groupers=groupers,
         factor=factor_of(state),
     )
     _refuse_small_changelogs(plan, config, state)
     return plan
+
+
+def recorded_facts(state: CoordinatorState, before: CoordinatorState | None = None) -> Recorded:
+    """The facts of earlier plans, for the plan after the one in force.
+
+    `before`: as in `plan_of`.
+    """
+    return Recorded(
+        changelog_partitions=state.changelog_partitions,
+        keeps_state=keeps_state(before or state),
+        tasks_before=tasks_of_before(state),
+        gone=inputs_gone(state),
+    )
 
 
 def replan(

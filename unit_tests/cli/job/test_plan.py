@@ -13,7 +13,7 @@ from samzapy.cli.job.scale import expected_text
 from samzapy.errors import ConfigError, MissingTopicError, PartitionSchemeError
 from samzapy.model.container import Locality
 from samzapy.model.ssp import SystemStream, SystemStreamPartition
-from samzapy.plan.job_plan import plan_job
+from samzapy.plan.job_plan import Recorded, plan_job
 from samzapy.plan.plan_change import StateSize, plan_change
 from samzapy.testing.builders import a_config
 
@@ -126,13 +126,15 @@ def test_other_records_of_the_cluster_count_beside_a_plan_from_a_file():
     known = Known(
         partition_counts={orders: 1},
         previous=recorded,
-        changelog_partitions={"SystemStreamPartition_kafka.orders.0": 0},
         locality=Locality(processors={"0": "host-a"}),
         connection=None,
-        keeps_state=True,
+        recorded=Recorded(
+            changelog_partitions={"SystemStreamPartition_kafka.orders.0": 0},
+            keeps_state=True,
+            tasks_before={SystemStreamPartition("kafka", "refunds", 0): "SystemStreamPartition_kafka.refunds.0"},
+            gone=(refunds,),
+        ),
         factor=2,
-        tasks_before={SystemStreamPartition("kafka", "refunds", 0): "SystemStreamPartition_kafka.refunds.0"},
-        gone=(refunds,),
     )
     previous = replace(recorded, generation=7)
 
@@ -140,8 +142,9 @@ def test_other_records_of_the_cluster_count_beside_a_plan_from_a_file():
 
     assert replace(known, previous=previous, locality=Locality()) == found
     # A job that never ran: the file is all that there is.
-    of_file = with_previous(replace(known, previous=None, factor=1, keeps_state=False), previous, a_config())
-    assert (2, None) == (of_file.factor, of_file.keeps_state)
+    stateless = replace(known.recorded, keeps_state=False)
+    of_file = with_previous(replace(known, previous=None, factor=1, recorded=stateless), previous, a_config())
+    assert (2, None) == (of_file.factor, of_file.recorded.keeps_state)
 
 
 @pytest.mark.parametrize(
