@@ -100,7 +100,8 @@ def _by_hand(options: argparse.Namespace, directory: Path) -> tuple[Sequence[Vio
     kind = FactorWalk if options.scale else ComingsAndGoings
     with kind(directory, seed=options.seed, subject=subject) as run:
         run.feed(options.rate or (SCALE_RATE if options.scale else RECORDS_PER_S))
-        run.start_all()
+        # Behind a backlog there are no tails.
+        run.start_all(in_tails=not options.scale)
         if isinstance(run, FactorWalk):
             run.walk(options.changes, expansions=options.expansions)
         else:

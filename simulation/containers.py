@@ -3,6 +3,9 @@
 It acts on the world in single steps, so that any event may come between two of them: read the stream, send a heartbeat,
 take a transactional id, begin a transaction, commit it. It is as careful as a container must be and no more: in
 particular it looks at its lease only before it begins.
+
+It reads its inputs by micro-batches, which begin where the last one ended, and by tails in between, which begin at the
+positions. So micro-batches bring again what tails have handled.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from random import Random
 from samzapy.config import JobConfig
 from samzapy.container.local_state.restore import RestoreJob, catch_up_or_rebuild, close_cleanly
 from samzapy.container.local_state.split_and_merge import Host, clear_out, inherit
-from samzapy.container.local_state.standby import Warming, WarmPorts
+from samzapy.container.local_state.standby import StandbyState, WarmPorts
 from samzapy.container.orders import Orders, read_on
 from samzapy.container.start_rules import (
     Positions,
@@ -50,7 +53,7 @@ from simulation.state import (
     Disk,
     Environment,
     LocalTransaction,
-    MemoryTail,
+    MemoryChangelogFollower,
     entry_of,
     one_more,
 )
@@ -63,6 +66,9 @@ WORKS_MUCH = 0.9
 _DIES_AT_ITS_START = 0.05
 _PRODUCES_AT_ONCE = 0.5
 _SENT_ITS_COMMIT = 0.5
+_TAIL_LAG_MAX = 12
+_TAIL_ENDS_IN = 6
+"""A tail ends after so many transactions on average."""
 
 
 class ContainerEnded(BaseException):
@@ -152,6 +158,9 @@ class SimulatedContainer:
         self._wanted: tuple[Orders | None, tuple[Grant, ...]] = (None, ())
         self.serving: tuple[Grant, ...] = ()
         self.positions: dict[SspKeyBucket, int] = {}
+        # Where the next micro-batch begins; a tail does not move it.
+        self._scanned: dict[SspKeyBucket, int] = {}
+        self._is_tailing = False
         # By bucket of the finest factor: the first offset that is not done, where the query began.
         self._begins: dict[SspKeyBucket, Mapping[int, int]] = {}
         # The positions that were read past and are not recorded; stale records of another factor on the checkpoint
@@ -179,7 +188,7 @@ class SimulatedContainer:
         self._is_level = False
         # Where people start containers there are no standbys, and each is a process of its own.
         self._is_launched = is_launched
-        self._warming = self._keeper()
+        self._state = self._keeper()
 
     # --- the coordinator stream ---
 
@@ -210,29 +219,29 @@ class SimulatedContainer:
 
     # --- state that is kept warm ---
 
-    def _keeper(self) -> Warming:
+    def _keeper(self) -> StandbyState:
         ports = WarmPorts(
             clock=self._clock,
             topics=self._changelogs,
-            tail=MemoryTail(self._changelogs),
+            changelog_follower=MemoryChangelogFollower(self._changelogs),
             state_of=lambda name: self._disk.directory(name, self._effect),
             tasks_here=self._disk.tasks_here,
         )
-        return Warming(self._config, self.execution_id, ports)
+        return StandbyState(self._config, self.execution_id, ports)
 
     def warmth(self) -> StandbyProgress | None:
         """How ready it is, as a heartbeat says; None where it keeps nothing warm."""
         wanted = self.orders.to_keep_warm() if self._is_launched else None
         if wanted is None or self.wanted():
             return None
-        told = self._warming.told(wanted)
-        self.was_level = self.was_level or told.tasks == told.level
-        return told
+        progress = self._state.progress(wanted)
+        self.was_level = self.was_level or progress.tasks == progress.level
+        return progress
 
     def _keep_warm(self) -> bool:
         """A piece of it; whether there may be more."""
         wanted = self.orders.to_keep_warm()
-        return wanted is not None and self._warming.look(wanted)
+        return wanted is not None and self._state.look(wanted)
 
     # --- work ---
 
@@ -317,19 +326,25 @@ class SimulatedContainer:
             self.state = ContainerPhase.STOPPED
             return "stops without letting go"
         if self.stopping or self.orders.is_finished or (self.orders.is_stopping and not self.is_deaf):
-            self._warming.end()
+            self._state.end()
             for name in self._environments:
                 close_cleanly(self._disk.directory(name, self._effect))
             self._let_go()
             self.state = ContainerPhase.STOPPED
             return "stops"
-        if self.serving != self.wanted() or (self.serving and self.restart < self.orders.restart):
+        if self._must_start_anew():
             return self._start(now_ms)
         if self._is_launched and not self.serving and self._keep_warm():
             return "keeps state warm"
-        if now_ms < self.lease_until_ms:
+        if self._has_lease(now_ms):
             return self._begin(luck)
         return "has no lease"
+
+    def _must_start_anew(self) -> bool:
+        return self.serving != self.wanted() or (bool(self.serving) and self.restart < self.orders.restart)
+
+    def _has_lease(self, now_ms: int) -> bool:
+        return now_ms < self.lease_until_ms
 
     def _start(self, now_ms: int) -> str:
         """The start procedure, which is also recovery.
@@ -340,7 +355,7 @@ class SimulatedContainer:
         if self._is_launched and now_ms >= self.lease_until_ms:
             # Another process of the same execution may have been answered: an id belongs to the holder of a lease.
             return "waits for a lease"
-        self._warming.close()
+        self._state.close()
         if not (self._slot.is_owner and self._driver.is_owner and self._is_level):
             self._slot.take_over()
             self._driver.take_over()
@@ -372,6 +387,7 @@ class SimulatedContainer:
             self._dies_in = 0
         self.serving, self.restart = grants, restart
         self.positions, self._environments = starts, environments
+        self._scanned = dict(starts)
         self._begins = {
             start.ssp_kb: replace(start, offset_next=self.positions[start.ssp_kb]).positions(FINEST)
             for grant in self.serving
@@ -470,30 +486,60 @@ class SimulatedContainer:
 
         This is the driver's part of the work, which waits for a while.
         """
-        behind = [ssp_kb for ssp_kb, position in self.positions.items() if position < self._end_of(ssp_kb)]
+        self._choose_reading(luck)
+        places = self.positions if self._is_tailing else self._scanned
+        behind = [ssp_kb for ssp_kb, position in places.items() if position < self._end_of(ssp_kb)]
         is_due = not behind or 0.4 < luck < 0.5
         if (self._idle or self._superseded) and is_due:
             return self._begin_of_driver()
         if not behind:
             return "has nothing to do"
-        ranges: list[tuple[SspKeyBucket, int, int]] = []
         # Some of them, not always the same ones: parts of a partition come to be at different places.
         begin = int(luck * 1000) % len(behind)
-        for ssp_kb in (behind + behind)[begin : begin + 1 + int(luck * len(behind) / 2)]:
-            first = self.positions[ssp_kb]
-            end = min(self._end_of(ssp_kb), first + 1 + int(luck * luck * 16))
-            last = self._inputs.last_of(ssp_kb.ssp, self._begins[ssp_kb], first, end)
-            if last is None:
-                self.positions[ssp_kb] = self._idle[ssp_kb] = end
-            else:
-                ranges.append((ssp_kb, first, last + 1))
+        chosen = (behind + behind)[begin : begin + 1 + int(luck * len(behind) / 2)]
+        ranges = self._ranges(chosen, 1 + int(luck * luck * 16))
         if not ranges:
-            return "reads past what is not its own"
+            return "reads past what is not its own, or is done"
         try:
             handled = tuple(self._handle(ranges)) if self._environments else ()
         except (LostContainerError, DeadlineError):
             return self._fail("finds another at its local state")
         return self._begin_work(_Work(self._slot, tuple(ranges), handled), ())
+
+    def _choose_reading(self, luck: float) -> None:
+        """Begin a tail where a micro-batch has left little, and end it at any moment."""
+        toss = int(luck * 1_000_000)
+        if self._is_tailing:
+            self._is_tailing = toss % _TAIL_ENDS_IN > 0
+        elif not self._is_bounded and toss % 2:
+            lag = sum(self._end_of(ssp_kb) - offset for ssp_kb, offset in self._scanned.items())
+            self._is_tailing = lag <= _TAIL_LAG_MAX
+
+    def _ranges(self, chosen: Sequence[SspKeyBucket], count_max: int) -> list[tuple[SspKeyBucket, int, int]]:
+        """The offsets to handle now, by key bucket, up to its own last message there."""
+        ranges: list[tuple[SspKeyBucket, int, int]] = []
+        places, inputs = (
+            (self.positions, self._inputs_of_tail()) if self._is_tailing else (self._scanned, self._inputs)
+        )
+        for ssp_kb in chosen:
+            end = min(self._end_of(ssp_kb), places[ssp_kb] + count_max)
+            first = places[ssp_kb] if self._is_tailing else max(places[ssp_kb], self._done(ssp_kb))
+            last = inputs.last_of(ssp_kb.ssp, self._begins[ssp_kb], first, end)
+            if not self._is_tailing:
+                self._scanned[ssp_kb] = end if last is None else last + 1
+            if last is not None:
+                ranges.append((ssp_kb, first, last + 1))
+            elif end > self.positions[ssp_kb]:
+                self.positions[ssp_kb] = self._idle[ssp_kb] = end
+        return ranges
+
+    def _done(self, ssp_kb: SspKeyBucket) -> int:
+        """The offset below which a micro-batch skips rows."""
+        return self.positions[ssp_kb]
+
+    def _inputs_of_tail(self) -> Inputs:
+        """The inputs by the rule for key buckets of a tail."""
+        return self._inputs
 
     def _handle(self, ranges: Sequence[tuple[SspKeyBucket, int, int]]) -> Sequence[_Handled]:
         """Let each task handle its messages: each counts in an entry."""
@@ -524,7 +570,8 @@ class SimulatedContainer:
             if store not in self._changelogs.stores:
                 continue
             entries = written.setdefault(store, {})
-            for key in self._inputs.messages(ssp_kb.ssp, self._begins[ssp_kb], first, end):
+            inputs = self._inputs_of_tail() if self._is_tailing else self._inputs
+            for key in inputs.messages(ssp_kb.ssp, self._begins[ssp_kb], first, end):
                 entry = entry_of(ssp_kb, key)
                 if entry is None:
                     continue
@@ -555,7 +602,8 @@ class SimulatedContainer:
             return self._fail("is fenced at its begin")
         if work.is_of_driver:
             return f"begins to record what it read past, {len(work.ranges)} positions, and to remove {len(writes)}"
-        return f"begins {', '.join(f'{ssp_kb} {first}-{end}' for ssp_kb, first, end in work.ranges)}"
+        how = "begins in a tail" if self._is_tailing else "begins"
+        return f"{how} {', '.join(f'{ssp_kb} {first}-{end}' for ssp_kb, first, end in work.ranges)}"
 
     def _write(self, grant: Grant, ssp_kb: SspKeyBucket, offset_next: int, is_idle: bool) -> Write:
         record: CheckpointPut | ProgressPut
@@ -649,4 +697,5 @@ class SimulatedContainer:
         self._abort_locally()
         self._work = None
         self.serving, self.positions, self._begins, self._idle, self._superseded = (), {}, {}, {}, ()
+        self._scanned, self._is_tailing = {}, False
         self._environments = {}

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from samzapy.config import JobConfig
-from samzapy.coordinator.assignment.grants import executions_to_grant, taken_away
+from samzapy.coordinator.assignment.grants import executions_to_grant, revoked_grants
 from samzapy.coordinator.assignment.liveness import LIVING
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.launching.hosts import hosts_taken, place_of
@@ -99,7 +99,7 @@ class LaunchedWorld(World):
 
     def _check_processors(self, committers: Sequence[SimulatedContainer]) -> None:
         state = self.checks.state
-        revoked = {(grant.task_name, grant.epoch) for grant in taken_away(state)}
+        revoked = {(grant.task_name, grant.epoch) for grant in revoked_grants(state)}
         owners: dict[str, SimulatedContainer] = {}
         for container in committers:
             known = state.containers.get(container.execution_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from samzapy.container.ports import ChangelogPlace, TailRead, TopicBounds
+from samzapy.container.ports import ChangelogPlace, ChangelogRead, TopicBounds
 from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DeadlineError
 from samzapy.model.job import TaskName
@@ -136,13 +136,15 @@ class Environment:
     def sync(self) -> None:
         pass
 
-    def hand_over(self, stores: Sequence[str], heirs: Sequence[Environment], heir_of_bucket: Sequence[int]) -> None:
+    def hand_over(
+        self, stores: Sequence[str], targets: Sequence[Environment], target_of_bucket: Sequence[int]
+    ) -> None:
         for store in stores:
             for key, value in self.state.of(store).items():
-                heir = heir_of_bucket[key_bucket(split_changelog_key(key)[0], 0, len(heir_of_bucket))]
-                if heir >= 0:
+                target = target_of_bucket[key_bucket(split_changelog_key(key)[0], 0, len(target_of_bucket))]
+                if target >= 0:
                     self._effect()
-                    heirs[heir].state.of(store)[key] = value
+                    targets[target].state.of(store)[key] = value
 
     def close(self) -> None:
         pass
@@ -249,8 +251,8 @@ class Changelogs:
         return {stream: f"id-of-{stream}" for stream in streams}
 
 
-class MemoryTail:
-    """A `container.ports.Tail` of the changelogs."""
+class MemoryChangelogFollower:
+    """A `container.ports.ChangelogFollower` of the changelogs."""
 
     def __init__(self, changelogs: Changelogs) -> None:
         self._changelogs = changelogs
@@ -259,14 +261,14 @@ class MemoryTail:
     def assign(self, offsets: Mapping[tuple[str, int], int]) -> None:
         self._offsets = dict(offsets)
 
-    def poll(self, count_max: int) -> Mapping[tuple[str, int], TailRead]:
+    def poll(self, count_max: int) -> Mapping[tuple[str, int], ChangelogRead]:
         read = {}
         for place, offset in self._offsets.items():
             topic = self._changelogs.topic(*place)
             records, offset_next = topic.read_stable(offset, count_max)
             self._offsets[place] = offset_next
             is_at_end = offset_next >= topic.stable_offset
-            read[place] = TailRead(
+            read[place] = ChangelogRead(
                 records=records, offset_next=offset_next, offset_end=topic.end_offset, is_at_end=is_at_end
             )
         return read

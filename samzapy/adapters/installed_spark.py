@@ -80,6 +80,22 @@ def refuse_other_pyspark() -> None:
     )
 
 
+def prefer_unpacked_modules(path: list[str]) -> None:
+    """Take the zip files of PySpark and Py4J off `path`.
+
+    They stay unless Python finds the same modules as files without them. spark-submit puts its zip files first. Python
+    keeps no compiled modules for a zip, so it would compile PySpark again in each process, for half a second. An
+    installation by pip has both, and they are the same.
+    """
+    for entry in [entry for entry in path if entry.endswith(os.path.join("python", "lib", "pyspark.zip"))]:
+        home = Path(entry).parents[2]
+        others = [one for one in path if Path(one).parent != Path(entry).parent or not one.endswith(".zip")]
+        specs = [PathFinder.find_spec(module, others) for module in ("pyspark", "py4j")]
+        places = [_directory(spec) for spec in specs if spec is not None and spec.origin is not None]
+        if places == [home, home.parent / "py4j"]:
+            path[:] = others
+
+
 def submit_option(option: str) -> str:
     """Quote an option for SPARK_SUBMIT_OPTS and similar variables.
 

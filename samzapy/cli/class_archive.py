@@ -25,8 +25,8 @@ def class_archive(of_worker: bool, remove: bool) -> None:
     """Make an archive of Spark's classes on this machine.
 
     It is for `samzapy run` and containers started here. A JVM maps the archive instead of loading the classes one by
-    one. It fits one version of Java and Spark: after an upgrade, remove it (--remove) and make a new one. It takes a
-    minute, and 200 MB.
+    one. It fits one Java and one Spark, takes a minute, and 200 MB. The first container on a machine makes one in the
+    background, so this command is for images, and for machines with SAMZAPY_CLASS_ARCHIVE=manual.
     """
     if remove:
         archive_path(cache_root(), jars_there(connector_lock())).unlink(missing_ok=True)

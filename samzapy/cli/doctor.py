@@ -35,7 +35,7 @@ from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import OFFSET_UNKNOWN, CoordinatorState, job_model
 from samzapy.errors import BrokerUnavailableError, ConfigError, CorruptRecordError, ExitCode
 from samzapy.inspection.diagnosis import (
-    LeaderSaid,
+    LeaderAnswer,
     OpenTransaction,
     clock_findings,
     container_findings,
@@ -364,7 +364,7 @@ def _lost_ms(state: CoordinatorState) -> int:
     return _LOST_MS_UNKNOWN if config is None else config.lost_ms
 
 
-def _leader_report(status: Mapping[str, object] | None) -> LeaderSaid | None:
+def _leader_report(status: Mapping[str, object] | None) -> LeaderAnswer | None:
     """The fields of an untrusted answer; a field of the wrong type counts as missing."""
     if status is None:
         return None
@@ -377,7 +377,7 @@ def _leader_report(status: Mapping[str, object] | None) -> LeaderSaid | None:
             ages[ExecutionId(row["executionId"])] = age if isinstance(age, int) else None
             silent_ms = row.get("kafkaSilentMs")
             silent[ExecutionId(row["executionId"])] = silent_ms if isinstance(silent_ms, int) else 0
-    return LeaderSaid(
+    return LeaderAnswer(
         term=term if isinstance(term, int) else 0,
         trouble=trouble if isinstance(trouble, str) else "",
         heartbeat_ages_ms=ages,

@@ -210,13 +210,13 @@ def _narrower(key: str, settings: Sequence[Setting]) -> tuple[Setting, ...]:
     return tuple(last[name] for name in sorted(last) if name.startswith(before) and name.endswith(after))
 
 
-def _problem(spec: ConfigKey, key: str, said: Setting | None) -> str:
+def _problem(spec: ConfigKey, key: str, setting: Setting | None) -> str:
     try:
         check_known(key)
-        if said is not None and said.source is not Source.STREAM:
-            check_filled(said.key, said.value)
-        if said is not None and isinstance(said.value, str):
-            check_value(spec, said.key, said.value)
+        if setting is not None and setting.source is not Source.STREAM:
+            check_filled(setting.key, setting.value)
+        if setting is not None and isinstance(setting.value, str):
+            check_value(spec, setting.key, setting.value)
     except ConfigError as error:
         return str(error)
-    return f"wanted {key}, found nothing" if said is None and spec.default is REQUIRED else ""
+    return f"wanted {key}, found nothing" if setting is None and spec.default is REQUIRED else ""

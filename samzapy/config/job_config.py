@@ -61,6 +61,8 @@ class JobConfig:
     batch_offsets_max: int
     batch_max_ms: int
     batch_interval_ms: int
+    tail_ms: int
+    tail_lag_max: int
     hang_timeout_ms: int
     query_retry_ms: int
     accepted_losses: tuple[AcceptedLoss, ...]

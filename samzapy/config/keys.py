@@ -220,6 +220,23 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         meaning="Minimum time between the starts of two micro-batches; 0: as fast as possible.",
     ),
     ConfigKey(
+        name="task.tail.ms",
+        default="300000",
+        kind="ms",
+        meaning="After a small micro-batch the workers keep reading their inputs by themselves, in a *tail*, which "
+        "answers a message in milliseconds. This is how long a tail lasts before the next micro-batch; a tail without "
+        "messages stays, and one ends early after half of `task.batch.offsets.max`, which the micro-batch reads again. "
+        "0: no tails. With `task.batch.interval.ms` there are none either.",
+    ),
+    ConfigKey(
+        name="task.tail.lag.max",
+        default="10000",
+        kind="count",
+        least=1,
+        meaning="Maximum number of unread offsets, over all partitions of a container, with which tails begin. A tail "
+        "that falls further behind ends, and micro-batches follow.",
+    ),
+    ConfigKey(
         name="task.hang.timeout.ms",
         default="600000",
         kind="ms",

@@ -62,6 +62,8 @@ NUMBERS: Final = {
     "batch_offsets_max": "task.batch.offsets.max",
     "batch_max_ms": "task.batch.max.ms",
     "batch_interval_ms": "task.batch.interval.ms",
+    "tail_ms": "task.tail.ms",
+    "tail_lag_max": "task.tail.lag.max",
     "hang_timeout_ms": "task.hang.timeout.ms",
     "query_retry_ms": "task.query.retry.ms",
     "coordinator_port": "job.coordinator.port",

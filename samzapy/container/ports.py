@@ -81,7 +81,7 @@ class Topics(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TailRead:
+class ChangelogRead:
     """The records of a partition since the last poll.
 
     Attributes:
@@ -96,14 +96,14 @@ class TailRead:
     is_at_end: bool
 
 
-class Tail(Protocol):
+class ChangelogFollower(Protocol):
     """Follows committed records of changelogs; never waits for a transaction."""
 
     def assign(self, offsets: Mapping[tuple[str, int], int]) -> None:
         """Follow exactly these partitions; an empty mapping closes the connection."""
         ...
 
-    def poll(self, count_max: int) -> Mapping[tuple[str, int], TailRead]:
+    def poll(self, count_max: int) -> Mapping[tuple[str, int], ChangelogRead]:
         """At most `count_max` records, by partition. Never waits for long.
 
         While a broker is unreachable, the result is the same as without new records. For a while this is also true of
@@ -218,15 +218,15 @@ class StateEnvironment(TaskEnvironment, Protocol):
         """
         ...
 
-    def hand_over(self, stores: Sequence[str], heirs: Sequence[Self], heir_of_bucket: Sequence[int]) -> None:
+    def hand_over(self, stores: Sequence[str], targets: Sequence[Self], target_of_bucket: Sequence[int]) -> None:
         """Copy entries of `stores` into the environments of children, by key bucket.
 
         Args:
-            heirs: the environments of the children.
-            heir_of_bucket: by bucket, the index of its child in `heirs`, or -1; its length is the children's factor.
+            targets: the environments of the children.
+            target_of_bucket: by bucket, the index of its child in `targets`, or -1; as long as the children's factor.
 
         Raises:
-            LocalStateError: this one cannot be read, or one of `heirs` cannot be written. Children may be incomplete.
+            LocalStateError: this one cannot be read, or one of `targets` cannot be written. Children may be incomplete.
         """
         ...
 
@@ -295,6 +295,24 @@ class BatchDone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TailProgress:
+    """The work of tails after the rows of a micro-batch (`container.task.tail`).
+
+    Attributes:
+        read_to: by route, the offset up to which everything is handled; routes without news may be missing.
+        duration_ns: the time since the event before.
+        stalled_ms: how long the slowest tail has not looked up from its work.
+        tailing: the routes that have a tail.
+    """
+
+    reports: Sequence[Report]
+    read_to: Mapping[int, int]
+    duration_ns: int = 0
+    stalled_ms: int = 0
+    tailing: Collection[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFailed:
     """The query ended with an error.
 
@@ -317,7 +335,7 @@ class QueryFailed:
         return self.kind is SamzapyError and _WORKER_DIED in self.reason
 
 
-QueryEvent = BatchDone | QueryFailed
+QueryEvent = BatchDone | TailProgress | QueryFailed
 
 
 class Query(Protocol):
@@ -325,7 +343,7 @@ class Query(Protocol):
 
     def start(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> None: ...
 
-    def rehearse(self, plan: WorkPlan, ssp: SystemStreamPartition, offset: int) -> None:
+    def start_warm_up(self, plan: WorkPlan, ssp: SystemStreamPartition, offset: int) -> None:
         """Warm up the query: Spark, source and workers run once without a record.
 
         The first query of a container takes several times as long to begin as the next ones. `start`, `drain` and
@@ -337,14 +355,17 @@ class Query(Protocol):
         """
         ...
 
-    def rehearses(self) -> bool:
+    def is_warming_up(self) -> bool:
         """True while a warm-up runs."""
         ...
 
     def next_event(self, timeout_ms: int) -> QueryEvent | None: ...
 
     def batch_runs_ms(self) -> int:
-        """The duration so far of the current micro-batch; 0 between two."""
+        """The duration so far of the current micro-batch, without its tails.
+
+        0 between two.
+        """
         ...
 
     def drain(self, timeout_ms: int) -> bool:
@@ -415,7 +436,7 @@ class ContainerPorts:
     clock: Clock
     stream: CoordinatorStream
     topics: Topics
-    tail: Tail
+    changelog_follower: ChangelogFollower
     slots: Slots
     fence: Fence
     progress: ProgressLog

@@ -9,10 +9,10 @@ from samzapy.config import JobConfig
 from samzapy.container.batch_limit import BatchLimiter
 from samzapy.container.idle_progress import IdleProgress
 from samzapy.container.input_order import BootstrapInputs
-from samzapy.container.ports import BatchDone, Clock, Query, TopicBounds
+from samzapy.container.ports import BatchDone, Clock, Query, TailProgress, TopicBounds
 from samzapy.container.query_failures import QueryFailures
 from samzapy.container.stats import ContainerFigures
-from samzapy.container.task.work_plan import ReportKind, Route, WorkPlan
+from samzapy.container.task.work_plan import Report, ReportKind, Route, WorkPlan
 from samzapy.container.work_planner import WorkPlanner
 from samzapy.errors import SamzapyError, TaskError
 from samzapy.model.grant import Grant
@@ -101,9 +101,9 @@ class RunningQuery:
         self._first_batch_of, self.restart = number, restart
         self._batch_ended_at_ms = self.begun_ms = self._clock.monotonic_ms()
 
-    def work_plan(self, routes: Sequence[Route]) -> WorkPlan:
-        """The plan for the workers of a query that starts now."""
-        return self._planner.work_plan(routes, self._limiter.bound, self._failures.deaths)
+    def work_plan(self, routes: Sequence[Route], starts: Mapping[SspKeyBucket, int] | None = None) -> WorkPlan:
+        """The plan of a query that starts now; without `starts` its workers have no tails."""
+        return self._planner.work_plan(routes, starts, self._limiter.bound, self._failures.deaths)
 
     def drain(self) -> bool:
         """End the query, and count its last micro-batches.
@@ -113,30 +113,37 @@ class RunningQuery:
         """
         finished = self._query.drain(self._config.drain_ms)
         # While their grants are still held: later, these events would be counted for the next query.
-        while isinstance(event := self._query.next_event(0), BatchDone):
-            self.batch_done(event)
+        while isinstance(event := self._query.next_event(0), BatchDone | TailProgress):
+            self.progressed(event)
+        self._figures.tailing = frozenset()
         return finished
+
+    def stop(self) -> None:
+        """End the query after it failed."""
+        self._query.stop()
+        self._figures.tailing = frozenset()
 
     # --- batches ---
 
-    def batch_done(self, done: BatchDone) -> None:
-        """Count a micro-batch that ended.
+    def progressed(self, event: BatchDone | TailProgress) -> None:
+        """Count a micro-batch that ended, or the work of its tails.
 
         Raises:
             TaskError: a task failed under policy `fail`.
         """
-        offsets_read = self._figures.add(done, self.routes)
-        if self._first_batch_of is not None:
-            self._log_first_batch(self._first_batch_of, done)
-            self._first_batch_of = None
-        if any(report.commits for report in done.reports):
+        if isinstance(event, BatchDone):
+            self._batch_done(event)
+            ends = self._ends_of(event)
+        else:
+            self._figures.add_tails(event, self.routes)
+            self._batch_ended_at_ms = self._clock.monotonic_ms() - event.stalled_ms
+            ends = event.read_to
+        if any(report.commits for report in event.reports):
             self._failures.reset()
-        self._batch_ended_at_ms = self._clock.monotonic_ms()
-        self._limiter.batch_ended(done.duration_ns // 1_000_000, offsets_read)
-        failed = [report.error for report in done.reports if report.kind is ReportKind.TASK_FAILED]
+        failed = [report.error for report in event.reports if report.kind is ReportKind.TASK_FAILED]
         if failed:
             raise TaskError("\n".join(failed))
-        self._advance(done)
+        self._advance(ends, event.reports)
         self.bootstrap.read_to(self._figures.positions)
         self._figures.bootstrap_ends = self.bootstrap.ends
 
@@ -149,18 +156,31 @@ class RunningQuery:
             sum(report.records_out for report in done.reports),
         )
 
-    def _advance(self, done: BatchDone) -> None:
-        """Move each position to where the batch ended, no further than its route reads."""
-        committed = {report.route: report.offset_next for report in done.reports if report.commits}
+    def _batch_done(self, done: BatchDone) -> None:
+        offsets_read = self._figures.add(done, self.routes)
+        if self._first_batch_of is not None:
+            self._log_first_batch(self._first_batch_of, done)
+            self._first_batch_of = None
+        self._batch_ended_at_ms = self._clock.monotonic_ms()
+        self._limiter.batch_ended(done.duration_ns // 1_000_000, offsets_read)
+
+    def _ends_of(self, done: BatchDone) -> Mapping[int, int]:
+        """By route, the offset up to which a micro-batch read it."""
+        ends: dict[int, int] = {}
         for index, route in enumerate(self.routes):
-            ssp_kb = route.ssp_kb
-            end = done.offsets_end.get(ssp_kb.ssp)
-            if end is not None and route.offset_end is not None:
-                end = min(end, route.offset_end)
-            if end is None or end <= self._figures.positions[ssp_kb]:
-                continue
-            self._figures.positions[ssp_kb] = end
-            self._idle.advance(ssp_kb, end, is_committed=committed.get(index) == end)
+            end = done.offsets_end.get(route.ssp_kb.ssp)
+            if end is not None:
+                ends[index] = end if route.offset_end is None else min(end, route.offset_end)
+        return ends
+
+    def _advance(self, ends: Mapping[int, int], reports: Sequence[Report]) -> None:
+        """Move the position of each route to its end."""
+        committed = {report.route: report.offset_next for report in reports if report.commits}
+        for index, end in ends.items():
+            ssp_kb = self.routes[index].ssp_kb
+            if end > self._figures.positions[ssp_kb]:
+                self._figures.positions[ssp_kb] = end
+                self._idle.advance(ssp_kb, end, is_committed=committed.get(index) == end)
 
     # --- checks while it runs ---
 

@@ -18,7 +18,14 @@ from samzapy.container.driver_writes import DriverWrites
 from samzapy.container.idle_progress import IdleProgress
 from samzapy.container.missing_inputs import MissingInputs
 from samzapy.container.ownership import YIELD_MS, Ownership
-from samzapy.container.ports import BatchDone, ContainerIdentity, ContainerPorts, HeartbeatContent, QueryFailed
+from samzapy.container.ports import (
+    BatchDone,
+    ContainerIdentity,
+    ContainerPorts,
+    HeartbeatContent,
+    QueryFailed,
+    TailProgress,
+)
 from samzapy.container.query_failures import QueryFailures
 from samzapy.container.running_query import RunningQuery
 from samzapy.container.startup import Startup
@@ -163,11 +170,11 @@ class ContainerService:
         """Watch the query until it ends, the grants change, or a stop is requested."""
         while not self._is_over():
             match self._ports.query.next_event(_POLL_MS):
-                case BatchDone() as done:
-                    self._query.batch_done(done)
+                case BatchDone() | TailProgress() as progress:
+                    self._query.progressed(progress)
                 case QueryFailed() as failed:
                     pause_ms = self._failures.failed(failed, self._query.begun_ms)
-                    self._ports.query.stop()
+                    self._query.stop()
                     self._rest(pause_ms)
                     return
                 case None:

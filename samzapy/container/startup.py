@@ -194,7 +194,7 @@ class Startup:
 
     def _start_query(self, routes: Sequence[Route], inputs: _Inputs) -> None:
         """Step 8: admit the workers of this query, and start it."""
-        plan = self._query.work_plan(routes)
+        plan = self._query.work_plan(routes, inputs.to_read)
         starts = {route.ssp_kb: inputs.to_read[route.ssp_kb] for route in routes}
         self._ports.slots.admit(self._ownership.query_number)
         self._ports.query.start(plan, starts)

@@ -136,7 +136,7 @@ class StateRestore:
             len(grants),
             ahead_of=lambda first: [sum(map(len, to_read(grant).values())) for grant in grants[first:]],
             now_ms=clock.monotonic_ms,
-            tell=self._report,
+            report=self._report,
         )
         ahead = ReadAhead(grants, places, self._ports.topics)
         try:

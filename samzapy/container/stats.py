@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from samzapy.container.local_state.restore_progress import Restoring
-from samzapy.container.ports import BatchDone, TopicBounds
+from samzapy.container.ports import BatchDone, TailProgress, TopicBounds
 from samzapy.container.task.work_plan import Report, Route
 from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
@@ -30,6 +30,7 @@ class ContainerFigures:
         ends: the last known ends of the inputs; empty before the first lookup.
         restoring: the progress of a long restore; None at other times.
         bootstrap_ends: by position of a bootstrap input, the offset until which the other inputs of its task wait.
+        tailing: the key buckets that workers read by themselves now.
     """
 
     def __init__(self) -> None:
@@ -37,6 +38,7 @@ class ContainerFigures:
         self.ends: Mapping[SystemStreamPartition, TopicBounds] = {}
         self.restoring: Restoring | None = None
         self.bootstrap_ends: Mapping[SspKeyBucket, int] = {}
+        self.tailing: Collection[SspKeyBucket] = frozenset()
         self.recoveries = 0
         self.batches = 0
         self._sums = Counter[str]()
@@ -51,6 +53,7 @@ class ContainerFigures:
         So the local state of a task without messages is reported too.
         """
         self.positions = dict(starts)
+        self.tailing = frozenset()
         self._records = Counter({ssp_kb: self._records[ssp_kb] for ssp_kb in starts})
         self._tasks = {
             task: replace(
@@ -79,6 +82,7 @@ class ContainerFigures:
         self.batches += 1
         self._sums["batchNs"] += done.duration_ns
         handled = 0
+        self.tailing = frozenset()
         for report in done.reports:
             route = routes[report.route]
             self._add_report(report, route)
@@ -94,6 +98,16 @@ class ContainerFigures:
         self._sums["keyhashNs"] += int(passed * done.keyhash_ns)
         self._sums["skipped"] += max(0, passed - handled)
         return passed_all
+
+    def add_tails(self, progress: TailProgress, routes: tuple[Route, ...]) -> None:
+        """Count the work of tails.
+
+        The offsets that they read count with the next micro-batch, which reads them again.
+        """
+        self._sums["batchNs"] += progress.duration_ns
+        for report in progress.reports:
+            self._add_report(report, routes[report.route])
+        self.tailing = frozenset(routes[index].ssp_kb for index in progress.tailing)
 
     def _add_report(self, report: Report, route: Route) -> None:
         self._sums["recordsIn"] += report.records_in
@@ -130,11 +144,16 @@ class ContainerFigures:
             figures["otherTasks"] = {"count": len(others), **TaskStats.total(others).as_json()}
         return figures
 
-    def _position(self, ssp_kb: SspKeyBucket) -> dict[str, int]:
+    def _position(self, ssp_kb: SspKeyBucket) -> dict[str, int | bool]:
         offset, end = self.positions[ssp_kb], self.ends.get(ssp_kb.ssp)
-        position = {"offsetNext": offset, "offsetEnd": offset if end is None else max(offset, end.offset_end)}
+        position: dict[str, int | bool] = {
+            "offsetNext": offset,
+            "offsetEnd": offset if end is None else max(offset, end.offset_end),
+        }
         if ssp_kb in self.bootstrap_ends:
             position["bootstrapEnd"] = self.bootstrap_ends[ssp_kb]
+        if ssp_kb in self.tailing:
+            position["tailing"] = True
         return position | ({"recordsIn": self._records[ssp_kb]} if self._records[ssp_kb] else {})
 
     def _listed(self) -> Collection[TaskName]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from samzapy.config import JobConfig
-from samzapy.container.local_state.standby import Warming, WarmPorts
+from samzapy.container.local_state.standby import StandbyState, WarmPorts
 from samzapy.container.orders import Orders, WarmTasks
 from samzapy.container.ownership import Ownership
 from samzapy.container.ports import ContainerPorts
@@ -63,8 +63,8 @@ class QueryWarmUp:
             starts = {start.ssp_kb: start.offset_next for grant in grants for start in grant.starts}
             routes = [route for grant in grants for route in self._planner.routes_of(grant, starts, "")]
             plan = self._query.work_plan(routes)
-            ports.query.rehearse(plan, ssp, max(0, self._ownership.orders.offset_next - 1))
-        elif not ports.query.rehearses() or now_ms - self._begun_at_ms >= _WARM_UP_MAX_MS:
+            ports.query.start_warm_up(plan, ssp, max(0, self._ownership.orders.offset_next - 1))
+        elif not ports.query.is_warming_up() or now_ms - self._begun_at_ms >= _WARM_UP_MAX_MS:
             ports.query.stop()
             self.is_done = True
             _LOG.info("query warm-up took %.1f s", (now_ms - self._begun_at_ms) / 1000)
@@ -86,13 +86,13 @@ class Standby:
         self._query = query
         self._cleanup = cleanup
         self._has_time_to_join = config.debounce_ms >= _WARM_UP_DEBOUNCE_MS
-        self._warming = Warming(
+        self._state = StandbyState(
             config,
             execution_id,
             WarmPorts(
                 clock=ports.clock,
                 topics=ports.topics,
-                tail=ports.tail,
+                changelog_follower=ports.changelog_follower,
                 state_of=ports.state_of,
                 tasks_here=ports.tasks_here,
             ),
@@ -114,12 +114,12 @@ class Standby:
         self._follow_orders()
         is_idle = not (self._ownership.own or self._ownership.running)
         if self._tasks is None or not is_idle:
-            self._warming.close()
+            self._state.close()
             if is_idle:
                 self._warm_up_to_join()
             return False
-        is_busy = self._warming.look(self._tasks)
-        progress = self._warming.told(self._tasks)
+        is_busy = self._state.look(self._tasks)
+        progress = self._state.progress(self._tasks)
         is_caught_up = progress.level >= progress.tasks
         if is_caught_up and not self._query.is_done and self._tasks.grants:
             # Only now, because the warm-up would slow the restore down.
@@ -142,13 +142,13 @@ class Standby:
         if tasks is None or self._ownership.own:
             self._reported = None
         else:
-            self._reported = self._with_query(self._warming.told(tasks))
+            self._reported = self._with_query(self._state.progress(tasks))
         return self._reported
 
     def end(self) -> None:
         """Close the standby state, because this container stops."""
         self._follow_orders()
-        self._warming.end()
+        self._state.end()
         self._tasks = None
 
     def _follow_orders(self) -> None:
@@ -165,4 +165,4 @@ class Standby:
             self._query.run(self._run_by_others)
 
     def _with_query(self, progress: StandbyProgress) -> StandbyProgress:
-        return replace(progress, is_rehearsed=self._query.is_done)
+        return replace(progress, is_query_warm=self._query.is_done)

@@ -10,7 +10,7 @@ from samzapy.container.batch_limit import BatchBound
 from samzapy.container.input_order import batch_order
 from samzapy.container.ownership import Ownership
 from samzapy.container.ports import ContainerIdentity, TopicBounds
-from samzapy.container.task.work_plan import Route, WorkPlan
+from samzapy.container.task.work_plan import Route, TailPlan, WorkPlan
 from samzapy.container.worker_deaths import WorkerDeaths
 from samzapy.model.grant import Grant
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
@@ -25,7 +25,13 @@ class WorkPlanner:
         self._ownership = ownership
         self._batch_order = batch_order(config)
 
-    def work_plan(self, routes: Sequence[Route], bound: BatchBound, deaths: WorkerDeaths) -> WorkPlan:
+    def work_plan(
+        self,
+        routes: Sequence[Route],
+        starts: Mapping[SspKeyBucket, int] | None,
+        bound: BatchBound,
+        deaths: WorkerDeaths,
+    ) -> WorkPlan:
         """The plan of a query that starts now."""
         orders = self._ownership.orders
         return WorkPlan(
@@ -39,8 +45,26 @@ class WorkPlanner:
             stream_offset=orders.offset_next,
             stream_numbering=orders.numbering,
             batch_offsets_max=bound.offsets,
+            tail=self._tail(routes, starts),
             refusals=deaths.refusals,
             notes_until_s=deaths.notes_until_ms / 1000,
+        )
+
+    def _tail(self, routes: Sequence[Route], starts: Mapping[SspKeyBucket, int] | None) -> TailPlan | None:
+        """None without tails.
+
+        A tail is for inputs that go on, so none may have an end. A minimum interval of micro-batches asks for few
+        transactions, and a tail would make many.
+        """
+        config = self._config
+        if starts is None or not config.tail_ms or config.batch_interval_ms:
+            return None
+        if any(route.offset_end is not None for route in routes):
+            return None
+        return TailPlan(
+            starts=tuple(starts[route.ssp_kb] for route in routes),
+            duration_ms=config.tail_ms,
+            lag_max=config.tail_lag_max,
         )
 
     def routes_of(self, grant: Grant, starts: Mapping[SspKeyBucket, int], directory: str) -> Sequence[Route]:

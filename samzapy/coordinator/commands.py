@@ -109,14 +109,17 @@ class HeldGrant:
 class Position:
     """How far a container has read an SSPKb, and the end of the topic then.
 
-    `records_in`: how many of its records it has handled; None: not known. `bootstrap_end`: the offset up to which it is
-    read before the other inputs of its task; 0: the other inputs do not wait.
+    Attributes:
+        records_in: how many of its records it has handled; None: not known.
+        bootstrap_end: the offset up to which it is read before the other inputs of its task; 0: they do not wait.
+        tailing: whether a worker reads it in a tail.
     """
 
     offset_next: int
     offset_end: int
     records_in: int | None = 0
     bootstrap_end: int = 0
+    tailing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from samzapy.coordinator.assignment.grants import grant_tasks, noticed_taken_away, overdue, release
+from samzapy.coordinator.assignment.grants import grant_tasks, note_revoked, overdue, release
 from samzapy.coordinator.assignment.liveness import (
     Liveness,
+    declare_lost,
     expire,
     failed_starts_noted,
-    give_up,
     hear,
     held_up,
     mark_fenced,
@@ -194,7 +194,7 @@ def _launch_troubles(_: LaunchTroubles, __: CoordinatorState, ___: Liveness) -> 
 
 
 def _container_gone(command: ContainerGone, state: CoordinatorState, _: Liveness) -> Decision:
-    return _by_coordinator(give_up(command, state), command.reason)
+    return _by_coordinator(declare_lost(command, state), command.reason)
 
 
 def _execution_fenced(command: ExecutionFenced, state: CoordinatorState, _: Liveness) -> Decision:
@@ -237,7 +237,7 @@ def observe(command: Command, state: CoordinatorState, liveness: Liveness) -> Li
         case Heartbeat():
             return noted_step(command, state, sighted(liveness, command, state))
         case Tick():
-            return noticed_taken_away(command, state, without_the_dead(liveness, state))
+            return note_revoked(command, state, without_the_dead(liveness, state))
         case ReviewMembers():
             return noticed(command, state, liveness)
         case TopicsLooked():

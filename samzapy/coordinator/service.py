@@ -357,7 +357,7 @@ class CoordinatorService:
                 self._stream.begin_term_above(looked.misled)
         if self._lease_expired():
             now_ms = self._clock.monotonic_ms()
-            self._liveness = replace(self._liveness, listening_since_ms=now_ms, taken_away={})
+            self._liveness = replace(self._liveness, listening_since_ms=now_ms, revoked_since={})
         self._verified_ms = began_ms
         self._snapshot = self._publish()
 

@@ -32,7 +32,7 @@ from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.startpoint import Startpoint
 from samzapy.stream.keys import ParsedKey, key_of, parse_key
-from samzapy.stream.kinds import KIND_OF_TYPE, KIND_OF_WORD, KINDS, RecordKind
+from samzapy.stream.kinds import KIND_OF_NAMESPACE, KIND_OF_TYPE, KINDS, RecordKind
 from samzapy.stream.records import (
     ContainerCountPut,
     CoordinatorRecord,
@@ -312,7 +312,7 @@ def _table(state: CoordinatorState, changed: dict[str, Any], name: str) -> dict[
 
 def _remove(state: CoordinatorState, changed: dict[str, Any], key: str) -> None:
     parsed = parse_key(key)
-    kind = KIND_OF_WORD[parsed.namespace]
+    kind = KIND_OF_NAMESPACE[parsed.namespace]
     identity = kind.identity_of_parts(parsed.parts)
     # Nothing under a key of the checkpoint topic is ever folded here: such a kind has no part.
     for part in (kind.part, kind.offsets):
@@ -335,7 +335,7 @@ def latest(state: CoordinatorState, record: CoordinatorRecord) -> CoordinatorRec
 
 def standing_under(state: CoordinatorState, key: ParsedKey) -> CoordinatorRecord | None:
     """The current record of `key`; None if there is none."""
-    kind = KIND_OF_WORD[key.namespace]
+    kind = KIND_OF_NAMESPACE[key.namespace]
     return _standing(state, kind, kind.identity_of_parts(key.parts)) if kind.part else None
 
 

@@ -47,7 +47,7 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderSaid:
+class LeaderAnswer:
     """The answer of the leader that the stream names.
 
     Attributes:
@@ -144,7 +144,9 @@ def offline_findings(offline: Mapping[str, Collection[int]]) -> tuple[Finding, .
     )
 
 
-def leader_findings(state: CoordinatorState, said: LeaderSaid | None, *, candidate_count: int) -> tuple[Finding, ...]:
+def leader_findings(
+    state: CoordinatorState, answer: LeaderAnswer | None, *, candidate_count: int
+) -> tuple[Finding, ...]:
     """The findings about the leader: there must be one, the one that the stream names.
 
     Args:
@@ -153,7 +155,7 @@ def leader_findings(state: CoordinatorState, said: LeaderSaid | None, *, candida
     if is_stopped(state) or state.term is None:
         return ()
     term = state.term
-    if said is None:
+    if answer is None:
         stand = {0: "no election candidates", 1: "1 election candidate"}.get(
             candidate_count, f"{candidate_count} election candidates"
         )
@@ -171,22 +173,22 @@ def leader_findings(state: CoordinatorState, said: LeaderSaid | None, *, candida
                 remedy=remedy,
             ),
         )
-    if said.term != term.term:
+    if answer.term != term.term:
         return (
             Finding(
                 code="leader-stale",
                 subject=f"term {term.term}",
-                found=f"wanted the leader of term {term.term} at {term.url}, found one of term {said.term}",
+                found=f"wanted the leader of term {term.term} at {term.url}, found one of term {answer.term}",
                 remedy="Ask again; if it stays, end the process that answers there: it does not know that it was "
                 "replaced",
             ),
         )
-    if said.trouble:
+    if answer.trouble:
         return (
             Finding(
                 code="leader-trouble",
                 subject=f"term {term.term}",
-                found=f"the leader cannot do what it has decided: {said.trouble}",
+                found=f"the leader cannot do what it has decided: {answer.trouble}",
                 remedy="It tries again by itself; mend what it names",
             ),
         )
@@ -195,7 +197,7 @@ def leader_findings(state: CoordinatorState, said: LeaderSaid | None, *, candida
 
 def container_findings(
     state: CoordinatorState,
-    said: LeaderSaid | None,
+    answer: LeaderAnswer | None,
     *,
     is_alive: Callable[[Container], bool | None],
     now_ms: int,
@@ -227,7 +229,7 @@ def container_findings(
                 )
             )
             continue
-        why = _ghost(container, said, is_alive(container), lost_ms, is_new) if container.phase in LIVING else None
+        why = _ghost(container, answer, is_alive(container), lost_ms, is_new) if container.phase in LIVING else None
         if why is not None:
             findings.append(
                 Finding(
@@ -289,13 +291,13 @@ def clock_findings(state: CoordinatorState, term_appended_ms: int | None) -> tup
 
 
 def _ghost(
-    container: Container, said: LeaderSaid | None, is_alive: bool | None, lost_ms: int, leader_is_new: bool
+    container: Container, answer: LeaderAnswer | None, is_alive: bool | None, lost_ms: int, leader_is_new: bool
 ) -> str | None:
     if is_alive is False:
         return "its process has ended"
-    if said is None:
+    if answer is None:
         return None if is_alive else "no leader to confirm it"
-    age_ms = said.heartbeat_ages_ms.get(container.execution_id)
+    age_ms = answer.heartbeat_ages_ms.get(container.execution_id)
     if age_ms is None:
         return None if leader_is_new else "the leader has heard nothing of it in its term"
     return f"its last heartbeat was {age_ms // 1000} s ago" if age_ms > lost_ms else None

@@ -132,8 +132,8 @@ class _Gatherer:
         self._startpoints = f"{Namespace.STARTPOINT}/".encode()
 
     def take(self, record: LogRecord) -> None:
-        self._numbering, said = place(record, self._numbering)
-        if isinstance(said, Foreign):
+        self._numbering, headers = place(record, self._numbering)
+        if isinstance(headers, Foreign):
             # The fold and the history leave it aside in the same way.
             self._batch.append(record)
             return
@@ -194,14 +194,14 @@ class _Gatherer:
     def _keep(self, entry: Entry) -> None:
         if not isinstance(entry, HistoryEntry):
             return
-        word, _, rest = entry.key.partition("/")
-        if word == Namespace.GENERATION:
+        namespace, _, rest = entry.key.partition("/")
+        if namespace == Namespace.GENERATION:
             # Told with the plans that moved the task.
             return
-        if word == Namespace.GRANT and entry.after is not None:
+        if namespace == Namespace.GRANT and entry.after is not None:
             self._executions.add(str(entry.after["execution_id"]))
-        self._evidence.append((rest if word == Namespace.CONTAINER else None, entry))
-        if word == Namespace.CONTAINER and entry.after is None and rest not in self._executions:
+        self._evidence.append((rest if namespace == Namespace.CONTAINER else None, entry))
+        if namespace == Namespace.CONTAINER and entry.after is None and rest not in self._executions:
             self._evidence = [item for item in self._evidence if item[0] != rest]
 
     def _told(self) -> tuple[HistoryEntry, ...]:

@@ -32,7 +32,7 @@ from samzapy.model.placement import Action, StatusCode
 from samzapy.model.ssp import SspKeyBucket, is_covered
 from samzapy.model.startpoint import Startpoint, StartpointIndex
 from samzapy.stream.keys import Namespace, ParsedKey, key_of, parse_key
-from samzapy.stream.kinds import KIND_OF_WORD
+from samzapy.stream.kinds import KIND_OF_NAMESPACE
 from samzapy.stream.records import (
     ChangelogPartitionPut,
     ContainerPut,
@@ -96,8 +96,8 @@ class Invariants:
         """
         if is_restored:
             key = key_of(record)
-            stands = standing(self.state, key.encode())
-            if stands is None if isinstance(record, Removed) else stands == record:
+            current = standing(self.state, key.encode())
+            if current is None if isinstance(record, Removed) else current == record:
                 return ""
             if is_whole:
                 return f"wanted the value that {key} had, found another: it is said to be written again"
@@ -203,18 +203,18 @@ class Invariants:
         return ""
 
     def _start_goes_back(self, start: BucketStart, after: int) -> str:
-        words = [
-            (word.epoch, BucketStart(ssp_kb=word.ssp_kb, offset_next=word.offset_next))
-            for word in self._startpoints.overlapping(start.ssp_kb)
+        startpoints = [
+            (startpoint.epoch, BucketStart(ssp_kb=startpoint.ssp_kb, offset_next=startpoint.offset_next))
+            for startpoint in self._startpoints.overlapping(start.ssp_kb)
         ]
         given = [(grant.epoch, began) for began, grant in self._index.overlapping(start.ssp_kb)]
-        before = sorted((item for item in (*given, *words) if item[0] > after), key=lambda item: item[0])
+        before = sorted((item for item in (*given, *startpoints) if item[0] > after), key=lambda item: item[0])
         finest = max((start.finest_factor, *(began.finest_factor for _, began in before)))
         # Of each part the newest stays.
         newest = {
             bucket: (offset, epoch) for epoch, began in before for bucket, offset in began.positions(finest).items()
         }
-        rewound = {epoch for epoch, _ in words}
+        rewound = {epoch for epoch, _ in startpoints}
         for bucket, begins in start.positions(finest).items():
             offset, epoch = newest.get(bucket, (0, 0))
             if begins < offset:
@@ -234,15 +234,17 @@ class Invariants:
         loss = self.state.accepted_losses.get(start.ssp_kb)
         return loss is not None and loss.offset_to == begins
 
-    def _startpoint(self, word: Startpoint) -> str:
-        if word.epoch != self.state.epoch or word.epoch <= self._epoch_granted:
+    def _startpoint(self, startpoint: Startpoint) -> str:
+        if startpoint.epoch != self.state.epoch or startpoint.epoch <= self._epoch_granted:
             return (
                 f"wanted a startpoint under the epoch given out last, {self.state.epoch}, and no grant's, found "
-                f"{word.epoch}"
+                f"{startpoint.epoch}"
             )
-        request = self.state.requests.get(word.uuid)
+        request = self.state.requests.get(startpoint.uuid)
         if request is None or (request.status_code, request.action) != (S.ACCEPTED, Action.REWIND):
-            return f"wanted a startpoint that was asked for, found one of {word.uuid}, which is no request for it"
+            return (
+                f"wanted a startpoint that was asked for, found one of {startpoint.uuid}, which is no request for it"
+            )
         return ""
 
     def _in_the_way(self, grant: Grant) -> Iterable[Grant]:
@@ -272,7 +274,7 @@ class Invariants:
 
     def _removed(self, key: str) -> str:
         parsed = parse_key(key)
-        if not KIND_OF_WORD[parsed.namespace].is_removed:
+        if not KIND_OF_NAMESPACE[parsed.namespace].is_removed:
             return f"wanted {key} to stay, found it removed: no coordinator does that"
         kept = self._kept_while(parsed)
         return f"wanted {key} {kept}, found it removed" if kept else ""
@@ -327,9 +329,9 @@ class Invariants:
                 self._of_task.setdefault(grant.task_name, {})[grant.epoch] = grant
                 self._grant_count[grant.execution_id] += 1
                 self._epoch_granted = max(self._epoch_granted, grant.epoch)
-            case StartpointPut(startpoint=word):
-                self._startpoints.add(word)
-                self._epoch_rewound = max(self._epoch_rewound, word.epoch)
+            case StartpointPut(startpoint=startpoint):
+                self._startpoints.add(startpoint)
+                self._epoch_rewound = max(self._epoch_rewound, startpoint.epoch)
             case PlannedTaskPut():
                 self._task_count[record.generation] += (
                     record.generation,

@@ -48,6 +48,7 @@ class TaskLoad:
     Attributes:
         owner: the execution that runs it, which may be another processor's for a while; empty without one.
         batch_share: for how much of its container's micro-batches it was busy.
+        tailing: whether a worker reads its inputs in a tail.
         key, key_share: its most frequent key, and at least which share of its records has it; None when none stands
             out.
     """
@@ -58,6 +59,7 @@ class TaskLoad:
     lag: int | None
     batch_share: float | None
     owner: str = ""
+    tailing: bool = False
     key: str | None = None
     key_share: float | None = None
     buckets: tuple[BucketLoad, ...] = ()
@@ -186,6 +188,7 @@ def load_json(load: JobLoad) -> Json:
                 "recordsPerS": task.records_per_s,
                 "lag": task.lag,
                 "batchShare": task.batch_share,
+                "tailing": task.tailing,
                 "busiestKey": task.key,
                 "busiestKeyShare": task.key_share,
                 "buckets": [
@@ -222,17 +225,17 @@ def hint_of(load: JobLoad) -> Hint:
 def _hint_of_the_slowest(task: TaskLoad, share: float, processor: ProcessorLoad | None, load: JobLoad) -> Hint:
     cores = 0 if processor is None else processor.cores
     cores_busy = 0.0 if processor is None or processor.cores_busy is None else processor.cores_busy
-    said = f"{task.task} is busy for {share:.0%} of the time of its batches{_of_all(task, load)}"
+    text = f"{task.task} is busy for {share:.0%} of the time of its batches{_of_all(task, load)}"
     if share < SHARE_HIGH and cores_busy < CORES_HIGH * cores:
         return Hint(
             Advice.INPUT,
-            f"The tasks wait for their rows: the busiest one, {said}. Reading takes the time; a larger factor does not "
+            f"The tasks wait for their rows: the busiest one, {text}. Reading takes the time; a larger factor does not "
             "help, more processors or larger batches may.",
         )
     if task.key_share is not None and task.key_share >= KEY_HIGH and share >= SHARE_HIGH:
         return Hint(
             Advice.ONE_KEY,
-            f"One key is the problem: {said}, and at least {task.key_share:.0%} of its records have the key "
+            f"One key is the problem: {text}, and at least {task.key_share:.0%} of its records have the key "
             f"{task.key}. All records of a key go to one task, so no factor makes this one more than "
             f"{1 / task.key_share:.1f} times as fast: make its records cheaper, or spread the key.",
         )
@@ -247,10 +250,10 @@ def _hint_of_the_slowest(task: TaskLoad, share: float, processor: ProcessorLoad 
             f"busy. More processors help; with more than one core for each task{further}.",
         )
     if largest:
-        return Hint(Advice.MORE_CORES, f"{said}, and {largest}: it needs faster code or cores.")
+        return Hint(Advice.MORE_CORES, f"{text}, and {largest}: it needs faster code or cores.")
     return Hint(
         Advice.LARGER_FACTOR,
-        f"A larger factor would help: {said}, while {max(0.0, cores - cores_busy):.1f} of the {cores} cores of "
+        f"A larger factor would help: {text}, while {max(0.0, cores - cores_busy):.1f} of the {cores} cores of "
         f"processor {task.processor_id} are idle. Try {2 * load.factor}{_limit(task)}.",
     )
 
@@ -318,6 +321,7 @@ def _task_load(before: Json, now: Json, elapsed: _Elapsed) -> TaskLoad:
         records_per_s=sum(rates) if rates and len(rates) == len(buckets) else None,
         lag=_whole(now, "lag"),
         batch_share=share,
+        tailing=any(row.get("tailing") is True for row in _rows(now, "positions")),
         key=None if busiest is None else busiest[0],
         key_share=None if busiest is None else busiest[1],
         buckets=buckets,

@@ -4,7 +4,7 @@ Names and units follow Prometheus' conventions; `METRICS` is the whole list, and
 row by row. Rates, means and shares are left to the reader: each of them is a quotient of two sums.
 
 There are never more than a few thousand series of a metric, however large a job is: one for each task of a job of up to
-`TASKS_TOLD_MAX` tasks, else one for each processor; one for each SSP of a job that reads up to `SSPS_TOLD_MAX`, else
+`TASKS_SHOWN_MAX` tasks, else one for each processor; one for each SSP of a job that reads up to `SSPS_SHOWN_MAX`, else
 one for each stream. A sum has `*` for a label. The plan alone decides between the two, so series do not come and go.
 """
 
@@ -27,8 +27,8 @@ from samzapy.model.job import ProcessorId
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.task_stats import TaskStats
 
-TASKS_TOLD_MAX: Final = 1000
-SSPS_TOLD_MAX: Final = 2000
+TASKS_SHOWN_MAX: Final = 1000
+SSPS_SHOWN_MAX: Final = 2000
 EVERY: Final = "*"
 """The label of a sum over several series."""
 
@@ -121,24 +121,24 @@ STANDBY_BEHIND = _metric(
     "standby_tasks_behind", G, STANDBY, "Tasks of its processor of which a standby does not have the state yet"
 )
 OF_CONTAINER: Final[tuple[tuple[Metric, _OfContainer], ...]] = (
-    (_metric("container_records_in_total", C, PROCESSOR, "Records handled"), lambda told: told.records_in),
-    (_metric("container_records_out_total", C, PROCESSOR, "Records sent"), lambda told: told.records_out),
+    (_metric("container_records_in_total", C, PROCESSOR, "Records handled"), lambda stats: stats.records_in),
+    (_metric("container_records_out_total", C, PROCESSOR, "Records sent"), lambda stats: stats.records_out),
     (
         _metric("container_dead_letters_total", C, PROCESSOR, "Records that failed and were put aside"),
-        lambda told: told.dead_letters,
+        lambda stats: stats.dead_letters,
     ),
     (
         _metric("container_commits_total", C, PROCESSOR, "Moved positions: one per SSP and transaction"),
-        lambda told: told.commits,
+        lambda stats: stats.commits,
     ),
-    (_metric("container_batches_total", C, PROCESSOR, "Micro-batches"), lambda told: told.batches),
+    (_metric("container_batches_total", C, PROCESSOR, "Micro-batches"), lambda stats: stats.batches),
     (
         _metric("container_recoveries_total", C, PROCESSOR, "Queries that failed and were started anew"),
-        lambda told: told.recoveries,
+        lambda stats: stats.recoveries,
     ),
     (
         _metric("container_offsets_read_total", C, PROCESSOR, "Offsets gone by in the partitions it reads"),
-        lambda told: told.offsets_read,
+        lambda stats: stats.offsets_read,
     ),
     (
         _metric(
@@ -148,7 +148,7 @@ OF_CONTAINER: Final[tuple[tuple[Metric, _OfContainer], ...]] = (
             "Offsets gone by without a record to handle: other containers' key buckets, transaction markers",
             "skipped-envelopes",
         ),
-        lambda told: told.skipped,
+        lambda stats: stats.skipped,
     ),
 )
 BATCH_SECONDS = _metric("container_batch_seconds_total", C, PROCESSOR, "Time of its micro-batches")
@@ -157,6 +157,12 @@ BOOTSTRAP_LAG = _metric(
     G,
     PROCESSOR,
     "Offsets of bootstrap inputs that are read before the other inputs of their tasks, which wait; else 0",
+)
+TAILING = _metric(
+    "container_tailing_key_buckets",
+    G,
+    PROCESSOR,
+    "Key buckets that its workers read in tails now; 0 while micro-batches read all of them",
 )
 KEYHASH_SECONDS = _metric(
     "container_keyhash_compute_seconds_total",
@@ -174,15 +180,15 @@ INPUT_SECONDS = _metric(
 )
 
 _TASK_COUNTERS: Final[tuple[tuple[Metric, Callable[[TaskStats], int]], ...]] = (
-    (_metric("task_records_in_total", C, TASK, "Records handled"), lambda told: told.records_in),
-    (_metric("task_records_out_total", C, TASK, "Records sent"), lambda told: told.records_out),
+    (_metric("task_records_in_total", C, TASK, "Records handled"), lambda stats: stats.records_in),
+    (_metric("task_records_out_total", C, TASK, "Records sent"), lambda stats: stats.records_out),
     (
         _metric("task_dead_letters_total", C, TASK, "Records that failed and were put aside"),
-        lambda told: told.dead_letters,
+        lambda stats: stats.dead_letters,
     ),
     (
         _metric("task_skipped_envelopes_total", C, TASK, "Records that reached it and were done already"),
-        lambda told: told.skipped,
+        lambda stats: stats.skipped,
     ),
 )
 BUSY_SECONDS = _metric(
@@ -193,11 +199,11 @@ _TASK_SUMMARIES: Final[tuple[tuple[Metric, _OfTask], ...]] = (
         _metric(
             "task_process_seconds", S, TASK, "Handling a record: serdes, user code, handing outputs on", "process-ns"
         ),
-        lambda told: (told.process_ns, told.records_in),
+        lambda stats: (stats.process_ns, stats.records_in),
     ),
     (
         _metric("task_commit_seconds", S, TASK, "Committing a transaction", "commit-ns"),
-        lambda told: (told.commit_ns, told.transactions),
+        lambda stats: (stats.commit_ns, stats.transactions),
     ),
     (
         _metric(
@@ -207,7 +213,7 @@ _TASK_SUMMARIES: Final[tuple[tuple[Metric, _OfTask], ...]] = (
             "Reading an entry of a store; timed is the first call in each run of rows",
             "get-ns",
         ),
-        lambda told: (told.get_ns, told.gets_timed),
+        lambda stats: (stats.get_ns, stats.gets_timed),
     ),
     (
         _metric(
@@ -217,7 +223,7 @@ _TASK_SUMMARIES: Final[tuple[tuple[Metric, _OfTask], ...]] = (
             "Writing an entry of a store; timed is the first call in each run of rows",
             "put-ns",
         ),
-        lambda told: (told.put_ns, told.puts_timed),
+        lambda stats: (stats.put_ns, stats.puts_timed),
     ),
     (
         _metric(
@@ -227,7 +233,7 @@ _TASK_SUMMARIES: Final[tuple[tuple[Metric, _OfTask], ...]] = (
             "Removing an entry of a store; timed is the first call in each run of rows",
             "delete-ns",
         ),
-        lambda told: (told.delete_ns, told.deletes_timed),
+        lambda stats: (stats.delete_ns, stats.deletes_timed),
     ),
 )
 DISK_BYTES = _metric("task_disk_usage_bytes", G, TASK, "What its local state takes on disk", "disk-usage")
@@ -253,7 +259,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     *(HEARTBEAT_AGE, CORES, HELD, UNANSWERED, KAFKA_SILENT),
     *(STANDBY_LAG, STANDBY_BEHIND),
     *(metric for metric, _ in OF_CONTAINER),
-    *(BATCH_SECONDS, INPUT_SECONDS, KEYHASH_SECONDS, BOOTSTRAP_LAG),
+    *(BATCH_SECONDS, INPUT_SECONDS, KEYHASH_SECONDS, BOOTSTRAP_LAG, TAILING),
     *(metric for metric, _ in _TASK_COUNTERS),
     BUSY_SECONDS,
     *(metric for metric, _ in _TASK_SUMMARIES),
@@ -276,7 +282,7 @@ def samples_of(snapshot: Snapshot, now_ms: int, *, leads: bool, invalid_heartbea
         *_of_job(job, state, snapshot.timings, len(snapshot.findings), invalid_heartbeats),
         *(sample for container, sighting in heard for sample in _of_container(job, container, sighting, now_ms)),
         *_of_standbys(job, state, liveness),
-        *_of_tasks(job, len(state.plan) <= TASKS_TOLD_MAX, heard),
+        *_of_tasks(job, len(state.plan) <= TASKS_SHOWN_MAX, heard),
         *_of_ssps(job, state, liveness),
     ]
 
@@ -332,6 +338,7 @@ def _of_container(job: str, container: Container, sighting: Sighting, now_ms: in
             BOOTSTRAP_LAG,
             sum(max(0, sighting.bootstrap_end - sighting.offset_next) for sighting in figures.positions.values()),
         ),
+        (TAILING, sum(position.tailing for position in figures.positions.values())),
     ]
     return [Sample(metric=metric, labels=(job, container.processor_id), value=value) for metric, value in numbers]
 
@@ -357,16 +364,16 @@ def _of_tasks(job: str, one_by_one: bool, heard: Iterable[tuple[Container, Sight
             yield from _of_task((job, container.processor_id, task), tasks[task])
 
 
-def _of_task(labels: tuple[str, ...], told: TaskStats) -> Iterable[Sample]:
+def _of_task(labels: tuple[str, ...], stats: TaskStats) -> Iterable[Sample]:
     for metric, count in _TASK_COUNTERS:
-        yield Sample(metric=metric, labels=labels, value=count(told))
-    yield Sample(metric=BUSY_SECONDS, labels=labels, value=told.busy_ns / 1e9)
+        yield Sample(metric=metric, labels=labels, value=count(stats))
+    yield Sample(metric=BUSY_SECONDS, labels=labels, value=stats.busy_ns / 1e9)
     for metric, figure in _TASK_SUMMARIES:
-        sum_ns, count_of = figure(told)
+        sum_ns, count_of = figure(stats)
         yield Sample(metric=metric, labels=labels, value=sum_ns / 1e9, count=count_of)
-    yield Sample(metric=DISK_BYTES, labels=labels, value=told.disk_bytes)
-    yield Sample(metric=STORE_IDENTIFY, labels=labels, value=told.store_identify_ns / 1e9)
-    busiest = told.keys.busiest()
+    yield Sample(metric=DISK_BYTES, labels=labels, value=stats.disk_bytes)
+    yield Sample(metric=STORE_IDENTIFY, labels=labels, value=stats.store_identify_ns / 1e9)
+    busiest = stats.keys.busiest()
     if busiest is not None:
         yield Sample(metric=KEY_SHARE, labels=labels, value=busiest[1])
 
@@ -381,7 +388,7 @@ def _of_ssps(job: str, state: CoordinatorState, liveness: Liveness) -> Iterable[
             position = None if sighting is None else sighting.figures.positions.get(ssp_kb)
             if position is not None:
                 lags.append((planned.task_name, ssp_kb, max(0, position.offset_end - position.offset_next)))
-    if sum(len(planned.positions) for planned in state.plan) <= SSPS_TOLD_MAX:
+    if sum(len(planned.positions) for planned in state.plan) <= SSPS_SHOWN_MAX:
         return [Sample(metric=LAG, labels=(job, task, str(ssp_kb)), value=lag) for task, ssp_kb, lag in lags]
     streams: dict[str, int] = {}
     for ssp, lag in furthest_behind((ssp_kb, lag) for _, ssp_kb, lag in lags).items():

@@ -13,7 +13,7 @@ It shows executions, owners and progress.
  "tasks": [{"task": "…", "processorId": "0", "owner": "…", "epoch": 7, "lag": 20,
             "figures": {"recordsIn": 10, "busyNs": 3000000000, "keysSampled": 10, "keys": {"N14228": 9}, …},
             "positions": [{"ssp": "kafka.orders.3:0/1", "offsetNext": 100, "offsetEnd": 120, "lag": 20,
-                           "recordsIn": 10, "bootstrapEnd": null}]}],
+                           "recordsIn": 10, "bootstrapEnd": null, "tailing": true}]}],
  "standbysMissing": [{"standby": "4-0", "reason": "no host may have it and has a place: host-b is full"}],
  "expansions": [{"stream": "kafka.orders", "partitionCount": 3, "partitionCountNew": 6, "seenAtMs": 1767225600000,
                  "phase": "passing", "reason": "",
@@ -22,14 +22,16 @@ It shows executions, owners and progress.
 ```
 
 Positions and counters are those that containers reported last, in this term. Without a report `offsetNext` is the
-grant's start and `offsetEnd`, lag and `recordsIn` are null. `figures` of a task (`model.task_stats`; zeros are left
-out) are null when the container reports only totals (it has too many tasks).
+grant's start and `offsetEnd`, lag, `recordsIn` and `tailing` are null. `figures` of a task (`model.task_stats`; zeros
+are left out) are null when the container reports only totals (it has too many tasks).
 
 `lag` of a position counts offsets of its partition, that of a task its own share of them: at factor F about one in F.
 `totals.lag` counts each partition once, by its slowest reader (`furthest_behind`).
 
 `bootstrapEnd` is up to where a bootstrap input is read before the other inputs of its task, which wait meanwhile; null
 at other times.
+
+`tailing` of a position is true while a worker reads it by itself, in a tail, and no micro-batch does.
 
 `role` is ACTIVE (it runs tasks, or is to), STANDBY or RESERVE, `standby` the name of a standby (`4-0`); `warm` is its
 report on the state that it has at hand (`model.standby_progress`), null without one.
@@ -84,7 +86,7 @@ _UNHEARD: Json = {
     **{"unansweredMs": None, "kafkaSilentMs": None},
 }
 Lags = Sequence[tuple[SspKeyBucket, int]]
-Told = Callable[[Grant, BucketStart], Position | None]
+PositionOf = Callable[[Grant, BucketStart], Position | None]
 """The position of a bucket and the end of its topic, as far as they are known."""
 
 
@@ -101,7 +103,7 @@ def status_json(
     `now_ms` is monotonic, as the sightings are.
     """
 
-    def said(grant: Grant, start: BucketStart) -> Position | None:
+    def position_of(grant: Grant, start: BucketStart) -> Position | None:
         sighting = liveness.last.get(grant.execution_id)
         return None if sighting is None else sighting.figures.positions.get(start.ssp_kb)
 
@@ -111,7 +113,7 @@ def status_json(
 
     counters = _counters(sighting.figures for sighting in liveness.last.values())
     heard = partial(_heard, liveness=liveness, now_ms=now_ms)
-    return _status(job, state, said, heard, counters, trouble, measured) | {
+    return _status(job, state, position_of, heard, counters, trouble, measured) | {
         "findings": [finding_json(finding) for finding in findings],
         "expansions": expansions_json(state, liveness),
         "standbysMissing": [
@@ -162,16 +164,16 @@ def is_stopped(state: CoordinatorState) -> bool:
 def _status(
     job: str,
     state: CoordinatorState,
-    told: Told,
+    position_of: PositionOf,
     heard: Callable[[Container], Json],
     counters: Json,
     trouble: str,
     measured: Callable[[Grant], TaskStats | None],
 ) -> dict[str, object]:
     newest = newest_grants(state)
-    lags = {planned.task_name: _lags(newest.get(planned.task_name), told) for planned in state.plan}
+    lags = {planned.task_name: _lags(newest.get(planned.task_name), position_of) for planned in state.plan}
     tasks = [
-        _task(planned, newest.get(planned.task_name), state, told, lags[planned.task_name], measured)
+        _task(planned, newest.get(planned.task_name), state, position_of, lags[planned.task_name], measured)
         for planned in state.plan
     ]
     granted = {grant.execution_id for grant in newest.values()}
@@ -182,7 +184,7 @@ def _status(
         "version": state.term.version if state.term is not None else "",
         "generation": state.generation.generation if state.generation is not None else 0,
         "factor": state.generation.factor if state.generation is not None else 1,
-        "factorFinest": _factor_finest(state, told),
+        "factorFinest": _factor_finest(state, position_of),
         "factorFixedBy": _factor_fixed_by(state),
         "taskCount": len(tasks),
         "runId": None if state.run is None else state.run.run_id,
@@ -200,7 +202,7 @@ def _status(
     }
 
 
-def _factor_finest(state: CoordinatorState, told: Told) -> int:
+def _factor_finest(state: CoordinatorState, position_of: PositionOf) -> int:
     """The largest factor in use: of the plan, a grant, or a floor.
 
     A floor counts if it is ahead of the position under its grant.
@@ -210,7 +212,7 @@ def _factor_finest(state: CoordinatorState, told: Told) -> int:
         for start in grant.starts:
             finest = max(finest, start.ssp_kb.factor)
             if start.floors:
-                position = told(grant, start)
+                position = position_of(grant, start)
                 reached_by = start.offset_next if position is None else position.offset_next
                 ahead = (floor.ssp_kb.factor for floor in start.floors if floor.offset_next > reached_by)
                 finest = max((finest, *ahead))
@@ -270,12 +272,12 @@ def _task(
     planned: PlannedTaskPut,
     newest: Grant | None,
     state: CoordinatorState,
-    told: Told,
+    position_of: PositionOf,
     lags: Lags | None,
     measured: Callable[[Grant], TaskStats | None],
 ) -> dict[str, object]:
     owner = newest if newest is not None and is_run(newest, state) else None
-    positions = [] if newest is None else [_position(start, told(newest, start)) for start in newest.starts]
+    positions = [] if newest is None else [_position(start, position_of(newest, start)) for start in newest.starts]
     figures = None if newest is None else measured(newest)
     return {
         "task": planned.task_name,
@@ -296,6 +298,7 @@ def _position(start: BucketStart, position: Position | None) -> dict[str, object
         "lag": None if position is None else _lag(position),
         "recordsIn": None if position is None else position.records_in,
         "bootstrapEnd": None if position is None or not position.bootstrap_end else position.bootstrap_end,
+        "tailing": None if position is None or position.records_in is None else position.tailing,
     }
 
 
@@ -314,12 +317,12 @@ def _lag(position: Position) -> int:
     return max(0, position.offset_end - position.offset_next)
 
 
-def _lags(newest: Grant | None, told: Told) -> Lags | None:
+def _lags(newest: Grant | None, position_of: PositionOf) -> Lags | None:
     """A task's lags by position; None if one is not known.
 
     A lag that leaves a position out would look too good.
     """
-    positions = {} if newest is None else {start.ssp_kb: told(newest, start) for start in newest.starts}
+    positions = {} if newest is None else {start.ssp_kb: position_of(newest, start) for start in newest.starts}
     known = [(ssp_kb, _lag(position)) for ssp_kb, position in positions.items() if position is not None]
     return known if known and len(known) == len(positions) else None
 

@@ -21,7 +21,7 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
-from samzapy.model.placement import DESTINATION_WORDS
+from samzapy.model.placement import SPECIAL_DESTINATIONS
 
 _NAME = re.compile(r"[\x21-\x7e]{1,400}")
 
@@ -46,7 +46,7 @@ class LocationId:
         for name, value in (("host", self.host), ("fault_domain", self.fault_domain or "-")):
             if not isinstance(value, str) or not _NAME.fullmatch(value):
                 raise ValueError(f"{name}: wanted ASCII letters, digits and signs without blanks, found {value!r}")
-        if self.host in DESTINATION_WORDS:
+        if self.host in SPECIAL_DESTINATIONS:
             raise ValueError(f"host: wanted a host's name, found {self.host}, which stands for others in requests")
 
 

@@ -24,7 +24,7 @@ LAST_SEEN: Final = "LAST_SEEN"
 FORCE_RESTART_LAST_SEEN: Final = "FORCE_RESTART_LAST_SEEN"
 """Samza's restart in place that stops the container first (SAMZA-2579)."""
 STANDBY: Final = "STANDBY"
-DESTINATION_WORDS: Final = frozenset({ANY_HOST, LAST_SEEN, FORCE_RESTART_LAST_SEEN, STANDBY})
+SPECIAL_DESTINATIONS: Final = frozenset({ANY_HOST, LAST_SEEN, FORCE_RESTART_LAST_SEEN, STANDBY})
 """Destinations that are no host: no host can be called so."""
 EXPIRY_MS_MAX: Final = 7 * 24 * 60 * 60 * 1000
 CONTAINERS_MAX: Final = 10_000

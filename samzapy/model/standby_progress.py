@@ -23,7 +23,7 @@ class StandbyProgress:
         lag: records of their changelogs beyond the state here, over all tasks that are kept.
         restored, total: how far the way from where it began to the ends as they were then has been gone.
         at_hand: how many of the level ones are so because they stand with their runner.
-        is_rehearsed: whether the query has been tried out here, so that the first one that counts begins at once.
+        is_query_warm: whether the query was warmed up here, so that the first real one begins at once.
     """
 
     tasks: int = 0
@@ -32,7 +32,7 @@ class StandbyProgress:
     restored: int = 0
     total: int = 0
     at_hand: int = 0
-    is_rehearsed: bool = True
+    is_query_warm: bool = True
 
     @property
     def percent(self) -> int:
@@ -42,13 +42,13 @@ class StandbyProgress:
         return self.restored * 100 // self.total
 
     def as_json(self) -> Mapping[str, int | bool]:
-        return {spelled: getattr(self, name) for name, spelled in _JSON.items()} | {_REHEARSED: self.is_rehearsed}
+        return {spelled: getattr(self, name) for name, spelled in _JSON.items()} | {_REHEARSED: self.is_query_warm}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, object]) -> StandbyProgress:
         """The other way.
 
-        A count that is left out is 0; a query that nothing is said of needs no rehearsal.
+        A count that is left out is 0; without a value for the query it needs no warm-up.
 
         Raises:
             ValueError: a count is none, or the word on the query neither true nor false.
@@ -59,10 +59,10 @@ class StandbyProgress:
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
                 raise ValueError(f"warm.{spelled}: wanted a whole number, found {value!r:.100}")
             counts[name] = value
-        is_rehearsed = fields.get(_REHEARSED, True)
-        if not isinstance(is_rehearsed, bool):
-            raise ValueError(f"warm.{_REHEARSED}: wanted true or false, found {is_rehearsed!r:.100}")
-        return cls(**counts, is_rehearsed=is_rehearsed)
+        is_query_warm = fields.get(_REHEARSED, True)
+        if not isinstance(is_query_warm, bool):
+            raise ValueError(f"warm.{_REHEARSED}: wanted true or false, found {is_query_warm!r:.100}")
+        return cls(**counts, is_query_warm=is_query_warm)
 
 
 _REHEARSED: Final = "rehearsed"

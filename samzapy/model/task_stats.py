@@ -142,8 +142,19 @@ class TaskStats:
 
     def followed_by(self, later: TaskStats) -> TaskStats:
         """The sums of one task and its successor. The size on disk is not added up."""
-        together = TaskStats.total((self, later))
-        return replace(together, disk_bytes=later.disk_bytes or self.disk_bytes, keys=self.keys.merged(later.keys))
+        return TaskStats.in_turn((self, later))
+
+    @classmethod
+    def in_turn(cls, figures: Sequence[TaskStats]) -> TaskStats:
+        """The sums of a task over several periods, in their order.
+
+        The size on disk is the last one.
+        """
+        keys = NO_KEYS
+        for item in figures:
+            keys = keys if item.keys is NO_KEYS else keys.merged(item.keys)
+        disk_bytes = next((item.disk_bytes for item in reversed(figures) if item.disk_bytes), 0)
+        return replace(TaskStats.total(figures), disk_bytes=disk_bytes, keys=keys)
 
     def as_json(self) -> dict[str, object]:
         """The non-zero figures: most are zero for most tasks."""

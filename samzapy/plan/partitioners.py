@@ -27,7 +27,7 @@ _MURMUR_SEED: Final = 0x9747B28C
 _FNV_PRIME: Final = 0x01000193
 _FNV_OFFSET: Final = 0x811C9DC5
 _U32: Final = 0xFFFFFFFF
-_LITTLE_WORD: Final = struct.Struct("<I")
+_BLOCK: Final = struct.Struct("<I")
 
 
 class Partitioner(StrEnum):
@@ -41,10 +41,10 @@ def murmur2(key: bytes) -> int:
     count = len(key)
     hashed = _MURMUR_SEED ^ count
     whole = count & ~3
-    for (word,) in _LITTLE_WORD.iter_unpack(key[:whole]):
-        word = word * _MURMUR_M & _U32
-        word ^= word >> 24
-        hashed = hashed * _MURMUR_M & _U32 ^ word * _MURMUR_M & _U32
+    for (block,) in _BLOCK.iter_unpack(key[:whole]):
+        block = block * _MURMUR_M & _U32
+        block ^= block >> 24
+        hashed = hashed * _MURMUR_M & _U32 ^ block * _MURMUR_M & _U32
     if count > whole:
         hashed = (hashed ^ int.from_bytes(key[whole:], "little")) * _MURMUR_M & _U32
     hashed ^= hashed >> 13

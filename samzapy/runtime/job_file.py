@@ -7,15 +7,17 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
 from samzapy.adapters.host.spark_host import refuse_replaced_letters
-from samzapy.adapters.installed_spark import refuse_other_pyspark
+from samzapy.adapters.installed_spark import prefer_unpacked_modules, refuse_other_pyspark
 from samzapy.adapters.maven.java import find_java
 from samzapy.config import sounds_secret
 from samzapy.errors import ConfigError, ExitCode, SamzapyError, TaskModuleError
+from samzapy.runtime import container_start
 from samzapy.runtime.declared_names import load_checked_task
 from samzapy.runtime.driver_stderr import real_stderr
 from samzapy.runtime.failures import machine_error
@@ -48,6 +50,16 @@ def run_job_file() -> None:
     end_with_parent()
     sys.stderr = real_stderr(os.environ)
     _log_to_stderr()
+    with ExitStack() as leaving:
+        code = _run(leaving)
+    _end(code)
+
+
+def _run(leaving: ExitStack) -> int:
+    """Run the job, and return the exit code.
+
+    An error is reported at once; what takes longer is left to `leaving`.
+    """
     try:
         _prepare_jvm()
         job_file = _main_file()
@@ -55,23 +67,21 @@ def run_job_file() -> None:
         config = read_config(job_file, options.config_file, options.overrides, os.environ)
         load_checked_task(job_file, config)
         log_files_read(job_file, options.config_file)
-        from samzapy.runtime.container_process import run_container
-
-        run_container(config, job_file, options.expected_generation)
+        container_start.run_container(config, job_file, leaving, options.expected_generation)
     except SamzapyError as error:
         print(f"samzapy: {error}", file=sys.stderr, flush=True)
-        _end(error.exit_code)
+        return error.exit_code
     except OSError as error:
         failure = machine_error(error)
         if failure is None:
             raise
         print(f"samzapy: {failure}", file=sys.stderr, flush=True)
-        _end(failure.exit_code)
+        return failure.exit_code
     except KeyboardInterrupt:
         # Once the job has begun, Ctrl-C drains it.
         print("samzapy: interrupted before the job had begun", file=sys.stderr, flush=True)
-        _end(_INTERRUPTED)
-    _end(ExitCode.OK)
+        return _INTERRUPTED
+    return ExitCode.OK
 
 
 def _end(code: int) -> None:
@@ -120,6 +130,7 @@ def _prepare_jvm() -> None:
         EnvironmentMissingError: a program or a setting is missing; the text names the way out.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
+        prefer_unpacked_modules(sys.path)
         check_host([])
         refuse_replaced_letters(sys.argv[1:])
         refuse_other_pyspark()

@@ -15,10 +15,10 @@ def leader_status(job: str, url: str | None) -> Mapping[str, object] | None:
     return None if url is None else HttpCoordinatorClient().status(url, job, _LEADER_WAIT_MS)
 
 
-def containers_told(job: str, state: CoordinatorState) -> Mapping[str, Mapping[str, object]]:
+def reported_containers(job: str, state: CoordinatorState) -> Mapping[str, Mapping[str, object]]:
     """The containers that the leader knows, by execution; empty without an answer."""
-    told = leader_status(job, None if state.term is None else state.term.url)
-    rows = None if told is None else told.get("containers")
+    status = leader_status(job, None if state.term is None else state.term.url)
+    rows = None if status is None else status.get("containers")
     if not isinstance(rows, list):
         return {}
     return {str(row.get("executionId")): row for row in rows if isinstance(row, dict)}

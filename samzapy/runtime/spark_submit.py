@@ -6,14 +6,36 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from samzapy.adapters.host.spark_host import SparkHost
 from samzapy.adapters.installed_spark import pyspark_home
 from samzapy.adapters.maven.fetch import cache_root, jars_there
 from samzapy.adapters.maven.locks import connector_lock
-from samzapy.adapters.spark.class_archive import archive_path, with_archive, with_class_path
+from samzapy.adapters.spark.class_archive import (
+    JVM_VARIABLE,
+    OFF,
+    USAGE_VARIABLE,
+    VARIABLE,
+    archive_path,
+    note_use,
+    usage_of_archives,
+    with_archive,
+    with_class_path,
+)
 from samzapy.errors import EnvironmentMissingError
 
+# Ten times the defaults.
+_LATE_COMPILER: Final = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+_ABOUT_COMPILATION: Final = (
+    *("-XX:Tier", "TieredCompilation", "-XX:CompileThreshold"),
+    *("CompilationMode", "-Xint", "-Xcomp"),
+)
 QUIET_SPARK = ("--conf", "spark.log.level=ERROR", "--conf", "spark.ui.showConsoleProgress=false")
 
 
@@ -65,8 +87,26 @@ def environment_of_spark() -> dict[str, str]:
     }
     # If they are missing, the job fetches them, and adds them to its session.
     jars = jars_there(connector_lock())
-    environment = with_archive(with_class_path(given, jars), archive_path(cache_root(), jars))
-    return SparkHost.here().environment(environment)
+    usage = usage_of_archives(given)
+    environment = {**with_class_path(given, jars), USAGE_VARIABLE: usage}
+    if usage != OFF:
+        path = archive_path(cache_root(), jars)
+        note_use(path)
+        environment = with_archive(environment, path)
+    return SparkHost.here().environment(with_late_compiler(environment))
+
+
+def with_late_compiler(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which the JVM's second compiler waits longer.
+
+    It compiles methods that run ten times as often as by default. A start runs thousands of methods some thousand
+    times; compiling them took nearly half of the processor time of a start, and the cores from it. What each record
+    runs through is still compiled within a second of work. If the user has options about compilation, they alone count.
+    """
+    own = environment.get(VARIABLE, "")
+    if any(word in f"{own} {environment.get(JVM_VARIABLE, '')}" for word in _ABOUT_COMPILATION):
+        return dict(environment)
+    return {**environment, VARIABLE: " ".join(filter(None, (*_LATE_COMPILER, own)))}
 
 
 def with_modules_beside(job_file: Path, environment: Mapping[str, str]) -> dict[str, str]:

@@ -35,7 +35,7 @@ from samzapy.model.topics import (
 from samzapy.plan.groupers import Groupers
 from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
 from samzapy.plan.intermediates import partition_count_to_be
-from samzapy.runtime.leader_status import containers_told
+from samzapy.runtime.leader_status import reported_containers
 from samzapy.runtime.leadership import Here, HostProcesses
 
 
@@ -218,5 +218,5 @@ def _heard_of(config: JobConfig, state: CoordinatorState) -> frozenset[object]:
 
     Empty if there is no leader.
     """
-    ages = {name: row.get("heartbeatAgeMs") for name, row in containers_told(config.job, state).items()}
+    ages = {name: row.get("heartbeatAgeMs") for name, row in reported_containers(config.job, state).items()}
     return frozenset(name for name, age in ages.items() if isinstance(age, int) and age <= config.lease_ms)

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,18 @@ from samzapy.adapters.kafka.transactions import TransactionalProducer
 from samzapy.adapters.lmdb.store import LmdbEnvironment, faults_directory
 from samzapy.adapters.spark.rows import RowBytes, reports_batch, rows_of, runs
 from samzapy.adapters.spark.slots import HeldSlot, WorkerSlots
+from samzapy.adapters.spark.tail_board import WorkerTailBoard
 from samzapy.container.orders import Orders, read_on
+from samzapy.container.task.joint_transaction import JointTransaction
 from samzapy.container.task.measures import Stopwatch, with_input
 from samzapy.container.task.runner import TaskRunner
+from samzapy.container.task.tail import TaskRows
 from samzapy.container.task.transaction import TransactionLimits
-from samzapy.container.task.work_plan import Report, ReportKind, WorkPlan
+from samzapy.container.task.work_plan import Report, WorkPlan, any_failed
 from samzapy.errors import LostContainerError
 from samzapy.model.container import slot_transactional_id
 from samzapy.model.topics import coordinator_topic
+from samzapy.runtime.worker_tail import WorkerCrashPoints, WorkerTails
 from samzapy.task import load_task_factory
 
 _LOG = logging.getLogger(__name__)
@@ -65,7 +69,8 @@ class _WorkerProcess:
         self._transaction_timeout_ms = plan.config.transaction_timeout_ms
         self._stream_offset = plan.stream_offset
         self._stream_numbering = plan.stream_numbering
-        self._crash_points = crash_points(os.environ)
+        self._crash_points = WorkerCrashPoints(crash_points(os.environ))
+        self._tails = WorkerTails(Path(plan.scratch_dir), self._connection, self._crash_points)
         self._interrupts = Interrupts.installed()
         self._new_task = load_task_factory(Path(plan.job_file))
         self._slots: WorkerSlots[TransactionalProducer] = WorkerSlots(
@@ -83,25 +88,59 @@ class _WorkerProcess:
         self._runners: dict[int, TaskRunner] = {}
         self._environments: dict[str, LmdbEnvironment] = {}
 
-    def run(self, plan: WorkPlan, batches: Iterable[Any]) -> list[Report]:
+    def run(self, plan: WorkPlan, batches: Iterable[Any]) -> Sequence[Report]:
+        """Handle the rows of one Spark partition, then tail if the driver ordered it.
+
+        Returns:
+            The reports of the rows; those of a tail go another way.
+        """
+        board = self._tails.board(plan)
+        # A tail needs a slot, also without rows before it.
+        held = None if board is None else self._enter(plan)
         reports: list[Report] = []
-        held: HeldSlot[TransactionalProducer] | None = None
-        routes_of = {route: routes for routes in plan.tasks for route in routes}
         waited = Stopwatch(time.monotonic)
         try:
-            for routes, group in waited.waiting(groupby(runs(batches), key=lambda run: routes_of[run[0]])):
-                if held is None:
-                    self._crash_points.hit("before-slot")
-                    held = self._slots.take(plan.query_number, _SLOT_WAIT_S)
-                    self._enter_query(plan)
+            for routes, group in waited.waiting(groupby(runs(batches), key=_task_of(plan))):
+                held = held or self._enter(plan)
                 chunks = (rows_of(route, batch) for route, batch in group)
                 reports.extend(self._runner(plan, routes).run(chunks, held))
-                if any(report.kind is ReportKind.TASK_FAILED for report in reports):
+                if any_failed(reports):
                     break
+            done = with_input(reports, waited.total_ns)
+            if board is not None and held is not None:
+                self._tail(plan, board, done, held)
+        except BaseException:
+            if board is not None:
+                board.end_all("a worker failed")
+            raise
         finally:
+            if board is not None:
+                board.close()
             if held is not None:
                 held.release()
-        return list(with_input(reports, waited.total_ns))
+        return done
+
+    def _enter(self, plan: WorkPlan) -> HeldSlot[TransactionalProducer]:
+        self._crash_points.hit("before-slot")
+        held = self._slots.take(plan.query_number, _SLOT_WAIT_S)
+        self._enter_query(plan)
+        return held
+
+    def _tail(
+        self,
+        plan: WorkPlan,
+        board: WorkerTailBoard,
+        reports: Sequence[Report],
+        held: HeldSlot[TransactionalProducer],
+    ) -> None:
+        if any_failed(reports):
+            board.end_all("a task failed")
+
+        def run_tasks(tasks: Sequence[TaskRows], must_end: Callable[[], bool]) -> Sequence[Report]:
+            joint = JointTransaction(held, self._crash_points, time.monotonic, must_end)
+            return joint.run(self._runner(plan, routes).work(chunks, joint) for routes, chunks in tasks)
+
+        self._tails.follow(plan, board, reports, held, run_tasks)
 
     def _enter_query(self, plan: WorkPlan) -> None:
         """Close the objects of an older query.
@@ -112,6 +151,7 @@ class _WorkerProcess:
         self._stream_numbering = plan.stream_numbering
         if plan.query_number == self._query_number:
             return
+        self._tails.close()
         for runner in self._runners.values():
             runner.close()
         for environment in self._environments.values():
@@ -176,3 +216,9 @@ class _WorkerProcess:
                 f"execution {self.execution_id} was given up by the coordinator ({orders.reason}); "
                 "this worker begins nothing more"
             )
+
+
+def _task_of(plan: WorkPlan) -> Callable[[tuple[int, Any]], Sequence[int]]:
+    """The routes of a run's task."""
+    routes_of = {route: routes for routes in plan.tasks for route in routes}
+    return lambda run: routes_of[run[0]]

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from samzapy.errors import CorruptRecordError
 from samzapy.stream.codec import RecordHeaders, decode, plain_fields
 from samzapy.stream.keys import Namespace, key_of, parse_key
-from samzapy.stream.kinds import KIND_OF_TYPE, KIND_OF_WORD
+from samzapy.stream.kinds import KIND_OF_NAMESPACE, KIND_OF_TYPE
 from samzapy.stream.log import LogRecord
 from samzapy.stream.numbering import BEGINNING, Foreign, Numbering, is_key, place
 from samzapy.stream.records import Record, Removed
@@ -97,9 +97,9 @@ class History:
     def read(self, records: Iterable[LogRecord]) -> Iterator[Entry]:
         """One entry for each record that is wanted; raises nothing for any bytes."""
         for record in records:
-            self._numbering, said = place(record, self._numbering)
+            self._numbering, headers = place(record, self._numbering)
             if self._wanted is None or self._wanted(record.key or b""):
-                yield self._entry(record, said)
+                yield self._entry(record, headers)
 
     def _entry(self, raw: LogRecord, headers: RecordHeaders | Foreign) -> Entry:
         if isinstance(headers, Foreign):
@@ -152,7 +152,7 @@ def history(records: Iterable[LogRecord], *, topic: str, partition: int = 0) -> 
 def event_name(record: Record, before: Record | None) -> str:
     """The name of the event when `record` replaced `before`, in the past tense."""
     if isinstance(record, Removed):
-        return KIND_OF_WORD[parse_key(record.key).namespace].removal
+        return KIND_OF_NAMESPACE[parse_key(record.key).namespace].removal
     return KIND_OF_TYPE[type(record)].event(record, before)
 
 
@@ -223,13 +223,13 @@ def as_json(entry: Entry) -> Fields:
     if isinstance(entry, ForeignEntry):
         error = {} if entry.is_readable else {"error": entry.reason}
         return where | {"foreign": entry.reason} | error
-    said = entry.headers
+    headers = entry.headers
     return where | {
         "event": entry.event,
-        "term": None if said is None else said.term,
-        "seq": None if said is None else said.seq,
-        "cause": None if said is None else said.cause,
-        "actor": None if said is None else said.actor,
+        "term": None if headers is None else headers.term,
+        "seq": None if headers is None else headers.seq,
+        "cause": None if headers is None else headers.cause,
+        "actor": None if headers is None else headers.actor,
         "before": entry.before,
         "after": entry.after,
         "latest_value_only": not entry.is_whole,

@@ -67,13 +67,13 @@ REMEDIES: Final[Mapping[str, str]] = {
 
 @dataclass(slots=True)
 class _Tally:
-    """Findings of one kind in one topic: the first is told, the others are counted."""
+    """Findings of one kind in one topic: the text of the first, and their number."""
 
-    told: dict[str, tuple[str, int]] = field(default_factory=dict)
+    first_of: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def add(self, code: str, text: str) -> None:
-        first, count = self.told.get(code, (text, 0))
-        self.told[code] = (first, count + 1)
+        first, count = self.first_of.get(code, (text, 0))
+        self.first_of[code] = (first, count + 1)
 
     def findings(self, topic: str, remedies: Mapping[str, str]) -> tuple[Finding, ...]:
         return tuple(
@@ -83,7 +83,7 @@ class _Tally:
                 found=text if count == 1 else f"{text} (the first of {count})",
                 remedy=remedies[code],
             )
-            for code, (text, count) in sorted(self.told.items())
+            for code, (text, count) in sorted(self.first_of.items())
         )
 
 
@@ -147,13 +147,13 @@ class _Examination:
 
     def look(self, record: LogRecord) -> Sequence[Fault]:
         before = self._numbering
-        self._numbering, said = place(record, before)
-        if isinstance(said, Foreign):
-            return [Fault(code=said.code, offset=record.offset, text=said.text(self._topic))]
-        of_number = list(self._number(record, said, before))
+        self._numbering, headers = place(record, before)
+        if isinstance(headers, Foreign):
+            return [Fault(code=headers.code, offset=record.offset, text=headers.text(self._topic))]
+        of_number = list(self._number(record, headers, before))
         self._last_ms = record.timestamp_ms
         try:
-            fact = fact_of(record, said, topic=self._topic)
+            fact = fact_of(record, headers, topic=self._topic)
         except CorruptRecordError as error:
             self._has_hole = True
             return [Fault(code="record-unreadable", offset=record.offset, text=str(error)), *of_number]
@@ -164,7 +164,7 @@ class _Examination:
         if faults:
             return faults
         is_whole = record.offset >= self._whole_from and not self._has_hole
-        violation = self._check(record.offset, fact, is_whole, said.event == VALUE_RESTORED)
+        violation = self._check(record.offset, fact, is_whole, headers.event == VALUE_RESTORED)
         return [self._fault("stream-law", record, violation)] if violation else []
 
     def finish(self) -> Iterator[Fault]:
@@ -198,22 +198,22 @@ class _Examination:
                 "record-foreign", record, f"wanted the job of this topic, found {fact.job_name}-{fact.job_id}"
             )
 
-    def _number(self, record: LogRecord, said: RecordHeaders, before: Numbering) -> Iterator[Fault]:
+    def _number(self, record: LogRecord, headers: RecordHeaders, before: Numbering) -> Iterator[Fault]:
         """The faults in the number of a record that every reader takes for a leader's."""
         if before.offset < 0:
             return
-        numbers = f"(term, number) ({said.term}, {said.seq}) follows ({before.term}, {before.seq})"
-        if said.seq <= before.seq and record.timestamp_ms - self._last_ms <= AUDITED_DELETE_RETENTION_MS:
+        numbers = f"(term, number) ({headers.term}, {headers.seq}) follows ({before.term}, {before.seq})"
+        if headers.seq <= before.seq and record.timestamp_ms - self._last_ms <= AUDITED_DELETE_RETENTION_MS:
             # Later the tombstones at the end may have been compacted, and their numbers come again (exported files).
             yield self._fault("stream-two-writers", record, f"{numbers}: the number was given out before")
         elif before.offset < self._whole_from:
             # Missing records may have been compacted.
             return
-        elif said.term > before.term and not (record.key == _TERM_KEY and said.term == before.term + 1):
-            yield self._fault("stream-wrong-term", record, f"{numbers}: no term {said.term} was begun")
-        elif said.seq > before.seq + 1:
+        elif headers.term > before.term and not (record.key == _TERM_KEY and headers.term == before.term + 1):
+            yield self._fault("stream-wrong-term", record, f"{numbers}: no term {headers.term} was begun")
+        elif headers.seq > before.seq + 1:
             yield self._fault(
-                "stream-gap", record, f"{numbers}: {said.seq - before.seq - 1} record(s) in between are missing"
+                "stream-gap", record, f"{numbers}: {headers.seq - before.seq - 1} record(s) in between are missing"
             )
 
     def _fault(self, code: str, record: LogRecord, text: str) -> Fault:

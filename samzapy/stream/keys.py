@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from samzapy.model.job import ExecutionId
 from samzapy.model.placement import REQUEST_TYPE, RESPONSE_TYPE, PlacementNamespace, is_uuid
-from samzapy.stream.kinds import KIND_OF_TYPE, KIND_OF_WORD
+from samzapy.stream.kinds import KIND_OF_NAMESPACE, KIND_OF_TYPE
 from samzapy.stream.kinds import Namespace as Namespace
 from samzapy.stream.kinds import is_number as is_number
 from samzapy.stream.records import Record, Removed
@@ -66,7 +66,7 @@ def parse_key(text: str) -> ParsedKey:
         ValueError: no key of ours, or one that is spelled otherwise than `key_of` spells it.
     """
     word, _, rest = text.partition("/")
-    kind = KIND_OF_WORD.get(word)
+    kind = KIND_OF_NAMESPACE.get(word)
     if kind is None:
         known = ", ".join(Namespace)
         raise ValueError(f"wanted a key in one of the namespaces {known}; found {text!r}")

@@ -679,4 +679,4 @@ KINDS: Final[tuple[RecordKind, ...]] = (
 )
 """In the order in which a downgrade writes them (`coordinator.state.records_of`)."""
 KIND_OF_TYPE: Final[Mapping[type[Any], RecordKind]] = {kind.record_type: kind for kind in KINDS}
-KIND_OF_WORD: Final[Mapping[str, RecordKind]] = {kind.namespace.value: kind for kind in KINDS}
+KIND_OF_NAMESPACE: Final[Mapping[str, RecordKind]] = {kind.namespace.value: kind for kind in KINDS}

@@ -163,22 +163,22 @@ class Reading:
         self._term_text, self._seq_text = b"%d" % numbering.term, b"%d" % numbering.seq_next
 
     def _read_otherwise(self, record: LogRecord) -> CoordinatorRecord | None:
-        said = parse_headers(record.headers)
-        assert said is not None, "it was plainly next"
-        return fact_of(record, said, topic=self._topic)
+        headers = parse_headers(record.headers)
+        assert headers is not None, "it was plainly next"
+        return fact_of(record, headers, topic=self._topic)
 
 
 def place(record: LogRecord, before: Numbering) -> tuple[Numbering, RecordHeaders | Foreign]:
     """The numbering after `record`, and its headers if a leader wrote it."""
-    said = parse_headers(record.headers)
-    code, reason = _flaw(record, said, before)
-    if said is None or code:
+    headers = parse_headers(record.headers)
+    code, reason = _flaw(record, headers, before)
+    if headers is None or code:
         return before._replace(foreign_count=before.foreign_count + 1), foreign_record(record, code, reason)
-    highest = said.seq if said.seq > before.seq_highest else before.seq_highest
-    return Numbering(said.term, said.seq, highest, record.offset, 0, record.value is None), said
+    highest = headers.seq if headers.seq > before.seq_highest else before.seq_highest
+    return Numbering(headers.term, headers.seq, highest, record.offset, 0, record.value is None), headers
 
 
-def fact_of(record: LogRecord, said: RecordHeaders, *, topic: str) -> CoordinatorRecord | None:
+def fact_of(record: LogRecord, headers: RecordHeaders, *, topic: str) -> CoordinatorRecord | None:
     """The fact of a leader's record, as `Read.fact`.
 
     Raises:
@@ -190,7 +190,7 @@ def fact_of(record: LogRecord, said: RecordHeaders, *, topic: str) -> Coordinato
         if record.value is None and not is_key(record.key):
             return None
         raise type(error)(
-            f"{error}. Its headers are the leader's (term {said.term}, number {said.seq}), so nothing is decided "
+            f"{error}. Its headers are the leader's (term {headers.term}, number {headers.seq}), so nothing is decided "
             "without it. If a newer release wrote it, upgrade this process. Else the data of the topic were damaged: "
             "keep the history with `samzapy stream export`, note the positions with `samzapy checkpoint list`, and "
             "start the job under another job.id"
@@ -217,12 +217,12 @@ def _is_plainly_next(record: LogRecord, term: bytes, seq: bytes) -> bool:
     )
 
 
-def _flaw(record: LogRecord, said: RecordHeaders | None, before: Numbering) -> tuple[str, str]:
+def _flaw(record: LogRecord, headers: RecordHeaders | None, before: Numbering) -> tuple[str, str]:
     """The code and text of the reason why no leader wrote the record.
 
     Empty if one did.
     """
-    if said is None:
+    if headers is None:
         names = ", ".join(name for name, _ in record.headers[:10])
         headers_text = (
             f"the headers {names[:_KEY_SHOWN_MAX]}, not as a leader writes them" if names else "none of them"
@@ -230,32 +230,35 @@ def _flaw(record: LogRecord, said: RecordHeaders | None, before: Numbering) -> t
         return "record-foreign", f"wanted a record with the leader's headers, found {headers_text}"
     if record.key is not None and record.key.startswith(_POSITIONS):
         return "record-foreign", "wanted a record of the coordinator, found a position, of the checkpoint topic"
-    if record.key == _TERM_KEY and not _is_of_its_term(record, said):
-        return "stream-wrong-term", f"the record of a term says that it was written in term {_number(said.term)}"
-    if before.offset < 0 or (said.term == before.term and said.seq == before.seq + 1):
+    if record.key == _TERM_KEY and not _is_of_its_term(record, headers):
+        return "stream-wrong-term", f"the record of a term says that it was written in term {_number(headers.term)}"
+    if before.offset < 0 or (headers.term == before.term and headers.seq == before.seq + 1):
         # The first record of the topic begins the numbering. Most others are next.
         return "", ""
-    return _flaw_of_number(record, said, before)
+    return _flaw_of_number(record, headers, before)
 
 
-def _flaw_of_number(record: LogRecord, said: RecordHeaders, before: Numbering) -> tuple[str, str]:
+def _flaw_of_number(record: LogRecord, headers: RecordHeaders, before: Numbering) -> tuple[str, str]:
     """The code and text of a flaw of term or sequence number.
 
     Empty if a leader may have written it.
     """
-    if said.term <= before.term and (said.term < before.term or said.seq <= before.seq):
-        return "stream-two-writers", f"{_numbers(said, before)}: the number was given out before, or the term is over"
+    if headers.term <= before.term and (headers.term < before.term or headers.seq <= before.seq):
+        return (
+            "stream-two-writers",
+            f"{_numbers(headers, before)}: the number was given out before, or the term is over",
+        )
     missing = max(0, record.offset - before.offset - 1 - before.foreign_count)
-    if said.term > before.term and not _can_have_begun(record, said, before, missing):
-        return "stream-wrong-term", f"{_numbers(said, before)}: no term {_number(said.term)} was begun"
-    if said.seq <= before.seq and not before.is_tombstone:
-        return "stream-two-writers", f"{_numbers(said, before)}: the number was given out before"
-    if said.seq - before.seq_highest - 1 > missing:
-        return "stream-two-writers", f"{_numbers(said, before)}: the numbers in between were never written"
+    if headers.term > before.term and not _can_have_begun(record, headers, before, missing):
+        return "stream-wrong-term", f"{_numbers(headers, before)}: no term {_number(headers.term)} was begun"
+    if headers.seq <= before.seq and not before.is_tombstone:
+        return "stream-two-writers", f"{_numbers(headers, before)}: the number was given out before"
+    if headers.seq - before.seq_highest - 1 > missing:
+        return "stream-two-writers", f"{_numbers(headers, before)}: the numbers in between were never written"
     return "", ""
 
 
-def _is_of_its_term(record: LogRecord, said: RecordHeaders) -> bool:
+def _is_of_its_term(record: LogRecord, headers: RecordHeaders) -> bool:
     """Whether a record of a term names the term that it was written in.
 
     `fact_of` tells of one that cannot be read.
@@ -266,23 +269,23 @@ def _is_of_its_term(record: LogRecord, said: RecordHeaders) -> bool:
         fact = decode(record, topic="")
     except CorruptRecordError:
         return True
-    return isinstance(fact, TermPut) and fact.term == said.term
+    return isinstance(fact, TermPut) and fact.term == headers.term
 
 
-def _can_have_begun(record: LogRecord, said: RecordHeaders, before: Numbering, missing: int) -> bool:
+def _can_have_begun(record: LogRecord, headers: RecordHeaders, before: Numbering, missing: int) -> bool:
     """Whether a term may have begun between two records, or with the second.
 
     The records of terms in between, and their markers, were compacted: their offsets are missing. A marker comes after
     the records of its transaction.
     """
-    terms = said.term - before.term
+    terms = headers.term - before.term
     if record.key == _TERM_KEY and record.value is not None:
         return terms - 1 <= missing
     return terms + 1 <= missing
 
 
-def _numbers(said: RecordHeaders, before: Numbering) -> str:
-    shown = f"({_number(said.term)}, {_number(said.seq)})"
+def _numbers(headers: RecordHeaders, before: Numbering) -> str:
+    shown = f"({_number(headers.term)}, {_number(headers.seq)})"
     return f"wanted the next (term, number), found {shown} behind ({before.term}, {before.seq})"
 
 

@@ -202,11 +202,11 @@ def reason_in_log(log: str) -> str:
     errors = [number for number, line in enumerate(lines) if re.search(r"\b(ERROR|FATAL)\b|^Exception in", line)]
     if not errors:
         return " | ".join(lines[-5:]) or "it printed nothing"
-    told = lines[errors[-1] :]
-    causes = [line.removeprefix("Caused by: ") for line in told if line.startswith("Caused by: ")]
+    error_lines = lines[errors[-1] :]
+    causes = [line.removeprefix("Caused by: ") for line in error_lines if line.startswith("Caused by: ")]
     if causes:
         return causes[-1]
-    thrown = next((line for line in told[1:2] if not line.startswith("at ")), told[0])
+    thrown = next((line for line in error_lines[1:2] if not line.startswith("at ")), error_lines[0])
     return thrown
 
 

@@ -65,7 +65,7 @@ from samzapy.stream.records import FORMAT_LEVEL, CheckpointPut
 _BATCH_MESSAGES = 500
 _BATCH_WAIT_S = 0.05
 _START_WAIT_MS = 30_000
-_LAST_WORD_WAIT_MS = 5000
+_LAST_HEARTBEAT_WAIT_MS = 5000
 _PUT_OFF_S = 0.2
 P = ContainerPhase
 
@@ -281,7 +281,7 @@ class FakeContainer:
                 self._one_round()
             self._running, self._state = (), P.STOPPED
             self._publish()
-            self._heartbeats.send_now(_LAST_WORD_WAIT_MS)
+            self._heartbeats.send_now(_LAST_HEARTBEAT_WAIT_MS)
         finally:
             self._heartbeats.close()
             self._slot.close()
@@ -352,7 +352,7 @@ class FakeContainer:
         moved: dict[SspKeyBucket, int] = {}
         for message in messages:
             for grant, ssp_kb in self._inputs.takers(self._running, message):
-                body = _told(message, grant, self.execution_id)
+                body = _body(message, grant, self.execution_id)
                 producer.produce(self._output, message.key(), json.dumps(body).encode())
                 moved[ssp_kb] = message.offset() + 1
         if not moved:
@@ -438,7 +438,7 @@ def _identity(config: JobConfig, execution_id: str, processor_id: str, host: str
     }
 
 
-def _told(message: Any, grant: Grant, execution_id: str) -> Mapping[str, object]:
+def _body(message: Any, grant: Grant, execution_id: str) -> Mapping[str, object]:
     return {
         "stream": message.topic(),
         "partition": message.partition(),

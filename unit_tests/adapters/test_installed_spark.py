@@ -9,6 +9,7 @@ import pytest
 
 from samzapy.adapters.installed_spark import (
     RELEASES,
+    prefer_unpacked_modules,
     pyspark_home,
     pyspark_jar,
     refuse_other_pyspark,
@@ -116,3 +117,31 @@ def test_below_spark_submit_the_ivy_is_that_of_the_spark_that_runs(
     refuse_other_pyspark()
     assert pyspark_home() == home
     assert pyspark_jar("ivy").is_file()
+
+
+def test_the_zip_files_of_an_installation_by_pip_are_not_read(tmp_path: Path) -> None:
+    home = a_pyspark(tmp_path, "4.2.0")
+    (tmp_path / "py4j").mkdir()
+    (tmp_path / "py4j" / "__init__.py").touch()
+    zips = [str(home / "python" / "lib" / name) for name in ("pyspark.zip", "py4j-0.10.9.9-src.zip")]
+    path = ["/job", *zips, "/other.zip", str(tmp_path)]
+
+    prefer_unpacked_modules(path)
+
+    assert ["/job", "/other.zip", str(tmp_path)] == path
+
+
+def test_the_zip_files_stay_where_another_pyspark_would_be_found(tmp_path: Path) -> None:
+    """As with PYTHONPATH=/opt/spark-3.5/python, which stands before the packages that pip installed."""
+    for name in ("ours", "other"):
+        (tmp_path / name).mkdir()
+    home = a_pyspark(tmp_path / "ours", "4.2.0")
+    a_pyspark(tmp_path / "other", "3.5.1")
+    zips = [str(home / "python" / "lib" / name) for name in ("pyspark.zip", "py4j-0.10.9.9-src.zip")]
+    for path in (
+        [*zips, str(tmp_path / "other"), str(tmp_path / "ours")],
+        ["/opt/spark/python/lib/pyspark.zip", str(tmp_path / "ours")],
+    ):
+        before = list(path)
+        prefer_unpacked_modules(path)
+        assert before == path

@@ -16,7 +16,7 @@ from samzapy.cli.config import check
 from samzapy.cli.job import scale, submit
 from samzapy.cli.job.plan import plan
 from samzapy.config import JobConfig
-from samzapy.runtime import container_process
+from samzapy.runtime import container_start
 from samzapy.runtime import job_file as job_file_module
 from samzapy.runtime.job_config import config_path
 from samzapy.runtime.job_groupers import load_groupers
@@ -129,7 +129,9 @@ def test_a_driver_below_spark_submit(
     monkeypatch.setattr(job_file_module, "end_with_parent", lambda: None)
     monkeypatch.setattr(job_file_module, "_log_to_stderr", lambda: None)
     monkeypatch.setattr(
-        container_process, "run_container", lambda config, job_file, generation: run_with.append((config, job_file))
+        container_start,
+        "run_container",
+        lambda config, job_file, *_: run_with.append((config, job_file)),
     )
 
     with pytest.raises(SystemExit) as end:

@@ -211,18 +211,18 @@ def test_positions_in_a_broadcast_input_go_with_the_task_whose_buckets_were_take
 def test_who_took_a_copy_of_broadcast_stores_says_so_until_it_has_committed() -> None:
     """The task whose copy it was waits for that word, and there may be no message for a long time."""
     own, rules = an_ssp_kb("kafka.orders.0:1/4"), an_ssp_kb("kafka.rules.0@Partition_0-1-4")
-    heir = a_grant("Partition_0-1-4", epoch=7, ssp_kb=str(own))
-    heir = replace(heir, starts=(*heir.starts, BucketStart(ssp_kb=rules, offset_next=3)))
+    target = a_grant("Partition_0-1-4", epoch=7, ssp_kb=str(own))
+    target = replace(target, starts=(*target.starts, BucketStart(ssp_kb=rules, offset_next=3)))
     starts = {own: 5, rules: 4}
 
-    copied = replace(heir, broadcast_parent="Partition_0-0-4")
+    copied = replace(target, broadcast_parent="Partition_0-0-4")
     found = copies_taken([copied], starts, {}, ExecutionId("e1"))
 
     assert [ProgressPut(progress=Progress(ssp_kb=rules, offset_next=4, epoch=7, execution_id=ExecutionId("e1")))] == (
         list(found)
     )
     assert () == copies_taken([copied], starts, {own: 5}, ExecutionId("e1"))
-    assert () == copies_taken([heir], starts, {}, ExecutionId("e1"))
+    assert () == copies_taken([target], starts, {}, ExecutionId("e1"))
 
 
 def test_each_bucket_of_each_grant_has_its_start() -> None:

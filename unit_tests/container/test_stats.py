@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from samzapy.container.ports import BatchDone, TopicBounds
+from samzapy.container.ports import BatchDone, TailProgress, TopicBounds
 from samzapy.container.stats import TASKS_LISTED_MAX, ContainerFigures
 from samzapy.container.task.work_plan import Report, ReportKind, Route
 from samzapy.model.job import TaskName
@@ -125,6 +125,65 @@ def test_positions_say_how_many_records_were_handled() -> None:
     assert {"kafka.orders.0:0/1": {"offsetNext": 0, "offsetEnd": 9, "recordsIn": 4}} == figures.as_json(0)[
         "positions"
     ]
+
+
+def a_tail(*reports: Report, tailing: tuple[int, ...] = (0,)) -> TailProgress:
+    return TailProgress(reports=reports, read_to={}, duration_ns=200, tailing=tailing)
+
+
+def tailing(figures: ContainerFigures) -> list[str]:
+    figures.ends = {ssp_kb.ssp: TopicBounds(offset_first=0, offset_end=9) for ssp_kb in figures.positions}
+    positions = figures.as_json(0)["positions"]
+    assert all(position.get("tailing", True) is True for position in positions.values())
+    return [ssp_kb for ssp_kb, position in positions.items() if "tailing" in position]
+
+
+def test_the_work_of_tails_counts_as_that_of_micro_batches_but_is_none() -> None:
+    route = a_route("kafka.orders.0:0/1")
+    figures = begun(route)
+
+    figures.add_tails(a_tail(a_report(0, 10, busy_ns=100, input_ns=7)), (route,))
+    figures.add_tails(a_tail(a_report(0, 3, busy_ns=11)), (route,))
+    found = figures.as_json(0)
+
+    assert (13, 26, 2, 400, 7, 0) == tuple(
+        found[name] for name in ("recordsIn", "recordsOut", "commits", "batchNs", "inputNs", "batches")
+    )
+    assert (13, 111) == (found["tasks"]["a"]["recordsIn"], found["tasks"]["a"]["busyNs"])
+
+
+def test_offsets_that_a_tail_has_read_count_once_with_the_micro_batch_that_reads_them_again() -> None:
+    route = a_route("kafka.orders.0:0/1")
+    figures = begun(route)
+
+    figures.add_tails(a_tail(a_report(0, 10)), (route,))
+    assert 0 == figures.as_json(0)["offsetsRead"]
+    figures.add(BatchDone(reports=[a_report(0, 2)], offsets_end={route.ssp_kb.ssp: 12}), (route,))
+
+    assert 12 == figures.as_json(0)["offsetsRead"]
+
+
+def test_positions_say_which_key_buckets_a_tail_reads() -> None:
+    routes = (a_route("kafka.orders.0:0/1", "a"), a_route("kafka.orders.1:0/1", "b"))
+    figures = begun(*routes)
+    assert [] == tailing(figures)
+
+    figures.add_tails(a_tail(tailing=(1,)), routes)
+    assert ["kafka.orders.1:0/1"] == tailing(figures)
+    figures.add_tails(a_tail(tailing=()), routes)
+    assert [] == tailing(figures)
+
+
+def test_no_key_bucket_tails_after_a_micro_batch_or_the_start_of_a_query() -> None:
+    route = a_route("kafka.orders.0:0/1")
+    figures = begun(route)
+
+    figures.add_tails(a_tail(), (route,))
+    figures.add(BatchDone(reports=[], offsets_end={}), (route,))
+    assert [] == tailing(figures)
+    figures.add_tails(a_tail(), (route,))
+    begun(route, figures=figures)
+    assert [] == tailing(figures)
 
 
 def test_of_very_many_tasks_the_busiest_are_listed_and_the_others_are_one_sum() -> None:

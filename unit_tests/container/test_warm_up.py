@@ -67,7 +67,7 @@ def test_a_standby_keeps_the_state_at_hand_and_touches_nothing_else() -> None:
 
 def test_a_standby_removes_unused_state_once_it_is_ready() -> None:
     container = a_standby()
-    container.query.rehearsal_looks = 3
+    container.query.warm_up_looks = 3
     old_ms = container.clock.wall_ms() - UNUSED_MS - 1
     for name in ("c", "b"):
         container.disks[name] = MemoryStateDirectory(name)
@@ -77,7 +77,7 @@ def test_a_standby_removes_unused_state_once_it_is_ready() -> None:
 
     def look() -> None:
         warm = container.heartbeats.contents[-1].warm
-        found.append((warm is not None and warm.level == 2 and warm.is_rehearsed, container.disks["c"].number == 0))
+        found.append((warm is not None and warm.level == 2 and warm.is_query_warm, container.disks["c"].number == 0))
         container.stop.asked = len(found) == 40
 
     container.while_pausing = look
@@ -91,21 +91,22 @@ def test_a_standby_removes_unused_state_once_it_is_ready() -> None:
 
 def test_a_standby_warms_its_query_up_when_it_has_caught_up_and_reports_the_end_of_that() -> None:
     container = a_standby()
-    container.query.rehearsal_looks = 3
+    container.query.warm_up_looks = 3
     at_pauses(container, p40=container.ask_to_stop)
 
     container.run()
 
     # No route of it can be taken: what it reads is no input.
-    ((plan, ssp, offset),) = container.query.rehearsed
+    ((plan, ssp, offset),) = container.query.warmed_up
     assert ({"a", "b"}, {""}) == (
         {route.task_name for route in plan.routes},
         {route.environment_dir for route in plan.routes},
     )
     assert (coordinator_topic(container.config.job), 0) == (ssp.stream, ssp.partition)
     assert 0 <= offset < container.stream.offset_next()
+    assert plan.tail is None
     told = [content.warm for content in container.heartbeats.contents if content.warm is not None]
-    said = [(warm.level, warm.is_rehearsed) for warm in told]
+    said = [(warm.level, warm.is_query_warm) for warm in told]
     assert (2, False) in said
     assert (2, True) == said[-1]
     assert said == sorted(said)
@@ -114,13 +115,13 @@ def test_a_standby_warms_its_query_up_when_it_has_caught_up_and_reports_the_end_
 
 def test_a_warm_up_that_does_not_end_does_not_keep_a_standby_from_being_ready() -> None:
     container = a_standby()
-    container.query.rehearsal_looks = 1_000_000
+    container.query.warm_up_looks = 1_000_000
     begun_ms = container.clock.monotonic_ms()
     ready_ms: list[int] = []
 
     def look() -> None:
         warm = container.heartbeats.contents[-1].warm
-        if warm is not None and warm.is_rehearsed:
+        if warm is not None and warm.is_query_warm:
             ready_ms.append(container.clock.monotonic_ms() - begun_ms)
             container.stop.asked = True
 
@@ -133,10 +134,10 @@ def test_a_warm_up_that_does_not_end_does_not_keep_a_standby_from_being_ready() 
 
 def test_a_standby_that_is_granted_tasks_during_its_warm_up_starts_at_once() -> None:
     container = a_standby()
-    container.query.rehearsal_looks = 1_000_000
+    container.query.warm_up_looks = 1_000_000
 
     def promote() -> None:
-        assert container.query.rehearsed
+        assert container.query.warmed_up
         container.stream.records += [
             PlacedPut(processor_id=ProcessorId("0"), execution_id=ExecutionId("e1"), uuid="u"),
             *(GrantPut(grant=a_task(name, epoch=2, offset_next=5)) for name in "ab"),
@@ -159,7 +160,7 @@ def one_that_joins(*, debounce_ms: str = "20000") -> AContainer:
         *(GrantPut(grant=a_task(name, execution_id="r1")) for name in "ab"),
         ContainerPut(container=a_container("e1", processor_id="1", phase=ContainerPhase.STARTED)),
     ]
-    container.query.rehearsal_looks = 3
+    container.query.warm_up_looks = 3
     return container
 
 
@@ -169,7 +170,7 @@ def test_a_container_that_joins_warms_its_query_up_while_it_waits_for_a_plan() -
 
     container.run()
 
-    ((plan, _, _),) = container.query.rehearsed
+    ((plan, _, _),) = container.query.warmed_up
     assert ({"a", "b"}, {""}) == (
         {route.task_name for route in plan.routes},
         {route.environment_dir for route in plan.routes},
@@ -197,15 +198,15 @@ def test_a_container_that_may_get_tasks_at_any_moment_does_no_warm_up(why: str) 
 
     container.run()
 
-    assert [] == container.query.rehearsed
+    assert [] == container.query.warmed_up
 
 
 def test_a_joining_container_that_is_granted_tasks_during_its_warm_up_starts_at_once() -> None:
     container = one_that_joins()
-    container.query.rehearsal_looks = 1_000_000
+    container.query.warm_up_looks = 1_000_000
 
     def granted() -> None:
-        assert container.query.rehearsed
+        assert container.query.warmed_up
         container.stream.records += [
             *plan_in_force(2, a="0", b="1"),
             GrantPut(grant=a_task("b", epoch=2, offset_next=5)),
@@ -252,7 +253,7 @@ def test_a_release_by_the_runner_does_not_restart_the_standby() -> None:
     at_pauses(container, p40=let_go, p80=container.ask_to_stop)
     container.run()
 
-    assert [{("sums", 0): 0}, {}] == container.tail.assigned
+    assert [{("sums", 0): 0}, {}] == container.changelog_follower.assigned
     warm = [content.warm for content in container.heartbeats.contents if content.warm is not None]
     assert 2 == warm[-1].level
 
@@ -275,7 +276,7 @@ def test_an_active_container_that_waits_for_its_grants_keeps_nothing_warm() -> N
     container.run()
 
     assert container.heartbeats.contents[-2].warm is None
-    assert [] == container.tail.assigned
+    assert [] == container.changelog_follower.assigned
 
 
 def test_a_standby_follows_a_plan_that_gives_its_processor_other_tasks() -> None:

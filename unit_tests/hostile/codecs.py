@@ -62,8 +62,8 @@ from unit_tests.hostile.mutations import mutated_avro, mutated_json, mutated_key
 
 TOPIC = "t"
 _KEY, _VALUE = encode(EpochPut(epoch=7))
-_SAID = headers(term=1, seq=0, event="EpochAdvanced", cause="c", actor="a")
-A_LEADERS = LogRecord(offset=0, timestamp_ms=0, key=_KEY, value=_VALUE, headers=tuple(_SAID.items()))
+_PHASES = headers(term=1, seq=0, event="EpochAdvanced", cause="c", actor="a")
+A_LEADERS = LogRecord(offset=0, timestamp_ms=0, key=_KEY, value=_VALUE, headers=tuple(_PHASES.items()))
 A_CHECKPOINT = Checkpoint(
     ssp_kb=an_ssp_kb("kafka.never-written.0:0/1"),
     offset_next=1,

@@ -6,7 +6,7 @@ from samzapy.coordinator.assignment.cut_off import cut_off_findings
 from samzapy.coordinator.commands import ContainerGone
 from samzapy.inspection.diagnosis import (
     CLOCK_SKEW_MS,
-    LeaderSaid,
+    LeaderAnswer,
     OpenTransaction,
     clock_findings,
     container_findings,
@@ -45,7 +45,7 @@ def hears(world, service, *commands):
 
 
 def said(term=1, trouble="", **ages):
-    return LeaderSaid(term=term, trouble=trouble, heartbeat_ages_ms=ages)
+    return LeaderAnswer(term=term, trouble=trouble, heartbeat_ages_ms=ages)
 
 
 def codes(findings):

@@ -230,6 +230,7 @@ def test_programs_read_all_of_it() -> None:
         "recordsPerS": 200.0,
         "lag": 30,
         "batchShare": 0.0,
+        "tailing": False,
         "busiestKey": "N1",
         "busiestKeyShare": 0.75,
         "buckets": [{"ssp": "kafka.orders.0:1/2", "recordsPerS": 200.0, "lag": 30}],

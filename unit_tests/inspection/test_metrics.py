@@ -30,7 +30,7 @@ METRICS_PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "met
 SAME_AS_ANOTHER = {
     # The count of a summary of handled records, which are counted by themselves too; and small numbers of small things.
     *("samzapy_task_process_seconds_count", "samzapy_job_tasks_without_owner", "samzapy_container_tasks"),
-    "samzapy_standby_tasks_behind",
+    *("samzapy_standby_tasks_behind", "samzapy_container_tailing_key_buckets"),
 }
 TASK_0, TASK_1 = (f"SystemStreamPartition_kafka.orders.{number}" for number in range(2))
 FIGURES = Figures(
@@ -111,6 +111,17 @@ def test_the_offsets_that_are_read_before_other_inputs_are_counted_up_to_where_t
     assert 0 == numbers(told(a_heartbeat(figures=FIGURES)))["samzapy_container_bootstrap_lag_records", "0"]
 
 
+def test_the_key_buckets_that_tail_are_counted_by_container() -> None:
+    positions = {
+        an_ssp_kb("kafka.orders.0:0/1"): Position(20, 100, tailing=True),
+        an_ssp_kb("kafka.orders.1:0/1"): Position(3, 10),
+    }
+
+    found = numbers(told(a_heartbeat(figures=Figures(positions=positions))))
+
+    assert 1 == found["samzapy_container_tailing_key_buckets", "0"]
+
+
 def test_what_a_container_alone_can_see_is_told_in_seconds() -> None:
     found = numbers(told(a_heartbeat(unanswered_ms=1500, kafka_silent_ms=40_000)))
 
@@ -189,7 +200,7 @@ OF_A_CONTAINER = Figures(
     keyhash_ns=2_090_000_000,
     offsets_read=210,
     skipped=211,
-    positions={an_ssp_kb("kafka.orders.0:0/1"): Position(90, 302, bootstrap_end=303)},
+    positions={an_ssp_kb("kafka.orders.0:0/1"): Position(90, 302, bootstrap_end=303, tailing=True)},
     tasks={TASK_0: OF_A_TASK},
 )
 OF_THE_JOB = {
@@ -222,6 +233,7 @@ OF_PROCESSOR_0 = {
     "container_offsets_read_total": 210,
     "container_skipped_envelopes_total": 211,
     "container_bootstrap_lag_records": 213,
+    "container_tailing_key_buckets": 1,
 }
 OF_TASK_0 = {
     "task_records_in_total": 101,
@@ -336,8 +348,8 @@ def test_tasks_that_a_container_told_in_one_sum_are_told_so() -> None:
 
 def test_a_job_of_very_many_tasks_is_told_by_processor_and_by_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = told(a_heartbeat(figures=replace(FIGURES, other_tasks=TaskStats(records_in=5))))
-    monkeypatch.setattr(metrics, "TASKS_TOLD_MAX", 1)
-    monkeypatch.setattr(metrics, "SSPS_TOLD_MAX", 1)
+    monkeypatch.setattr(metrics, "TASKS_SHOWN_MAX", 1)
+    monkeypatch.setattr(metrics, "SSPS_SHOWN_MAX", 1)
 
     found = numbers(snapshot)
 
@@ -347,7 +359,7 @@ def test_a_job_of_very_many_tasks_is_told_by_processor_and_by_stream(monkeypatch
 
 
 def test_the_lag_of_a_stream_does_not_grow_with_the_factor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "SSPS_TOLD_MAX", 1)
+    monkeypatch.setattr(metrics, "SSPS_SHOWN_MAX", 1)
     positions = {
         an_ssp_kb(f"kafka.orders.{number}:{bucket}/2"): Position(90, 100)
         for number in range(2)

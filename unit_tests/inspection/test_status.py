@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.cli.job.group import bootstrap_lines
+from samzapy.cli.job.group import bootstrap_lines, tail_lines
 from samzapy.coordinator.assignment.starts import Bounds, PositionsRead
 from samzapy.coordinator.commands import Figures, Position
 from samzapy.inspection.load import Advice, hint_of, load_of
@@ -155,10 +155,32 @@ def test_a_bootstrap_input_is_shown_with_the_offset_that_the_other_inputs_wait_f
     ] == bootstrap_lines(status)
 
 
+def test_the_positions_and_the_number_of_tasks_that_tail_are_shown():
+    positions = {
+        an_ssp_kb("kafka.orders.0:0/1"): Position(20, 20, 5, tailing=True),
+        an_ssp_kb("kafka.orders.1:0/1"): Position(3, 10),
+    }
+
+    status = shown(*a_running_job(a_heartbeat(figures=Figures(positions=positions))))
+
+    assert [True, False] == [task["positions"][0]["tailing"] for task in status["tasks"]]
+    assert ["tails: 1 of 2 tasks"] == tail_lines(status)
+
+
+def test_nothing_is_said_of_tails_where_no_task_tails():
+    positions = {an_ssp_kb("kafka.orders.0:0/1"): Position(20, 20, 5)}
+
+    status = shown(*a_running_job(a_heartbeat(figures=Figures(positions=positions))))
+
+    assert [] == tail_lines(status)
+    # Of a coordinator that knows no tails.
+    assert [] == tail_lines({"tasks": [{"positions": [{"ssp": "kafka.orders.0:0/1"}]}]})
+
+
 def test_a_position_that_nobody_reported_is_the_grants_start_without_a_lag():
     status = shown(*a_running_job(a_heartbeat()))
 
-    unknown = dict.fromkeys(("offsetEnd", "lag", "recordsIn", "bootstrapEnd"))
+    unknown = dict.fromkeys(("offsetEnd", "lag", "recordsIn", "bootstrapEnd", "tailing"))
     expected = {"ssp": "kafka.orders.0:0/1", "offsetNext": 0, **unknown}
     assert [expected] == status["tasks"][0]["positions"]
     assert status["tasks"][0]["lag"] is None

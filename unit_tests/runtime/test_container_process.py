@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from samzapy.errors import EnvironmentMissingError, ExitCode
-from samzapy.runtime import container_process
+from samzapy.runtime import container_process, container_start
 from samzapy.runtime.signals import DrainRequest
 from samzapy.testing.builders import a_config
 from samzapy.testing.waiting import wait_until
@@ -73,7 +73,7 @@ def told_of(directory: Path, mounts: str, caplog: pytest.LogCaptureFixture) -> s
     table = directory.parent / "mounts"
     table.write_text(mounts)
     with caplog.at_level(logging.WARNING):
-        container_process._check_store_directory(a_config(local_store_dir=str(directory)), table)
+        container_start._check_store_directory(a_config(local_store_dir=str(directory)), table)
     return caplog.text
 
 
@@ -132,4 +132,4 @@ def test_a_directory_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         EnvironmentMissingError, match=r"local\.store\.dir: wanted a writable directory at .*/state, found"
     ):
-        container_process._check_store_directory(a_config(local_store_dir=str(tmp_path / "state")))
+        container_start._check_store_directory(a_config(local_store_dir=str(tmp_path / "state")))

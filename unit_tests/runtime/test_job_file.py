@@ -11,7 +11,7 @@ import pytest
 
 from samzapy.adapters.host import spark_host
 from samzapy.errors import ExitCode
-from samzapy.runtime import container_process, job_file
+from samzapy.runtime import container_start, job_file
 
 JOB = """
 import samzapy
@@ -62,7 +62,7 @@ def test_below_spark_submit_a_host_with_a_fault_is_refused_before_a_session_is_o
     monkeypatch.setattr(job_file, "_log_to_stderr", lambda: None)
     monkeypatch.setattr(job_file, "real_stderr", lambda environment: sys.stderr)
     sessions: list[object] = []
-    monkeypatch.setattr(container_process, "run_container", lambda *arguments: sessions.append(arguments))
+    monkeypatch.setattr(container_start, "run_container", lambda *arguments: sessions.append(arguments))
     fault(monkeypatch, job_directory)
 
     with pytest.raises(SystemExit) as end:

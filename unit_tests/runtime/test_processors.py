@@ -12,7 +12,7 @@ from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.errors import RejectedError
 from samzapy.model.container import ContainerPhase
 from samzapy.runtime import leader_status
-from samzapy.runtime.container_process import _processor_id
+from samzapy.runtime.container_start import _processor_id
 from samzapy.runtime.leadership import Here, HostProcesses, advertised_host
 from samzapy.runtime.submission import refuse_second, running_containers
 from samzapy.stream.records import ContainerPut, TermPut

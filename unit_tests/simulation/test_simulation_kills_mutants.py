@@ -7,6 +7,8 @@ table in docs/internals/testing.md is made of the docstrings here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +34,7 @@ from samzapy.coordinator.requests import (
 )
 from samzapy.coordinator.requests.read import read_requests
 from samzapy.coordinator.service import CoordinatorService
-from samzapy.errors import DeadlineError, ProducerError, SamzapyError
+from samzapy.errors import DeadlineError, FencedError, ProducerError, SamzapyError
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.launch import LaunchedState
 from samzapy.model.placement import Action, StatusCode
@@ -42,7 +44,9 @@ from samzapy.testing.memory_log import MemoryLog
 from simulation import containers, world
 from simulation.checks import BrokenLawError
 from simulation.configurations import PROCESSORS, Kind
+from simulation.containers import SimulatedContainer
 from simulation.coordinators import CoordinatorProcess
+from simulation.inputs import FINEST, KEYS
 from simulation.simulate import simulate
 
 pytestmark = pytest.mark.slow
@@ -189,7 +193,9 @@ def release_by_reading_alone(patch: Patch) -> None:
 def release_not_waited_for(patch: Patch) -> None:
     """L6: a grant is free as soon as the plan takes it away."""
     is_free = grants.is_free
-    patch.setattr(grants, "is_free", lambda grant, found: is_free(grant, found) or grant in grants.taken_away(found))
+    patch.setattr(
+        grants, "is_free", lambda grant, found: is_free(grant, found) or grant in grants.revoked_grants(found)
+    )
 
 
 def stopped_while_holding(patch: Patch) -> None:
@@ -362,8 +368,8 @@ def the_dead_come_back(patch: Patch) -> None:
     P, N = liveness.P, liveness.N
     rows: Mapping[ContainerPhase, Mapping[liveness.News, ContainerPhase]] = {
         **liveness.TRANSITIONS,
-        P.LOST: {N.FENCED: P.FENCED, N.SAID_RUNNING: P.RUNNING},
-        P.FENCED: {N.SAID_RUNNING: P.RUNNING},
+        P.LOST: {N.FENCED: P.FENCED, N.RUNS: P.RUNNING},
+        P.FENCED: {N.RUNS: P.RUNNING},
     }
     patch.setattr(liveness, "TRANSITIONS", rows)
     patch.setattr(
@@ -673,7 +679,61 @@ def the_unanswered_live_on(patch: Patch) -> None:
     patch.setattr(liveness.Sighting, "unanswered_for_ms", lambda self, listening_since_ms: 0)
 
 
+def tailed_rows_not_skipped(patch: Patch) -> None:
+    """A micro-batch handles the rows that a tail has handled before."""
+    patch.setattr(SimulatedContainer, "_done", lambda self, ssp_kb: 0)
+
+
+def tail_position_before_its_output(patch: Patch) -> None:
+    """A tail commits its positions first, and its outputs in a transaction after that."""
+    begin_work = SimulatedContainer._begin_work
+
+    def mutated(self, work, writes):  # type: ignore[no-untyped-def]
+        if self._is_tailing and not work.is_of_driver:
+            grant_of = {start.ssp_kb: grant for grant in self.serving for start in grant.starts}
+            moved = [self._write(grant_of[ssp_kb], ssp_kb, end, False) for ssp_kb, _, end in work.ranges]
+            with suppress(FencedError, ProducerError):
+                self._driver.append_atomically(moved)
+        return begin_work(self, work, writes)
+
+    patch.setattr(SimulatedContainer, "_begin_work", mutated)
+
+
+def tail_of_a_released_bucket(patch: Patch) -> None:
+    """A container that lets a task go leaves a tail of it at work."""
+    must_start_anew, held = SimulatedContainer._must_start_anew, SimulatedContainer.held
+
+    def held_without_tails(self):  # type: ignore[no-untyped-def]
+        wanted = {(grant.task_name, grant.epoch) for grant in self.wanted()}
+        every = held(self)
+        return frozenset(one for one in every if (one.task_name, one.epoch) in wanted) if self._is_tailing else every
+
+    patch.setattr(SimulatedContainer, "held", held_without_tails)
+    patch.setattr(SimulatedContainer, "_must_start_anew", lambda self: not self._is_tailing and must_start_anew(self))
+
+
+def another_bucket_for_one_key_in_tails(patch: Patch) -> None:
+    """The rule for key buckets of a tail differs from that of a micro-batch for one key."""
+
+    def inputs_of_tail(self):  # type: ignore[no-untyped-def]
+        differing = copy(self._inputs)
+        differing._buckets = {
+            ssp: [
+                (bucket + 1) % FINEST if key == KEYS[0] else bucket
+                for bucket, key in zip(buckets, self._inputs._keys[ssp], strict=True)
+            ]
+            for ssp, buckets in self._inputs._buckets.items()
+        }
+        return differing
+
+    patch.setattr(SimulatedContainer, "_inputs_of_tail", inputs_of_tail)
+
+
 KIND_OF: Mapping[Callable[[Patch], None], Kind] = {
+    tailed_rows_not_skipped: Kind.STATELESS,
+    tail_position_before_its_output: Kind.STATELESS,
+    tail_of_a_released_bucket: Kind.STATELESS,
+    another_bucket_for_one_key_in_tails: Kind.KEYED,
     local_state_taken_to_be_level: Kind.KEYED,
     entries_of_siblings_taken: Kind.KEYED,
     heir_made_of_a_part: Kind.KEYED,

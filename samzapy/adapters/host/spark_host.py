@@ -85,9 +85,9 @@ class SparkHost:
         if self.temp_dir:
             options.append(("-Djava.io.tmpdir=", self.temp_dir))
         own = environment.get(_SUBMIT_OPTIONS, "")
-        words = [submit_option(f"{name}{value}") for name, value in options if name not in own]
-        if words:
-            environment[_SUBMIT_OPTIONS] = " ".join([*words, *([own] if own else [])])
+        option_arguments = [submit_option(f"{name}{value}") for name, value in options if name not in own]
+        if option_arguments:
+            environment[_SUBMIT_OPTIONS] = " ".join([*option_arguments, *([own] if own else [])])
         if self.is_ascii and self.utf8_locale:
             environment["LC_ALL"] = self.utf8_locale
         return environment

@@ -203,8 +203,12 @@ class TransactionalProducer:
             ProducerError, FencedError: the transaction cannot be committed any more.
         """
         try:
-            if partition is None and headers is None and timestamp_ms is None and on_offset is None:
-                self._produce(topic, value, key)
+            if headers is None and timestamp_ms is None and on_offset is None:
+                if partition is None:
+                    self._produce(topic, value, key)
+                else:
+                    # By position: as an option, the partition made each changelog entry cost a third more.
+                    self._produce(topic, value, key, partition)
                 return
             self._produce_with(topic, key, value, partition, headers, timestamp_ms, on_offset)
             return
@@ -413,6 +417,9 @@ def producer_settings(
         # No reader waits for a record: the flush before every commit sends at once, and before the commit the record
         # is invisible. With 5 ms, a task that sends little caused a request for every few records.
         "linger.ms": 100,
+        # A transaction is several small requests, one after the other. With Nagle's algorithm each of them may wait for
+        # the acknowledgement of the one before: 21 ms for a transaction of three records, 4 ms without (measured).
+        "socket.nagle.disable": True,
         "batch.size": BATCH_BYTES,
         "batch.num.messages": 50_000,
         "compression.type": "lz4",

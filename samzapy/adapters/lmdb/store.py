@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import lmdb
-from xxhash import xxh64_intdigest
+from xxhash import xxh3_64_digest, xxh64_intdigest
 
 from samzapy.adapters.boot import boot_id
 from samzapy.adapters.lmdb.checksums import SUM_BYTES, is_absent, sealed, unsealed
@@ -65,7 +65,15 @@ _POSITION = b"position"
 # Of entries with checksums; an earlier release, which knows none, finds no position here and rebuilds.
 _META = b"_samzapy2"
 _META_WITHOUT_CHECKSUMS = b"_samzapy"
-_DAMAGE = (lmdb.CorruptedError, lmdb.InvalidError, lmdb.PageNotFoundError, lmdb.PanicError)
+# A page that is not a page may end the transaction without an error; the next call then says BAD_TXN.
+_DAMAGE = (
+    lmdb.BadTxnError,
+    lmdb.CorruptedError,
+    lmdb.InvalidError,
+    lmdb.PageFullError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+)
 # One byte in front of each key tells whole keys from digests.
 _WHOLE, _DIGEST = b"\x00", b"\x01"
 _KEY_BYTES_MAX = 511 - len(_WHOLE)
@@ -351,24 +359,24 @@ class LmdbEnvironment:
             self._unlock()
 
     def hand_over(
-        self, stores: Sequence[str], heirs: Sequence[LmdbEnvironment], heir_of_bucket: Sequence[int]
+        self, stores: Sequence[str], targets: Sequence[LmdbEnvironment], target_of_bucket: Sequence[int]
     ) -> None:
         """Copy entries into other environments by key bucket.
 
         See `container.ports.StateEnvironment`. One walk over the file gives the entries in the order of the tree. So
-        they are appended to an empty heir, which is several times as fast as finding a place for each.
+        they are appended to an empty target, which is several times as fast as finding a place for each.
         """
         with self._read_whole() as read:
             for store in stores:
-                copies = [_Copy(heir, store) for heir in heirs]
+                copies = [_Copy(target, store) for target in targets]
                 count, before = 0, b""
                 for stored, value in read.cursor(db=self.stores[store]):
                     if unsealed(stored, value) is None or stored <= before:
                         raise self.damaged(f"another entry than that in store {store} behind {before[:60]!r}")
                     count, before = count + 1, stored
-                    heir = heir_of_bucket[_hash_of(stored, value) % len(heir_of_bucket)]
-                    if heir >= 0:
-                        copies[heir].add(stored, value)
+                    target = target_of_bucket[_hash_of(stored, value) % len(target_of_bucket)]
+                    if target >= 0:
+                        copies[target].add(stored, value)
                 if count != (wanted := read.stat(db=self.stores[store])["entries"]):
                     raise self.damaged(f"{count} of {wanted} entries in store {store}")
                 for copy in copies:
@@ -509,13 +517,14 @@ class LmdbTransaction:
         is_whole = len(key) <= _KEY_BYTES_MAX
         stored = _WHOLE + key if is_whole else _digest(key)
         try:
-            raw: bytes | None = self._transaction.get(stored, db=self._environment.stores[store])
+            raw: bytes | None = self._transaction.get(stored, None, self._environment.stores[store])
             if raw is None and is_absent(self._cursor(store), stored):
                 return None
         except lmdb.Error as error:
             raise self._environment.damaged(error) from error
-        value = None if raw is None else unsealed(stored, raw)
-        if value is None:
+        # As `unsealed`, without its call: this is done for each record.
+        value = b"" if raw is None else raw[SUM_BYTES:]
+        if raw is None or xxh3_64_digest(stored + value) != raw[:SUM_BYTES]:
             raise self._environment.damaged(f"another entry for the key {key[:60]!r} in store {store}")
         return value if is_whole else value[len(key) :]
 
@@ -543,14 +552,13 @@ class LmdbTransaction:
             else:
                 puts.append((stored, sealed(stored, value)))
         puts.sort()
-        with (
-            _reported(self._environment),
-            self._transaction.cursor(db=self._environment.stores[store]) as cursor,
-        ):
-            cursor.putmulti(puts)
+        database = self._environment.stores[store]
+        with _reported(self._environment):
+            with self._transaction.cursor(db=database) as cursor:
+                cursor.putmulti(puts)
             for stored in removed:
-                if cursor.set_key(stored):
-                    cursor.delete()
+                # Not by the cursor, which raises SystemError where the next entry is no entry.
+                self._transaction.delete(stored, db=database)
 
     def commit(self) -> None:
         try:
@@ -588,7 +596,7 @@ def _reported(environment: LmdbEnvironment) -> Iterator[None]:
     except _DAMAGE as error:
         raise environment.damaged(error) from error
     except lmdb.Error as error:
-        raise LocalStateError(f"local state: a write was refused ({error}); free space and start again") from error
+        raise LocalStateError(_no_use(environment.path, error)) from error
 
 
 def _no_use(path: Path, error: Exception) -> str:
@@ -637,10 +645,10 @@ def _is_open(lmdb_lock: Path) -> bool:
 class _Copy:
     """Entries on their way into an environment, put there many at a time."""
 
-    def __init__(self, heir: LmdbEnvironment, store: str) -> None:
-        self._heir = heir
+    def __init__(self, target: LmdbEnvironment, store: str) -> None:
+        self._target = target
         self._store = store
-        self._is_ascending = heir.is_empty(store)
+        self._is_ascending = target.is_empty(store)
         self._entries: list[tuple[bytes, bytes]] = []
         self._bytes = 0
 
@@ -652,7 +660,7 @@ class _Copy:
 
     def flush(self) -> None:
         if self._entries:
-            self._heir.append(self._store, self._entries, is_ascending=self._is_ascending)
+            self._target.append(self._store, self._entries, is_ascending=self._is_ascending)
         self._entries, self._bytes = [], 0
 
 

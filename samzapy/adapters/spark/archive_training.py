@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from samzapy.adapters.spark.partitioning import repartition_by_id
 from samzapy.adapters.spark.query import SOURCE_OPTIONS
 from samzapy.adapters.spark.rows import as_text
-from samzapy.adapters.spark.session import open_session
+from samzapy.adapters.spark.session import checked_settings, open_session
 
 _LOG = logging.getLogger(__name__)
 _DDL = "route int, offset long, key string, value string, timestamp_ms long"
@@ -50,7 +50,7 @@ def train(directory: Path, jars: Sequence[Path]) -> None:
     lines = directory / "lines"
     lines.mkdir()
     (lines / "lines.txt").write_text("a\nb\n")
-    session, _ = open_session("class-archive", directory, jars)
+    session = open_session(checked_settings(), "class-archive", directory, jars)
     _load_classes(session, jars)
     rows = (
         session.readStream.text(str(lines))

@@ -87,18 +87,18 @@ def _arrow(declared: Any) -> pa.DataType:
 
 def _row(topic: str, whole_from: int) -> Callable[[LogRecord], dict[str, Any]]:
     def of(record: LogRecord) -> dict[str, Any]:
-        said = parse_headers(record.headers)
+        headers = parse_headers(record.headers)
         key = None if record.key is None else record.key.decode(errors="backslashreplace")
         row: dict[str, Any] = {
             "offset": record.offset,
             "timestamp": record.timestamp_ms * 1000,
             "key": key,
             "namespace": None if key is None else key.partition("/")[0],
-            "event": None if said is None else said.event,
-            "term": None if said is None else said.term,
-            "seq": None if said is None else said.seq,
-            "cause": None if said is None else said.cause,
-            "actor": None if said is None else said.actor,
+            "event": None if headers is None else headers.event,
+            "term": None if headers is None else headers.term,
+            "seq": None if headers is None else headers.seq,
+            "cause": None if headers is None else headers.cause,
+            "actor": None if headers is None else headers.actor,
             "removed": record.value is None,
             "latest_value_only": record.offset < whole_from,
         }

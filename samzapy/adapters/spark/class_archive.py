@@ -7,6 +7,7 @@ silently starts without it.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import logging
@@ -30,17 +31,40 @@ JVM_VARIABLE: Final = "JDK_JAVA_OPTIONS"
 """Every `java` reads it. A driver inherits a worker's environment, which is the only way to pass it options."""
 CLASS_PATH_VARIABLE: Final = "SPARK_DIST_CLASSPATH"
 """spark-submit, and a worker that starts a driver, append it to Spark's own jars."""
+USAGE_VARIABLE: Final = "SAMZAPY_CLASS_ARCHIVE"
+AUTO: Final = "auto"
+"""An archive is made in the background and used; the default."""
+OFF: Final = "off"
+"""None is used. With any other value, such as `manual`, one that exists is used, and none is made in the background."""
+_KEPT_MAX = 4
+"""Archives on one machine: of several environments, or of several versions of Java."""
 _MADE_WITHIN_S = 300.0
 
 
-def archive_path(cache_dir: Path, jars: Sequence[Path]) -> Path:
-    """The path of the archive for this environment's Spark and these jars.
+def usage_of_archives(environment: Mapping[str, str]) -> str:
+    """How class archives are used here: `AUTO`, `OFF` or another value."""
+    return environment.get(USAGE_VARIABLE, AUTO)
 
-    The archive may not be made yet. Its name depends on the files: a JVM silently ignores an archive if a jar has
-    another size or time, as after a reinstallation of the same Spark.
+
+def archive_path(cache_dir: Path, jars: Sequence[Path]) -> Path:
+    """The path of the archive for this environment's Java, Spark and these jars.
+
+    The archive may not be made yet. Its name depends on the files: a JVM silently ignores an archive of another JVM, or
+    if a jar has another size or time, as after a reinstallation of the same Spark.
     """
-    files = "\n".join(map(_stamp, [*sorted((pyspark_home() / "jars").glob("*.jar")), *jars]))
+    of_spark = sorted((pyspark_home() / "jars").glob("*.jar"))
+    files = "\n".join(map(_stamp, [*_java_files(), *of_spark, *jars]))
     return cache_dir / f"spark-{spark_version()}-{_digest(sys.prefix)}-{_digest(files)}.jsa"
+
+
+def _java_files() -> Sequence[Path]:
+    """Files whose size and time change with the Java that spark-submit starts."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if program is None:
+        return ()
+    java = Path(program).resolve()
+    return (java, java.parent.parent / "lib" / "modules")
 
 
 def _stamp(jar: Path) -> str:
@@ -92,54 +116,68 @@ def _with_archive(environment: Mapping[str, str], variable: str, path: Path) -> 
     return {**environment, variable: f"{option} -Xlog:cds*=off {own}".strip()}
 
 
-def make_archive(path: Path, environment: Mapping[str, str], jars: Sequence[Path]) -> None:
+def make_archive(path: Path, environment: Mapping[str, str], jars: Sequence[Path], *, waits: bool = True) -> None:
     """Make the archive by a short run of Spark, unless it is there.
-
-    A concurrent call waits.
 
     Args:
         environment: of spark-submit, with this Python first in its PATH; the archive is for its JVM and class path.
         jars: of the class path; the archive will have their classes that a job may load.
+        waits: for a concurrent call that makes it; if False, this call returns at once instead.
 
     Raises:
         EnvironmentMissingError: Spark did not start, or its JVM makes no archives.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as lock, tempfile.TemporaryDirectory() as directory:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        except BlockingIOError:
+            return
         if path.exists():
             return
         made = Path(directory, "made.jsa")
-        submit = Path(sys.executable).with_name("spark-submit")
-        try:
-            run = subprocess.run(
-                [submit, "--master", "local[1]", Path(__file__).with_name("archive_training.py"), directory, *jars],
-                env={
-                    **environment,
-                    VARIABLE: f"{environment.get(VARIABLE, '')} {submit_option(f'-XX:ArchiveClassesAtExit={made}')}",
-                },
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_MADE_WITHIN_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise EnvironmentMissingError(f"wanted a run of {submit} to make {path}, found {error}") from error
-        if not made.exists():
-            _LOG.debug("%s", run.stderr.decode(errors="replace"))
-            raise EnvironmentMissingError(
-                f"wanted {submit} to make {path}, found that its JVM wrote none (exit code {run.returncode}); "
-                "jobs start without it, only slower"
-            )
-        # The rename is atomic, also if the temporary directory is on another file system.
-        shutil.move(made, path.with_suffix(".new"))
-        path.with_suffix(".new").replace(path)
+        _run_spark(made, Path(directory), path, environment, jars)
+        # The rename is atomic, also if the temporary directory is on another file system. The JVM checks only the head
+        # of an archive, so its body must be on the disk before it has its name.
+        new = path.with_suffix(".new")
+        shutil.move(made, new)
+        with new.open("rb") as file:
+            os.fsync(file.fileno())
+        new.replace(path)
         remove_older(path)
 
 
+def _run_spark(made: Path, directory: Path, path: Path, environment: Mapping[str, str], jars: Sequence[Path]) -> None:
+    submit = Path(sys.executable).with_name("spark-submit")
+    options = f"{environment.get(VARIABLE, '')} {submit_option(f'-XX:ArchiveClassesAtExit={made}')}"
+    try:
+        run = subprocess.run(
+            [submit, "--master", "local[1]", Path(__file__).with_name("archive_training.py"), directory, *jars],
+            env={**environment, VARIABLE: options},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_MADE_WITHIN_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EnvironmentMissingError(f"wanted a run of {submit} to make {path}, found {error}") from error
+    if not made.exists():
+        _LOG.debug("%s", run.stderr.decode(errors="replace"))
+        raise EnvironmentMissingError(
+            f"wanted {submit} to make {path}, found that its JVM wrote none (exit code {run.returncode}); "
+            "jobs start without it, only slower"
+        )
+
+
 def remove_older(path: Path) -> None:
-    """Remove older archives of the same environment, which no JVM will use again."""
-    of_environment = path.stem.split("-")[-2]
-    for old in path.parent.glob(f"spark-*-{of_environment}-*.jsa"):
-        if old != path:
-            old.unlink()
+    """Remove all archives in the directory of `path` but the few that were used last."""
+    by_age = sorted(path.parent.glob("spark-*.jsa"), key=lambda archive: archive.stat().st_mtime, reverse=True)
+    for old in [archive for archive in by_age if archive != path][_KEPT_MAX - 1 :]:
+        old.unlink(missing_ok=True)
+        old.with_suffix(".lock").unlink(missing_ok=True)
+
+
+def note_use(path: Path) -> None:
+    """Let an archive that exists count as used now, for `remove_older`."""
+    with contextlib.suppress(OSError):
+        os.utime(path)

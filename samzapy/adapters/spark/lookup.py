@@ -5,95 +5,25 @@ has several routes. Such a list of routes has a number of its own in the table, 
 a row for each route.
 
 A record's place is (topic, partition, bucket), with bucket = pmod(xxhash64(key), L), or offset modulo L without a key.
-This is the rule of `plan.elasticity.key_bucket`, and a test runs both on random input. L is the finest factor of the
-routes and of their floors, so all messages of a place have one route and one first unprocessed offset: the route's
-start, or its floor after a merge. The table is one literal, read at a computed index, so its size does not change the
+The table is `container.task.lookup_table`, and `tail_routes` beside it has the same rule in Python; a test runs both on
+random input. Here the table is one literal, read at a computed index, so its size does not change the
 plan (measured: a CASE or a map of 8,000 entries takes seconds to plan).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import accumulate
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from samzapy.model.grant import BucketStart
+from samzapy.container.task.lookup_table import FIRST_LIST, FOREIGN, LookupTable
 
 _ROUTE_WIDTH = 8
 _FLOOR_WIDTH = 20
-_FOREIGN = -1
-_FIRST_LIST = -2
 # Spark makes the array again for each micro-batch: 1 ms for a thousand entries, half a second for a hundred thousand.
 _IN_ARRAY_AT_MOST = 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookupTable:
-    """Routes and first offsets by place.
-
-    `bases` has the index of each topic's partition 0.
-
-    Attributes:
-        floors: the first unprocessed offset of each place.
-        lists: routes that share their records; the entry of the n-th list is -2 - n.
-        has_floors: whether some place is processed beyond the start of its route.
-    """
-
-    factor: int
-    bases: Mapping[str, int]
-    routes: Sequence[int]
-    floors: Sequence[int]
-    lists: Sequence[Sequence[int]] = ()
-    has_floors: bool = False
-
-
-def lookup_table(starts: Sequence[BucketStart]) -> LookupTable:
-    """The table for routes in the order of `starts`."""
-    factor = max(start.finest_factor for start in starts)
-    bases, partition_count = _bases(starts)
-    size = partition_count * factor
-    taken: list[list[int]] = [[] for _ in range(size)]
-    floors: dict[int, int] = {}
-    for route, start in enumerate(starts):
-        ssp = start.ssp_kb.ssp
-        first = (bases[ssp.stream] + ssp.partition) * factor
-        for bucket, offset in start.positions(factor).items():
-            place = first + bucket
-            taken[place].append(route)
-            # With several routes, each worker skips the records below its own start.
-            floors[place] = min(offset, floors.get(place, offset))
-    entries, lists = _numbered(taken)
-    return LookupTable(
-        factor=factor,
-        bases=bases,
-        routes=entries,
-        floors=[floors.get(place, 0) for place in range(size)],
-        lists=lists,
-        has_floors=any(start.floors for start in starts),
-    )
-
-
-def _bases(starts: Sequence[BucketStart]) -> tuple[Mapping[str, int], int]:
-    """The index of each topic's partition 0, and the number of all partitions."""
-    counts: dict[str, int] = {}
-    for ssp in (start.ssp_kb.ssp for start in starts):
-        counts[ssp.stream] = max(counts.get(ssp.stream, 0), ssp.partition + 1)
-    bases, size = {}, 0
-    for topic in sorted(counts):
-        bases[topic] = size
-        size += counts[topic]
-    return bases, size
-
-
-def _numbered(taken: Sequence[Sequence[int]]) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
-    """One number for the routes of each place, and the numbered lists of routes."""
-    lists = sorted({tuple(routes) for routes in taken if len(routes) > 1})
-    numbers = {routes: _FIRST_LIST - number for number, routes in enumerate(lists)}
-    entries = [numbers[tuple(routes)] if len(routes) > 1 else routes[0] if routes else _FOREIGN for routes in taken]
-    return entries, tuple(lists)
 
 
 def route_column(table: LookupTable) -> Column:
@@ -105,12 +35,12 @@ def route_column(table: LookupTable) -> Column:
     route = _entry(table.routes, index, _ROUTE_WIDTH)
     if _scan_starts_suffice(table):
         return route
-    return F.when(F.col("offset") >= _entry(table.floors, index, _FLOOR_WIDTH), route).otherwise(F.lit(_FOREIGN))
+    return F.when(F.col("offset") >= _entry(table.floors, index, _FLOOR_WIDTH), route).otherwise(F.lit(FOREIGN))
 
 
 def is_ours(route: Column) -> Column:
     """Whether the record has a route, or several."""
-    return route != F.lit(_FOREIGN)
+    return route != F.lit(FOREIGN)
 
 
 def one_row_per_route(frame: DataFrame, table: LookupTable) -> DataFrame:
@@ -124,7 +54,7 @@ def one_row_per_route(frame: DataFrame, table: LookupTable) -> DataFrame:
     counts = [len(routes) for routes in table.lists]
     firsts = [0, *accumulate(counts)][:-1]
     # Without a list the number is invalid, but then it is not used: a CASE stops at the first branch that fits.
-    number = (F.lit(_FIRST_LIST) - F.col("route")).cast("int")
+    number = (F.lit(FIRST_LIST) - F.col("route")).cast("int")
     single = F.col("route") >= 0
     count = F.when(single, F.lit(1)).otherwise(_entry(counts, number, _ROUTE_WIDTH).cast("int"))
     spread = frame.select("*", F.explode(F.sequence(F.lit(1), count)).alias("nth"))

@@ -23,7 +23,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from samzapy import errors
 from samzapy.adapters.spark.arrow_bound import ArrowBound
+from samzapy.adapters.spark.batch_tails import BatchTails, has_failed
 from samzapy.adapters.spark.exact_times import (
     EXACT,
     SPARKS_OWN,
@@ -43,14 +44,15 @@ from samzapy.adapters.spark.exact_times import (
     time_column,
 )
 from samzapy.adapters.spark.keyhash import KeyhashCost
-from samzapy.adapters.spark.lookup import is_ours, lookup_table, one_row_per_route, route_column, worker_column
+from samzapy.adapters.spark.lookup import is_ours, one_row_per_route, route_column, worker_column
 from samzapy.adapters.spark.partitioning import repartition_by_id
-from samzapy.adapters.spark.rows import REPORT_DDL, as_text, headers_column, report_of
+from samzapy.adapters.spark.rows import REPORT_TYPE, as_text, headers_column, report_of
+from samzapy.adapters.spark.tail_board import TailFile
 from samzapy.config import Text, revealed
 from samzapy.container.ports import BatchDone, QueryEvent, QueryFailed
-from samzapy.container.task.work_plan import ReportKind, WorkPlan
+from samzapy.container.task.lookup_table import lookup_table
+from samzapy.container.task.work_plan import WorkPlan
 from samzapy.errors import SamzapyError
-from samzapy.model.grant import BucketStart
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 
 _LOG = logging.getLogger(__name__)
@@ -136,19 +138,28 @@ class SparkQuery:
         self._scratch_dir = scratch_dir
         self._query: StreamingQuery | None = None
         self._run: _Run | None = None
-        self._rehearsal: StreamingQuery | None = None
+        self._warm_up_query: StreamingQuery | None = None
         self._keyhash = KeyhashCost()
         self._bound: ArrowBound | None = None
         self._source_format = SPARKS_OWN
+        self._tail_file: TailFile | None = None
 
     def start(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> None:
         """Start reading at `starts`; the query before, if any, must have ended."""
-        self._end_rehearsal()
+        self._end_warm_up()
         checkpoint_dir = without_checkpoint(self._scratch_dir / "checkpoint")
         self._bound = self._bound or ArrowBound.of(self._session, plan.slot_count)
         self._bound.begin(self._session)
         self._read_exact_times_if_needed()
-        run = _Run(plan, starts, self._worker_entry, checkpoint_dir, self._bound, self._source_format)
+        run = _Run(
+            plan,
+            starts,
+            self._worker_entry,
+            checkpoint_dir,
+            self._bound,
+            self._source_format,
+            self._tails(plan, starts),
+        )
         self._run = run
         writer = run.reports(self._source(plan, first_offsets(starts))).writeStream.foreachBatch(run.on_batch)
         if plan.config.batch_interval_ms:
@@ -157,33 +168,33 @@ class SparkQuery:
         if run.hashes_keys:
             self._keyhash.measure_once(self._session)
 
-    def rehearse(self, plan: WorkPlan, ssp: SystemStreamPartition, offset: int) -> None:
+    def start_warm_up(self, plan: WorkPlan, ssp: SystemStreamPartition, offset: int) -> None:
         """Warm the query up: no route takes a record.
 
         This is like `start`, but the workers start and get no row.
         """
-        self._end_rehearsal()
-        checkpoint_dir = without_checkpoint(self._scratch_dir / "rehearsal")
+        self._end_warm_up()
+        checkpoint_dir = without_checkpoint(self._scratch_dir / "warm-up")
         try:
             # With one input the lookup table does not look at the topic, and would take these for messages.
             none = self._source(plan, {ssp: offset}).where(F.col("topic") != F.lit(ssp.stream))
             rows = rows_by_task(none, plan, {route.ssp_kb: 0 for route in plan.routes}, self._source_format)
             # One partition is read, but every worker must start.
             work = worker_function(self._worker_entry, plan)
-            reports = rows.repartition(plan.slot_count).mapInArrow(work, REPORT_DDL)
+            reports = rows.repartition(plan.slot_count).mapInArrow(work, REPORT_TYPE)
             writer = reports.writeStream.foreachBatch(_collected).trigger(availableNow=True)
-            self._rehearsal = writer.option("checkpointLocation", str(checkpoint_dir)).start()
+            self._warm_up_query = writer.option("checkpointLocation", str(checkpoint_dir)).start()
         except Exception as error:  # A failure here is harmless; the query itself would show its cause.
             _LOG.warning("query warm-up did not start: %s", reason_of(str(error)))
 
-    def rehearses(self) -> bool:
+    def is_warming_up(self) -> bool:
         """Whether a warm-up is running."""
-        if self._rehearsal is None or self._rehearsal.isActive:
-            return self._rehearsal is not None
-        error = self._rehearsal.exception()
+        if self._warm_up_query is None or self._warm_up_query.isActive:
+            return self._warm_up_query is not None
+        error = self._warm_up_query.exception()
         if error is not None:
             _LOG.warning("query warm-up failed: %s", reason_of(str(error)))
-        self._rehearsal = None
+        self._warm_up_query = None
         return False
 
     def next_event(self, timeout_ms: int) -> QueryEvent | None:
@@ -194,31 +205,38 @@ class SparkQuery:
         if self._run is None or self._query is None:
             return None
         try:
-            event = self._run.events.get(timeout=timeout_ms / 1000)
-            if isinstance(event, BatchDone) and self._run.hashes_keys:
-                return replace(event, keyhash_ns=self._keyhash.ns)
-            return event
+            return self._measured(self._run.events.get(timeout=timeout_ms / 1000))
         except queue.Empty:
             pass
+        if self._run.poll_tails():
+            return self._measured(self._run.events.get())
         if self._query.isActive or not self._run.events.empty():
             return None
         error = self._query.exception()
         return _failed("the query ended" if error is None else reason_of(str(error)))
 
+    def _measured(self, event: QueryEvent) -> QueryEvent:
+        assert self._run is not None
+        if isinstance(event, BatchDone) and self._run.hashes_keys:
+            return replace(event, keyhash_ns=self._keyhash.ns)
+        return event
+
     def batch_runs_ms(self) -> int:
-        """For how long the current micro-batch has been running; 0 between two."""
-        begun_ns = None if self._run is None else self._run.begun_ns
-        return 0 if begun_ns is None else (time.monotonic_ns() - begun_ns) // 1_000_000
+        """For how long the rows of the current micro-batch have been in work.
+
+        0 between two, and during tails.
+        """
+        return 0 if self._run is None else self._run.rows_run_ms()
 
     def drain(self, timeout_ms: int) -> bool:
         """Let the running batch finish, start no other, and stop.
 
         Returns False if it did not finish in time.
         """
-        self._end_rehearsal()
+        self._end_warm_up()
         if self._run is None:
             return True
-        self._run.draining.set()
+        self._run.end_early()
         finished = self._run.lock.acquire(timeout=timeout_ms / 1000)
         if finished:
             self._run.lock.release()
@@ -227,11 +245,17 @@ class SparkQuery:
 
     def stop(self) -> None:
         """End the query now; a running batch is cancelled, not drained."""
-        self._end_rehearsal()
+        self._end_warm_up()
         if self._run is not None:
-            self._run.draining.set()
+            self._run.end_early()
         if self._query is not None:
             _stop(self._query)
+
+    def _tails(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> BatchTails | None:
+        if plan.tail is None:
+            return None
+        self._tail_file = self._tail_file or TailFile(self._scratch_dir)
+        return BatchTails(plan, plan.tail, self._tail_file, first_offsets(starts), has_task_each=is_direct(plan))
 
     def _read_exact_times_if_needed(self) -> None:
         """Change to the exact source if the last batch failed because of a time.
@@ -249,10 +273,10 @@ class SparkQuery:
             "now on this container reads records with a source of its own"
         )
 
-    def _end_rehearsal(self) -> None:
-        if self._rehearsal is not None:
-            _stop(self._rehearsal)
-            self._rehearsal = None
+    def _end_warm_up(self) -> None:
+        if self._warm_up_query is not None:
+            _stop(self._warm_up_query)
+            self._warm_up_query = None
 
     def _source(self, plan: WorkPlan, first: Mapping[SystemStreamPartition, int]) -> DataFrame:
         """The records of the partitions, each from its first offset on."""
@@ -287,12 +311,15 @@ class _Run:
         checkpoint_dir: Path,
         bound: ArrowBound,
         source_format: str = SPARKS_OWN,
+        tails: BatchTails | None = None,
     ) -> None:
         self.draining = threading.Event()
         self.lock = threading.Lock()
-        self.events: queue.SimpleQueue[QueryEvent] = queue.SimpleQueue()
+        # No SimpleQueue: after a signal whose handler outlasts the time limit, its `get` waits for ever (CPython 3.11).
+        self.events: queue.Queue[QueryEvent] = queue.Queue()
         # When the current micro-batch started.
-        self.begun_ns: int | None = None
+        self._begun_ns: int | None = None
+        self._tails = tails
         self.hashes_keys = hashes_keys(plan)
         self._plan = plan
         self._call_worker = worker_function(worker_entry, plan)
@@ -309,7 +336,7 @@ class _Run:
         together 200 ms of CPU more per batch.
         """
         rows = rows_by_task(source, self._plan, self._starts, self._source_format)
-        return rows.mapInArrow(self._call_worker, REPORT_DDL)
+        return rows.mapInArrow(self._call_worker, REPORT_TYPE)
 
     def on_batch(self, frame: DataFrame, batch_id: int) -> None:
         """Run one micro-batch.
@@ -319,35 +346,77 @@ class _Run:
         with self.lock:
             if self.draining.is_set():
                 return
-            self.begun_ns = begun_ns = time.monotonic_ns()
+            self._begun_ns = begun_ns = time.monotonic_ns()
             try:
                 self._bound.apply(frame.sparkSession)
+                self._begin_tails(batch_id)
                 rows = frame.collect()
                 reports = tuple(map(report_of, rows))
             except Exception as error:
-                # Reported here, because the query's own exception is this one in three wrappers.
-                text = str(error)
-                if self._source_format != EXACT:
-                    self.may_have_failed_of_a_time = may_be_of_a_time(text)
-                is_certain = self.may_have_failed_of_a_time and is_of_a_time(text)
-                reason = FAILED_OF_A_TIME if is_certain else self._bound.failed(text) or reason_of(text)
-                self.events.put(_failed(reason))
-                # The text is short, because Spark searches it with a pattern that recurses: with a worker's traceback
-                # in it, the JVM's stack has overflowed.
-                raise BatchFailedError(reason) from None
+                raise self._failed(error) from None
             finally:
-                self.begun_ns = None
+                self._begun_ns = None
             if rows:
                 self._bound.ended(max(row["row_bytes"] for row in rows))
-            if any(report.kind is ReportKind.TASK_FAILED for report in reports):
-                self.draining.set()
-            self.events.put(
-                BatchDone(
-                    reports=reports,
-                    offsets_end=self._offsets_end(batch_id),
-                    duration_ns=time.monotonic_ns() - begun_ns,
-                )
+            done = BatchDone(
+                reports=reports,
+                offsets_end=self._offsets_end(batch_id),
+                duration_ns=time.monotonic_ns() - begun_ns,
             )
+            self._put((done,) if self._tails is None else self._tails.finish(done))
+
+    def _begin_tails(self, batch_id: int) -> None:
+        if self._tails is None:
+            return
+        self._tails.begin(batch_id, self._offsets_end(batch_id))
+        if self.draining.is_set():
+            # `end_early` came before the order.
+            self._tails.end()
+
+    def _failed(self, error: Exception) -> BatchFailedError:
+        """Report the error of a micro-batch.
+
+        The query's own exception is this one in three wrappers.
+        """
+        if self._tails is not None:
+            self._tails.fail()
+        text = str(error)
+        if self._source_format != EXACT:
+            self.may_have_failed_of_a_time = may_be_of_a_time(text)
+        is_certain = self.may_have_failed_of_a_time and is_of_a_time(text)
+        reason = FAILED_OF_A_TIME if is_certain else self._bound.failed(text) or reason_of(text)
+        self.events.put(_failed(reason))
+        # The text is short, because Spark searches it with a pattern that recurses: with a worker's traceback
+        # in it, the JVM's stack has overflowed.
+        return BatchFailedError(reason)
+
+    def _put(self, events: Sequence[QueryEvent]) -> None:
+        if has_failed(events):
+            self.end_early()
+        for event in events:
+            self.events.put(event)
+
+    def poll_tails(self) -> bool:
+        """Look for events of tails. Returns True if there are any."""
+        events = () if self._tails is None else self._tails.poll()
+        self._put(events)
+        return bool(events)
+
+    def rows_run_ms(self) -> int:
+        """For how long the rows of the current micro-batch have been in work."""
+        begun_ns = self._begun_ns
+        if begun_ns is None or (self._tails is not None and self._tails.rows_are_done()):
+            return 0
+        return (time.monotonic_ns() - begun_ns) // 1_000_000
+
+    def end_early(self) -> None:
+        """Begin no other micro-batch, and end the tails of the current one."""
+        self.draining.set()
+        self._end_tails()
+
+    def _end_tails(self) -> None:
+        if self._tails is not None:
+            self._tails.end()
 
     def _offsets_end(self, batch_id: int) -> Mapping[SystemStreamPartition, int]:
         """The end offsets of the batch, from Spark's own write-ahead log.
@@ -393,12 +462,7 @@ def rows_by_task(
         source: columns of Spark's Kafka source; the rows of one Kafka partition in one Spark partition, in order.
         source_format: the format of `source` (`exact_times`).
     """
-    table = lookup_table(
-        [
-            BucketStart(ssp_kb=route.ssp_kb, offset_next=starts[route.ssp_kb], floors=route.floors)
-            for route in plan.routes
-        ]
-    )
+    table = lookup_table([route.start_at(starts[route.ssp_kb]) for route in plan.routes])
     rows = source.select(
         route_column(table).alias("route"),
         F.col("offset"),

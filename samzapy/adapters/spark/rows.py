@@ -13,21 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from samzapy.container.task.work_plan import Report, ReportKind, Rows
-from samzapy.model.task_stats import TaskStats
+from samzapy.container.task.work_plan import Report, Rows
 
-# Spark reads Python ints into long columns only.
-REPORT_DDL = (
-    "kind long, route long, offset_next long, records_in long, records_out long, "
-    "dead_letters long, commits long, error string, measured string, row_bytes long"
+_REPORT_TEXTS = ("error", "measured")
+_REPORT_COLUMNS = (
+    *("kind", "route", "offset_next", "records_in", "records_out", "dead_letters", "commits"),
+    *(*_REPORT_TEXTS, "row_bytes"),
 )
-_REPORT_SCHEMA = pa.schema(
-    [
-        (name, pa.string() if kind == "string" else pa.int64())
-        for name, kind in (field.split() for field in REPORT_DDL.split(", "))
-    ]
+# Spark reads Python ints into long columns only. A text instead of a type starts Spark's SQL parser.
+REPORT_TYPE = StructType(
+    [StructField(name, StringType() if name in _REPORT_TEXTS else LongType()) for name in _REPORT_COLUMNS]
 )
+_REPORT_SCHEMA = pa.schema([(name, pa.string() if name in _REPORT_TEXTS else pa.int64()) for name in _REPORT_COLUMNS])
 # As Python objects, the rows should fit into a core's own cache until they are processed: with four times as much, a
 # worker took an eighth longer for a record of a kilobyte.
 _RUN_BYTES = 1024 * 1024
@@ -152,8 +151,7 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def report_of(row: Any) -> Report:
-    """The report in a Spark row of `REPORT_DDL`."""
+    """The report in a Spark row of `REPORT_TYPE`."""
     fields = row.asDict()
     del fields["row_bytes"]
-    measured = TaskStats.from_json(json.loads(fields["measured"])) if fields["measured"] else None
-    return Report(**{**fields, "kind": ReportKind(fields["kind"]), "measured": measured})
+    return Report.from_json({**fields, "measured": json.loads(fields["measured"]) if fields["measured"] else None})

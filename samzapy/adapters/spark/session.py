@@ -6,18 +6,21 @@ must not retry, speculate or re-arrange: any failure of a batch ends the query, 
 
 from __future__ import annotations
 
+import importlib
 import os
 import pwd
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
 
 from samzapy.adapters.installed_spark import spark_release
 from samzapy.adapters.spark.arrow_bound import BYTES_MAX, BYTES_SETTING, ROWS_MAX, ROWS_SETTING
@@ -56,6 +59,8 @@ SETTINGS = {
     "spark.sql.streaming.pollingDelay": "50ms",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.codegen.wholeStage": "true",
+    # Otherwise each call on a column asks the JVM three times, to name the caller's line in an error.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A batch sent to Python is bounded by bytes too, so that large records do not add up to gigabytes.
     ROWS_SETTING: str(ROWS_MAX),
     BYTES_SETTING: str(BYTES_MAX),
@@ -97,36 +102,99 @@ def settings_of(release: str) -> dict[str, str]:
     return {**SETTINGS, **(_SETTINGS_OF_4_0 if release == "4.0" else _SETTINGS_SINCE_4_1)}
 
 
-def open_session(job: str, scratch_dir: Path, jars: Sequence[Path]) -> tuple[SparkSession, int]:
-    """Make the session, and return it with its number of cores.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenSettings:
+    """The settings given to spark-submit; none of them is refused.
 
-    Settings given to spark-submit are kept, except for the refused ones.
+    `cores`: how many the master `local[n]` gives.
+    """
+
+    values: Mapping[str, str]
+    cores: int
+
+
+def checked_settings() -> GivenSettings:
+    """Read and check the settings given to spark-submit.
 
     Raises:
         ConfigError: a setting of the user's would break exactly-once or order; the text has the setting and the reason.
     """
-    given = _given_settings()
-    cores = _cores(given.get("spark.master", "local[*]"))
-    _check(given)
+    values = _given_settings()
+    cores = _cores(values.get("spark.master", "local[*]"))
+    _check(values)
+    return GivenSettings(values=values, cores=cores)
+
+
+def open_session(
+    settings: GivenSettings,
+    job: str,
+    scratch_dir: Path,
+    jars: Sequence[Path],
+    *,
+    worker_daemon: str = "pyspark.daemon",
+) -> SparkSession:
+    """Make the session.
+
+    Args:
+        settings: they are kept.
+        worker_daemon: the module that Spark starts to fork Python workers.
+    """
+    given = settings.values
     builder = SparkSession.builder.appName(given.get("spark.app.name", f"samzapy {job}"))
-    settings = {
+    own = {
         **settings_of(spark_release()),
         "spark.local.dir": str(scratch_dir / "spark"),
         "spark.pyspark.python": sys.executable,
+        "spark.python.daemon.module": worker_daemon,
     }
-    for name, value in sorted(settings.items()):
+    for name, value in sorted(own.items()):
         builder = builder.config(name, given.get(name, value))
     for name, (wanted, _) in sorted(_WANTED.items()):
         builder = builder.config(name, wanted)
     _name_the_user()
     # PYSPARK_PYTHON wins over the setting; without either Spark takes the first python3 on PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = builder.master(f"local[{cores},1]").getOrCreate()
+    session = builder.master(f"local[{settings.cores},1]").getOrCreate()
     _quieten(session)
     for jar in _not_on_class_path(session, jars):
         # Under spark-submit, spark.jars of the builder comes too late.
         session.sql(f"ADD JAR '{readable_jar(jar, scratch_dir / 'jars')}'")
-    return session, cores
+    return session
+
+
+def class_loader_here(session: SparkSession) -> Any:
+    """The JVM's class loader of this Python thread.
+
+    It has the jars that this thread added to the session.
+    """
+    return _jvm_thread(session).getContextClassLoader()
+
+
+def use_class_loader(session: SparkSession, loader: Any) -> None:
+    """Let this Python thread use `loader`.
+
+    Each Python thread has a thread of its own in the JVM.
+    """
+    _jvm_thread(session).setContextClassLoader(loader)
+
+
+def _jvm_thread(session: SparkSession) -> Any:
+    jvm: Any = session.sparkContext._jvm
+    return jvm.java.lang.Thread.currentThread()
+
+
+def start_workers(session: SparkSession, count: int, module: str) -> None:
+    """Start Python workers by a small query, and let each import `module`.
+
+    The first micro-batch then finds them ready, and the JVM has loaded and compiled what runs Python.
+    """
+
+    def load(batches: Iterable[Any]) -> Iterator[Any]:
+        importlib.import_module(module)
+        yield from batches
+
+    rows = session.range(0, count, 1, count).mapInArrow(load, StructType([StructField("id", LongType())]))
+    rows.write.format("noop").mode("overwrite").save()
 
 
 def _name_the_user() -> None:

@@ -40,7 +40,7 @@ from samzapy.adapters.spark.submission import (
     ContainerProgram,
     arguments_of,
     environment_of,
-    host_word,
+    host_label,
     name_of,
 )
 from samzapy.errors import LaunchError
@@ -312,7 +312,7 @@ class StandaloneLauncher:
         if launch.host and any(worker.slots_free is None for worker in there):
             raise LaunchError(
                 f"{launch.execution_id} is wanted on {launch.host}, but its worker has no resource "
-                f"{host_word(launch.host)}; see docs/guides/spark-standalone.md"
+                f"{host_label(launch.host)}; see docs/guides/spark-standalone.md"
             )
         if not fitting:
             free = ", ".join(_free_text(worker) for worker in there) or "no living worker"
@@ -452,7 +452,7 @@ def submission_request(program: ContainerProgram, launch: Launch, host: str) -> 
 
     `host` is empty if any will do and hosts have no resources.
     """
-    pinned = {f"spark.driver.resource.{host_word(host)}.amount": "1"} if host else {}
+    pinned = {f"spark.driver.resource.{host_label(host)}.amount": "1"} if host else {}
     return {
         "action": "CreateSubmissionRequest",
         "clientSparkVersion": spark_version(),

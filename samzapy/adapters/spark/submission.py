@@ -92,7 +92,7 @@ def name_of(program: ContainerProgram, launch: Launch) -> str:
     return f"samzapy {program.job} {launch.processor_id}{kind}"
 
 
-def host_word(host: str) -> str:
+def host_label(host: str) -> str:
     """A host's name without dots.
 
     It is for a resource of Spark's workers or a label of YARN's nodes. Names of hosts have no `_`, so the name can be

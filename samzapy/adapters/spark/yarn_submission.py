@@ -15,7 +15,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from samzapy.adapters.spark.submission import ContainerProgram, arguments_of, environment_of, host_word, name_of
+from samzapy.adapters.spark.submission import ContainerProgram, arguments_of, environment_of, host_label, name_of
 from samzapy.errors import ConfigError
 from samzapy.model.launch import Launch
 
@@ -50,13 +50,13 @@ def yarn_command(program: ContainerProgram, launch: Launch, cluster: YarnCluster
     Raises:
         ConfigError: a word that YARN would change on its way to the host, or a variable that a shell would.
     """
-    label = ["-node_label_expression", host_word(launch.host)] if launch.host else []
+    label = ["-node_label_expression", host_label(launch.host)] if launch.host else []
     environment = environment_of(program, launch, launch.host)
     variables = [f"{name}={value}" for name, value in sorted(environment.items())]
     memory = ("--driver-memory", f"{program.memory_mib}m")
-    words = [cluster.spark_submit, *memory, *arguments_of(program, launch)]
-    for word in words:
-        _refuse_changed_word(word)
+    arguments = [cluster.spark_submit, *memory, *arguments_of(program, launch)]
+    for argument in arguments:
+        _refuse_changed_argument(argument)
     for name, value in sorted(environment.items()):
         _refuse_shell_syntax(name, value)
     return [
@@ -74,19 +74,19 @@ def yarn_command(program: ContainerProgram, launch: Launch, cluster: YarnCluster
         *label,
         *(part for variable in variables for part in ("-shell_env", variable)),
         # `exec`, so that the signal of a kill reaches spark-submit itself.
-        *("-shell_command", f"exec {shlex.join(words)}"),
+        *("-shell_command", f"exec {shlex.join(arguments)}"),
     ]
 
 
-def _refuse_changed_word(word: str) -> None:
+def _refuse_changed_argument(argument: str) -> None:
     """Refuse text that YARN would change.
 
     YARN puts a command between double quotes of a script without quoting, and replaces marks of its own.
     """
-    changed = _CHANGED.search(word)
+    changed = _CHANGED.search(argument)
     if changed is not None:
         raise ConfigError(
-            f"{word}: wanted a word that reaches the host as it is, found {changed[0]!r}, which YARN or its shell "
+            f"{argument}: wanted a word that reaches the host as it is, found {changed[0]!r}, which YARN or its shell "
             "would replace; write it in the job's properties file instead"
         )
 

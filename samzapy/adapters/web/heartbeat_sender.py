@@ -218,7 +218,7 @@ class HeartbeatThread:
 def _acts(content: HeartbeatContent) -> tuple[object, ...]:
     """The part that the coordinator waits for."""
     standby = content.warm
-    warm = None if standby is None else (standby.tasks, standby.level, standby.is_rehearsed)
+    warm = None if standby is None else (standby.tasks, standby.level, standby.is_query_warm)
     return content.held, content.state, content.term, content.finished, content.restart, content.step, warm
 
 

@@ -21,7 +21,7 @@ from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import Launch, LaunchPhase
 from samzapy.runtime.job_address import JobAddress
-from samzapy.runtime.leader_status import containers_told
+from samzapy.runtime.leader_status import reported_containers
 
 _NUMBERS = ("tasks", "standbyLag", "restoreLeftMs", "heartbeatAgeMs")
 _COLUMNS = ("processor", "container", "host", "role", "state", *_NUMBERS, "reason")
@@ -42,7 +42,7 @@ def list_containers(address: JobAddress, output: str) -> None:
       samzapy container list --job flight-delays-1 --bootstrap-servers localhost:9092
     """
     state = recorded_state(address)
-    rows = container_rows(state, containers_told(address.job, state))
+    rows = container_rows(state, reported_containers(address.job, state))
     if output == "json":
         click.echo(json.dumps(rows, indent=2))
         return

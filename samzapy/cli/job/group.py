@@ -87,19 +87,24 @@ def _print(status: Mapping[str, object]) -> None:
         rows = status.get(name)
         if isinstance(rows, list) and rows:
             _print_table(columns, [row for row in rows if isinstance(row, dict)])
-    for line in (*bootstrap_lines(status), *_expansions(status)):
+    for line in (*tail_lines(status), *bootstrap_lines(status), *_expansions(status)):
         click.echo(line)
     for reason in _texts(status.get("degraded")):
         click.echo(f"degraded: {_cell(reason)}")
 
 
+def tail_lines(status: Mapping[str, object]) -> list[str]:
+    """A line about the tasks that tail; none while no task does."""
+    tasks = _rows(status, "tasks")
+    tailing = sum(any(row.get("tailing") is True for row in _rows(task, "positions")) for task in tasks)
+    return [f"tails: {tailing} of {len(tasks)} tasks"] if tailing else []
+
+
 def bootstrap_lines(status: Mapping[str, object]) -> list[str]:
     """A line for each task with inputs that wait for a bootstrap input."""
-    tasks, lines = status.get("tasks"), []
-    for task in [row for row in tasks if isinstance(row, dict)] if isinstance(tasks, list) else []:
-        positions = task.get("positions")
-        rows = [row for row in positions if isinstance(row, dict)] if isinstance(positions, list) else []
-        first = [row for row in rows if row.get("bootstrapEnd") is not None]
+    lines = []
+    for task in _rows(status, "tasks"):
+        first = [row for row in _rows(task, "positions") if row.get("bootstrapEnd") is not None]
         if first:
             read = ", ".join(
                 f"{_cell(row.get('ssp'))} ({_cell(row.get('offsetNext'))} of {_cell(row['bootstrapEnd'])})"
@@ -111,9 +116,8 @@ def bootstrap_lines(status: Mapping[str, object]) -> list[str]:
 
 def _expansions(status: Mapping[str, object]) -> list[str]:
     """A line for each input with new partitions that are not read yet."""
-    expansions = status.get("expansions")
     lines = []
-    for row in [row for row in expansions if isinstance(row, dict)] if isinstance(expansions, list) else []:
+    for row in _rows(status, "expansions"):
         waits = row.get("waitsFor")
         positions = f", waits for {_cell(waits[:5])}" if isinstance(waits, list) and waits else ""
         count, count_new = _cell(row.get("partitionCount")), _cell(row.get("partitionCountNew"))
@@ -122,6 +126,11 @@ def _expansions(status: Mapping[str, object]) -> list[str]:
             f"{positions}"
         )
     return lines
+
+
+def _rows(document: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
+    rows = document.get(name)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:

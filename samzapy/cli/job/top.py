@@ -23,7 +23,7 @@ from samzapy.inspection.load import JobLoad, ProcessorLoad, TaskLoad, hint_of, l
 from samzapy.runtime.job_address import JobAddress
 from samzapy.runtime.leader_status import leader_status
 
-_COLUMNS = ("task", "processor", "records/s", "lag", "share of batch", "busiest key", "buckets")
+_COLUMNS = ("task", "processor", "records/s", "lag", "share of batch", "tail", "busiest key", "buckets")
 _RIGHT = ("records/s", "lag", "share of batch")
 
 
@@ -143,6 +143,7 @@ def _cells(task: TaskLoad) -> tuple[str, ...]:
         _number(task.records_per_s),
         _number(task.lag),
         "-" if task.batch_share is None else f"{task.batch_share:.0%}",
+        "yes" if task.tailing else "-",
         "-" if task.key is None else f"{task.key} {task.key_share:.0%}",
         ", ".join(buckets) or "-",
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-TELL_EVERY_MS: Final = 5000
+REPORT_EVERY_MS: Final = 5000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +54,13 @@ class RestoreProgress:
         *,
         ahead_of: Callable[[int], Sequence[int]],
         now_ms: Callable[[], int],
-        tell: Callable[[Restoring], None],
+        report: Callable[[Restoring], None],
     ) -> None:
         self._tasks = tasks
         self._ahead_of = ahead_of
         self._now_ms = now_ms
-        self._tell = tell
-        self._begun_ms = self._told_ms = now_ms()
+        self._report = report
+        self._begun_ms = self._reported_ms = now_ms()
         self._level = 0
         self._restored = 0
         self._own = (0, 0)
@@ -72,12 +72,12 @@ class RestoreProgress:
         """Note the number of offsets that the current task has read, of `to_read`."""
         self._own = (read, to_read)
         now_ms = self._now_ms()
-        if now_ms - self._told_ms < TELL_EVERY_MS:
+        if now_ms - self._reported_ms < REPORT_EVERY_MS:
             return
-        self._told_ms = now_ms
+        self._reported_ms = now_ms
         so_far = self._so_far(now_ms)
         if so_far.restored < so_far.total:
-            self._tell(so_far)
+            self._report(so_far)
 
     def task_is_level(self) -> None:
         """Note that the current task has caught up; the next one follows."""

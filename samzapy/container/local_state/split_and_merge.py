@@ -6,14 +6,15 @@ entry is copied once, from file to file, whatever the number of tasks that take 
 
 A relative is any task of the same base whose bucket overlaps: the parent, the children, or a task of an older factor.
 Its environment holds all entries of its own bucket up to its changelog position, and only entries of that bucket are
-taken. An heir's part may come from several relatives, each piece from the one that has read furthest. The heir then has
-the lowest of their changelog positions, and `container.local_state.restore` catches up from there.
+taken. A target is a task that begins this way. Its part may come from several relatives, each piece from the one that
+has read furthest. The target then has the lowest of their changelog positions, and `container.local_state.restore`
+catches up from there.
 
 Nothing here is needed. If a relative is in doubt (the list of `restore`), incomplete, or locked by another process, the
-heir begins without state and is built from the changelog.
+target begins without state and is built from the changelog.
 
-No execution writes to a relative any more: its bucket is granted to the heir, so its former owner has released it or is
-fenced. Its mark is removed before it is read all the same, so that a worker that was held up for long finds that the
+No execution writes to a relative any more: its bucket is granted to the target, so its former owner has released it or
+is fenced. Its mark is removed before it is read all the same, so that a worker that was held up for long finds that the
 environment is no longer its own.
 """
 
@@ -69,9 +70,9 @@ class Host:
 
 
 @dataclass(slots=True)
-class _Heir:
+class _Target:
     grant: Grant
-    # By bucket of `factor`, within the heir's own.
+    # By bucket of `factor`, within the target's own.
     sources: Mapping[int, Relative]
     factor: int
     environment: StateEnvironment | None = field(default=None)
@@ -80,40 +81,40 @@ class _Heir:
 def inherit(grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], host: Host) -> None:
     """Give tasks without usable local state that of their relatives on this host."""
     relatives_of = relatives(grants, host.tasks_here)
-    heirs = [heir for grant in grants if (heir := _heir(grant, relatives_of[grant.task_name], starts, host))]
+    targets = [target for grant in grants if (target := _target(grant, relatives_of[grant.task_name], starts, host))]
     try:
-        for heir in heirs:
-            heir.environment = host.state_of(heir.grant.task_name).fresh()
-        for source, takers in _takers(heirs):
+        for target in targets:
+            target.environment = host.state_of(target.grant.task_name).fresh()
+        for source, takers in _takers(targets):
             _copy_to_takers(source, takers, host)
-        for heir in heirs:
-            if heir.environment is not None:
-                _set_position(heir, host)
-                _LOG.info("task %s begins with the state of %s", heir.grant.task_name, _names(heir))
+        for target in targets:
+            if target.environment is not None:
+                _set_position(target, host)
+                _LOG.info("task %s begins with the state of %s", target.grant.task_name, _names(target))
     finally:
-        for heir in heirs:
-            _close(heir)
+        for target in targets:
+            _close(target)
 
 
-def _takers(heirs: Sequence[_Heir]) -> Sequence[tuple[Relative, Sequence[_Heir]]]:
-    """Each relative with the heirs that take a part of it, by name."""
-    sources = {relative.task_name: relative for heir in heirs for relative in heir.sources.values()}
-    names = [{relative.task_name for relative in heir.sources.values()} for heir in heirs]
+def _takers(targets: Sequence[_Target]) -> Sequence[tuple[Relative, Sequence[_Target]]]:
+    """Each relative with the targets that take a part of it, by name."""
+    sources = {relative.task_name: relative for target in targets for relative in target.sources.values()}
+    names = [{relative.task_name for relative in target.sources.values()} for target in targets]
     return [
-        (sources[name], [heir for heir, own in zip(heirs, names, strict=True) if name in own])
+        (sources[name], [target for target, own in zip(targets, names, strict=True) if name in own])
         for name in sorted(sources)
     ]
 
 
-def _copy_to_takers(source: Relative, takers: Sequence[_Heir], host: Host) -> None:
+def _copy_to_takers(source: Relative, takers: Sequence[_Target], host: Host) -> None:
     """Copy a relative's entries to its takers.
 
     A taker whose part could not be copied begins without state.
     """
-    takers = [heir for heir in takers if heir.environment is not None]
+    takers = [target for target in takers if target.environment is not None]
     if takers and not _copy_parts(source, takers, host):
-        for heir in takers:
-            _close(heir)
+        for target in takers:
+            _close(target)
 
 
 def relatives(grants: Iterable[Grant], tasks_here: Iterable[TaskName]) -> Mapping[TaskName, Sequence[TaskName]]:
@@ -187,7 +188,9 @@ def clear_out(grants: Sequence[Grant], host: Host) -> None:
             _LOG.info("removed the local state of %s: other tasks have its keys", name)
 
 
-def _heir(grant: Grant, names: Sequence[TaskName], starts: Mapping[SspKeyBucket, int], host: Host) -> _Heir | None:
+def _target(
+    grant: Grant, names: Sequence[TaskName], starts: Mapping[SspKeyBucket, int], host: Host
+) -> _Target | None:
     if not names or not host.config.stores:
         return None
     position = local_position(host.state_of(grant.task_name))
@@ -216,7 +219,7 @@ def _heir(grant: Grant, names: Sequence[TaskName], starts: Mapping[SspKeyBucket,
         )
     bucket, factor = grant.key_bucket
     chosen = choose(bucket, factor, candidates)
-    return None if chosen is None else _Heir(grant, chosen[1], chosen[0])
+    return None if chosen is None else _Target(grant, chosen[1], chosen[0])
 
 
 def _doubt(position: LocalPosition, grant: Grant, host: Host) -> str | None:
@@ -254,7 +257,7 @@ def _ahead(position: LocalPosition, grant: Grant) -> str | None:
     return None
 
 
-def _copy_parts(source: Relative, takers: Sequence[_Heir], host: Host) -> bool:
+def _copy_parts(source: Relative, takers: Sequence[_Target], host: Host) -> bool:
     """Copy each taker's part of a relative; False when that could not be done."""
     try:
         environment = host.state_of(source.task_name).existing()
@@ -265,11 +268,11 @@ def _copy_parts(source: Relative, takers: Sequence[_Heir], host: Host) -> bool:
     try:
         if not _seal(environment, source):
             return False
-        factor = max(heir.factor for heir in takers)
-        heir_of_bucket = [_taker(bucket, source, takers) for bucket in range(factor)]
+        factor = max(target.factor for target in takers)
+        target_of_bucket = [_taker(bucket, source, takers) for bucket in range(factor)]
         stores = [store.name for store in host.config.stores if store.scope == "key"]
-        environments = [heir.environment for heir in takers if heir.environment is not None]
-        environment.hand_over(stores, environments, heir_of_bucket)
+        environments = [target.environment for target in takers if target.environment is not None]
+        environment.hand_over(stores, environments, target_of_bucket)
     except (DeadlineError, LocalStateError) as error:
         _LOG.warning("cannot copy the local state of task %s, will read its changelog: %s", source.task_name, error)
         return False
@@ -296,21 +299,21 @@ def _seal(environment: StateEnvironment, source: Relative) -> bool:
     return True
 
 
-def _taker(bucket: int, source: Relative, takers: Sequence[_Heir]) -> int:
+def _taker(bucket: int, source: Relative, takers: Sequence[_Target]) -> int:
     """The number of the taker that takes this bucket from `source`; -1 for none."""
-    for number, heir in enumerate(takers):
-        if heir.sources.get(bucket % heir.factor) == source:
+    for number, target in enumerate(takers):
+        if target.sources.get(bucket % target.factor) == source:
             return number
     return -1
 
 
-def _set_position(heir: _Heir, host: Host) -> None:
-    """Write the heir's position: the lowest of the relatives that it was made of."""
-    assert heir.environment is not None
-    positions = [relative.position for relative in heir.sources.values()]
-    bounds = host.own_bounds(heir.grant)
-    begins = {start.store: start.offset for start in heir.grant.changelog_starts}
-    transaction = heir.environment.begin()
+def _set_position(target: _Target, host: Host) -> None:
+    """Write the target's position: the lowest of the relatives that it was made of."""
+    assert target.environment is not None
+    positions = [relative.position for relative in target.sources.values()]
+    bounds = host.own_bounds(target.grant)
+    begins = {start.store: start.offset for start in target.grant.changelog_starts}
+    transaction = target.environment.begin()
     transaction.set_position(
         LocalPosition(
             execution_id="",
@@ -339,15 +342,15 @@ def _furthest_marks(positions: Sequence[LocalPosition], stores: Sequence[str]) -
     return {store: max(candidates) for store, candidates in marks.items() if candidates}
 
 
-def _close(heir: _Heir) -> None:
-    """Close an heir's environment, which is ignored without a position."""
-    environment, heir.environment = heir.environment, None
+def _close(target: _Target) -> None:
+    """Close a target's environment, which is ignored without a position."""
+    environment, target.environment = target.environment, None
     if environment is not None:
         environment.close()
 
 
-def _names(heir: _Heir) -> str:
-    return ", ".join(sorted({relative.task_name for relative in heir.sources.values()}))
+def _names(target: _Target) -> str:
+    return ", ".join(sorted({relative.task_name for relative in target.sources.values()}))
 
 
 def _is_taken_over(task: TaskNameParts, others: Iterable[TaskNameParts]) -> bool:

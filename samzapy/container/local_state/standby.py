@@ -38,7 +38,7 @@ from samzapy.container.local_state.restore import (
 )
 from samzapy.container.local_state.split_and_merge import Host, clear_out, inherit
 from samzapy.container.orders import WarmTasks
-from samzapy.container.ports import Clock, StateDirectory, StateEnvironment, Tail, TailRead, Topics
+from samzapy.container.ports import ChangelogFollower, ChangelogRead, Clock, StateDirectory, StateEnvironment, Topics
 from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DataError, DeadlineError, LocalStateError, SamzapyError, TemporaryError
 from samzapy.model.grant import Grant
@@ -65,7 +65,7 @@ class WarmPorts:
 
     clock: Clock
     topics: Topics
-    tail: Tail
+    changelog_follower: ChangelogFollower
     state_of: Callable[[str], StateDirectory]
     tasks_here: Callable[[], Sequence[TaskName]]
 
@@ -99,7 +99,7 @@ class _Disturbed(Exception):
     """The state that is kept has changed: no error, but a reason to open it again."""
 
 
-class Warming:
+class StandbyState:
     """Keeps the state of the tasks that it is told of, piece by piece.
 
     Args:
@@ -115,7 +115,7 @@ class Warming:
         self._settles_at_ms = 0
         self._again_at_ms = 0
         self._current: WarmTasks | None = None
-        self._state: _StandbyState | None = None
+        self._state: _OpenState | None = None
         self._trouble = ""
 
     def look(self, wanted: WarmTasks) -> bool:
@@ -142,7 +142,7 @@ class Warming:
             self._defer(error, now_ms)
             return False
 
-    def told(self, wanted: WarmTasks) -> StandbyProgress:
+    def progress(self, wanted: WarmTasks) -> StandbyProgress:
         """How ready the tasks of `wanted` are."""
         if not self._has_stores:
             return StandbyProgress(tasks=wanted.task_count, level=len(wanted.grants))
@@ -168,7 +168,7 @@ class Warming:
     def _begin(self, wanted: WarmTasks) -> None:
         self._release()
         if self._has_stores:
-            self._state = _StandbyState(self._config, self._execution_id, self._ports)
+            self._state = _OpenState(self._config, self._execution_id, self._ports)
             self._state.open(wanted)
             self._trouble = ""
         self._current = wanted
@@ -186,7 +186,7 @@ class Warming:
             state.close()
 
 
-class _StandbyState:
+class _OpenState:
     """The state that is kept for one set of orders.
 
     It is opened once, then read on until it is closed.
@@ -219,7 +219,7 @@ class _StandbyState:
             self._kept[grant.task_name] = self._opened(grant, host)
         self._ends = {place: bounds.offset_end for place, bounds in host.bounds.items()}
         self._with_runner = frozenset(grant.task_name for grant in wanted.grants).difference(self._kept)
-        self._ports.tail.assign({place: self._reached(place) for place in self._places()})
+        self._ports.changelog_follower.assign({place: self._reached(place) for place in self._places()})
         progress = self.progress(wanted)
         _LOG.info(
             "keeping standby state of %d tasks (%s): %d records to read; %d more tasks run on this host",
@@ -253,7 +253,7 @@ class _StandbyState:
         if not self._kept:
             return False
         self._check_topics(now_ms)
-        read = self._ports.tail.poll(_RECORDS_PER_LOOK)
+        read = self._ports.changelog_follower.poll(_RECORDS_PER_LOOK)
         for kept in self._kept.values():
             self._take(kept, read, now_ms)
         for place, tail in read.items():
@@ -270,7 +270,7 @@ class _StandbyState:
         for kept in self._kept.values():
             kept.environment.close()
         if self._kept:
-            self._ports.tail.assign({})
+            self._ports.changelog_follower.assign({})
 
     # --- opening ---
 
@@ -379,7 +379,7 @@ class _StandbyState:
             # A tombstone written meanwhile may be gone.
             raise _Disturbed("it was not read for longer than half of the changelog's tombstone retention")
 
-    def _take(self, kept: _Kept, read: Mapping[tuple[str, int], TailRead], now_ms: int) -> None:
+    def _take(self, kept: _Kept, read: Mapping[tuple[str, int], ChangelogRead], now_ms: int) -> None:
         """Write the task's entries and its new position to its environment."""
         partition = kept.grant.changelog_partition
         entries: dict[str, Mapping[bytes, bytes | None]] = {}

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, ParamSpec, TypeVar
 
 from samzapy.container.task.work_plan import Report, Rows
-from samzapy.model.task_stats import NO_KEYS, NOTHING_MEASURED, TaskStats
+from samzapy.model.task_stats import NO_KEYS, TaskStats
 from samzapy.model.task_stats import KeySketch as Sketch
 
 KEYS_EVERY: Final = 61
@@ -34,7 +34,10 @@ class Stopwatch:
         self.count = 0
 
     def add_since(self, begun_s: float) -> None:
-        self.total_s += self.now_s() - begun_s
+        self.add(self.now_s() - begun_s)
+
+    def add(self, took_s: float) -> None:
+        self.total_s += took_s
         self.count += 1
 
     def timed(self, call: Callable[_Given, _Result], *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
@@ -110,6 +113,18 @@ class Meter:
                 self._keys = self._keys.merged(Sketch.of(sampled))
             yield rows
 
+    def committed(self, begun_s: float, produced_s: float, share_s: float) -> None:
+        """Count a commit that began at `begun_s` and ends now.
+
+        Args:
+            produced_s: when the task's own records were produced.
+            share_s: the task's share in Kafka's commit. The rest of the time the task waited for other tasks.
+        """
+        took_s = self._now_s() - begun_s
+        own_s = min(took_s, produced_s - begun_s + share_s)
+        self.commit.add(own_s)
+        self.input.total_s += took_s - own_s
+
     def attach(self, reports: Sequence[Report], disk_bytes: int) -> Sequence[Report]:
         """`reports`, with the measurements in the first one."""
         busy_s = self._now_s() - self._begun_s - self.input.total_s
@@ -144,4 +159,5 @@ def _with(reports: Sequence[Report], measured: TaskStats) -> Sequence[Report]:
     if not reports:
         return reports
     first, *others = reports
-    return [replace(first, measured=(first.measured or NOTHING_MEASURED).followed_by(measured)), *others]
+    whole = measured if first.measured is None else first.measured.followed_by(measured)
+    return [replace(first, measured=whole), *others]

@@ -8,8 +8,11 @@ from typing import Protocol
 
 from samzapy.container.task.changelog_mark import ChangelogMark
 from samzapy.container.task.topic_limits import TopicLimits
+from samzapy.container.task.work_plan import InputRecord, Report
 
 Headers = Sequence[tuple[str, bytes | None]]
+Place = tuple[str, int]
+"""Topic and partition."""
 
 
 class Producer(Protocol):
@@ -150,6 +153,59 @@ class TaskEnvironment(Protocol):
 
     def bytes_on_disk(self) -> int:
         """The bytes that it takes on disk; 0 when that is not known."""
+        ...
+
+
+class TailEndedError(Exception):
+    """A worker cannot read its inputs by itself any more.
+
+    The next micro-batch meets the same state of the topics.
+    """
+
+
+class TailReader(Protocol):
+    """Reads input partitions in a worker, as Spark's source does in the JVM."""
+
+    def assign(self, offsets: Mapping[Place, int]) -> None:
+        """Read these partitions from these offsets on.
+
+        A partition that is read already, and not beyond its offset, keeps its place.
+        """
+        ...
+
+    def poll(self, timeout_s: float, count_max: int) -> Sequence[InputRecord]:
+        """Committed records, in offset order within each partition.
+
+        Waits for the first one. Raises TailEndedError.
+        """
+        ...
+
+    def offsets_next(self) -> Mapping[Place, int]:
+        """The offset to read next, by partition."""
+        ...
+
+    def lag(self) -> int:
+        """How many offsets are not read yet, as far as brokers have answered."""
+        ...
+
+
+class TailBoard(Protocol):
+    """The signals between the tails of a micro-batch and the driver."""
+
+    def must_end(self) -> bool:
+        """Whether the tails have been ended, or their common end has come."""
+        ...
+
+    def end_all(self, reason: str) -> None:
+        """End the tails of all workers of this micro-batch."""
+        ...
+
+    def publish(self, reports: Sequence[Report], read_to: Mapping[int, int]) -> None:
+        """Give the driver the reports since the last call.
+
+        Args:
+            read_to: by route, the offset up to which everything is handled.
+        """
         ...
 
 

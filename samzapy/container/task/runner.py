@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from sys import getrefcount
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from samzapy.config import JobConfig
 from samzapy.container.task.context import Context, Handles
 from samzapy.container.task.error_policy import ErrorPolicy, MessageFailed, message_place
+from samzapy.container.task.joint_transaction import AbortedError, JointTransaction, Part, Work
 from samzapy.container.task.measures import Meter
 from samzapy.container.task.message_scope import MessageScope, Thread
 from samzapy.container.task.output_checks import OutputChecks
@@ -98,7 +99,8 @@ class TaskRunner:
         self._handles = Handles(collector, Context(route, config.properties, intermediates, self._state), self._state)
         self._checks = OutputChecks(config, collector, limits.wall_ms)
         self._policy = ErrorPolicy(config, route.task_name, self._checks, limits.wall_ms)
-        self._transactions = Transactions(plan, route, environment, self._state, limits, crash_points)
+        self._transactions = Transactions(plan, route, environment, self._state, limits)
+        self._crash_points = crash_points
         self._task: LoadedTask | None = None
         self._failed_at_init = self._init(new_task)
 
@@ -154,10 +156,15 @@ class TaskRunner:
             SlowMessageError: a message took longer than the broker lets a transaction be open.
             SamzapyError: the transaction failed; nothing of it is visible, or its outcome is unknown.
         """
-        reports = self._run(self._meter.begin(chunks), slot)
+        joint = JointTransaction(slot, self._crash_points, self._limits.now_s)
+        return joint.run([self.work(chunks, joint)])
+
+    def work(self, chunks: Iterable[Rows], joint: JointTransaction) -> Work:
+        """As `run`, in transactions that may be of other tasks, too."""
+        reports = yield from self._work(self._meter.begin(chunks), joint)
         return self._meter.attach(reports, self._transactions.bytes_on_disk())
 
-    def _run(self, chunks: Iterable[Rows], slot: SlotGuard) -> Sequence[Report]:
+    def _work(self, chunks: Iterable[Rows], joint: JointTransaction) -> Work:
         tally = Tally()
         transaction: Transaction | None = None
         route = next(iter(self._sources))
@@ -171,33 +178,47 @@ class TaskRunner:
                 position = 0
                 rows = _up_to(rows, self._plan.routes[rows.route].offset_end)
                 while position < len(rows.offsets):
-                    transaction = transaction or self._transactions.begin(slot)
-                    position = self._meter.process.timed(self._handle, rows, position, transaction, slot)
-                    if position < len(rows.offsets) or transaction.is_full(self._limits, self._handles.bytes_held):
-                        self._meter.commit.timed(self._commit, transaction, slot, tally)
+                    transaction = transaction or self._transactions.begin(joint.begin())
+                    position = self._meter.process.timed(self._handle, rows, position, transaction, joint.slot)
+                    is_cut = position < len(rows.offsets)
+                    is_full = transaction.is_full(self._limits, self._handles.bytes_held)
+                    if is_cut and not is_full and rows.budget_s is not None:
+                        if joint.must_end():
+                            yield from self._committed(transaction, tally, is_last=True)
+                            return tally.reports()
+                    elif is_cut or is_full:
+                        yield from self._committed(transaction, tally, is_last=False)
                         transaction = None
             if transaction is not None:
-                self._meter.commit.timed(self._commit, transaction, slot, tally)
+                yield from self._committed(transaction, tally, is_last=True)
         except MessageFailed as failed:
-            if transaction is not None:
-                self._transactions.abort(transaction, slot)
-                self._handles.forget()
+            self._forget(transaction)
             return tally.failed(route, str(failed))
+        except AbortedError:
+            self._forget(transaction)
         except BaseException as error:
-            # After any error the local transaction must give up the environment's lock; the slot stays open.
-            if transaction is not None:
-                transaction.local.abort()
-            self._handles.forget()
+            self._forget(transaction)
             if transaction is not None and self._transactions.is_of_a_slow_message(error, transaction):
                 # After a lapsed lease the coordinator may have had the transaction ended.
-                slot.check_lease()
+                joint.slot.check_lease()
                 raise self._transactions.slow_message(transaction) from error
             raise
         return tally.reports()
 
-    def _commit(self, transaction: Transaction, slot: SlotGuard, tally: Tally) -> None:
+    def _forget(self, transaction: Transaction | None) -> None:
+        """Give up the local transaction, which has the environment's lock."""
+        if transaction is not None:
+            transaction.local.abort()
+        self._handles.forget()
+
+    def _committed(self, transaction: Transaction, tally: Tally, *, is_last: bool) -> Generator[Part, float, None]:
+        """Have the transaction committed."""
         self._check_scope()
-        self._transactions.commit(transaction, slot)
+        begun_s = self._limits.now_s()
+        self._transactions.produce(transaction)
+        produced_s = self._limits.now_s()
+        share_s = yield Part(partial(self._transactions.commit, transaction), is_last)
+        self._meter.committed(begun_s, produced_s, share_s)
         self._handles.forget()
         tally.add(transaction)
 
@@ -266,6 +287,8 @@ class TaskRunner:
         produce, state, journal = producer.produce, self._state, self._state.journal
         limits, now_s, bytes_max = self._limits, self._limits.now_s, self._limits.bytes_max
         skip_below, deadline_s = handled.offset_next, transaction.begun_at_s + limits.duration_max_s
+        if rows.budget_s is not None:
+            deadline_s = min(deadline_s, now_s() + rows.budget_s)
         index, offset, skipped, records_out, is_full = start, rows.offsets[start], 0, 0, False
         collector, context, stores = self._handles.renew()
         outputs = collector.held

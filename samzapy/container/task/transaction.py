@@ -1,4 +1,6 @@
-"""The transactions of one task: Kafka's, and the local store's inside it.
+"""One task's part in transactions, with that of its local store.
+
+Kafka's own transaction is of one task or of several (`joint_transaction`).
 
 Theory. Outputs, changelog entries and checkpoints are produced and committed by Kafka, and after that the local store
 is committed. So local state is equal to what Kafka committed or behind it, never ahead. A process that dies between
@@ -7,13 +9,12 @@ two of these effects leaves nothing that the next start cannot catch up with.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from samzapy.container.task.changelog_mark import ChangelogMark, mark_of
 from samzapy.container.task.message_scope import Place
-from samzapy.container.task.ports import CrashPoints, LocalPosition, LocalTransaction, Producer, SlotGuard
+from samzapy.container.task.ports import LocalPosition, LocalTransaction, Producer
 from samzapy.container.task.ports import TaskEnvironment as Environment
 from samzapy.container.task.stores import TaskState
 from samzapy.container.task.work_plan import Report, ReportKind, Route, WorkPlan
@@ -23,8 +24,6 @@ from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.codec import encode
 from samzapy.stream.records import CheckpointPut
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +68,7 @@ class Transaction:
     begun_at_s: float
     handled: dict[int, Handled] = field(default_factory=dict)
     last: LastMessage | None = None
+    written: dict[str, ChangelogMark] = field(default_factory=dict)
 
     def handled_of(self, route: int, ssp_kb: SspKeyBucket) -> Handled:
         """The counts of a route's rows in this transaction.
@@ -82,13 +82,9 @@ class Transaction:
     def is_full(self, limits: TransactionLimits, bytes_held: int) -> bool:
         return bytes_held > limits.bytes_max or limits.now_s() >= self.begun_at_s + limits.duration_max_s
 
-    def abort(self) -> None:
-        self.local.abort()
-        self.producer.abort()
-
 
 class Transactions:
-    """Begins, commits and aborts the transactions of one task."""
+    """One task's part in transactions."""
 
     def __init__(
         self,
@@ -97,7 +93,6 @@ class Transactions:
         environment: Environment,
         state: TaskState,
         limits: TransactionLimits,
-        crash_points: CrashPoints,
     ) -> None:
         """Take `route`, any of the task's, for the task's name, epoch and changelog.
 
@@ -108,19 +103,13 @@ class Transactions:
         self._environment = environment
         self._state = state
         self._limits = limits
-        self._crash_points = crash_points
 
-    def begin(self, slot: SlotGuard) -> Transaction:
-        """Begin Kafka's transaction, then the local one.
+    def begin(self, producer: Producer) -> Transaction:
+        """Begin the local transaction; Kafka's has begun.
 
         Raises:
-            LostContainerError: another execution or epoch works on this task, or the lease has run out.
+            LostContainerError: another execution or epoch works on this task.
         """
-        slot.check_lease()
-        producer = slot.producer()
-        slot.mark_open()
-        self._crash_points.hit("before-begin")
-        producer.begin()
         local = self._environment.begin()
         try:
             position = local.position()
@@ -141,38 +130,12 @@ class Transactions:
                 f"epoch {route.epoch}, found {owner}: another execution works in this directory"
             )
 
-    def commit(self, transaction: Transaction, slot: SlotGuard) -> None:
-        """Commit by Kafka, then the local store, and then mark the slot clean."""
-        producer = transaction.producer
-        written: dict[str, ChangelogMark] = {}
-        self._produce_changelog(producer, written)
+    def produce(self, transaction: Transaction) -> None:
+        """Produce the changelog entries and checkpoints of the transaction."""
+        self._produce_changelog(transaction.producer, transaction.written)
         self._produce_checkpoints(transaction)
-        self._crash_points.hit("after-produce")
         # A task may have caught the error of a damaged store.
         transaction.local.check()
-        producer.flush()
-        slot.check_lease()
-        self._crash_points.hit("before-commit")
-        producer.commit()
-        self._crash_points.hit("after-kafka-commit")
-        self._commit_locally(transaction, written)
-        self._crash_points.hit("after-local-commit")
-        slot.mark_clean()
-
-    def abort(self, transaction: Transaction, slot: SlotGuard) -> None:
-        """Abort after a message failed.
-
-        Its error counts, also when the broker had ended the transaction before.
-        """
-        try:
-            transaction.abort()
-            slot.mark_clean()
-        except (FencedError, ProducerError) as error:
-            _LOG.warning(
-                "cannot abort the transaction of task %s; the broker or the next start ends it: %s",
-                self._route.task_name,
-                error,
-            )
 
     def is_of_a_slow_message(self, error: BaseException, transaction: Transaction) -> bool:
         """Whether one message may have kept the transaction open for too long.
@@ -209,12 +172,14 @@ class Transactions:
         """
         for store, entries in self._state.changes():
             topic = changelog_topic(self._plan.config.job, store)
-            partition, last = self._route.changelog_partition, len(entries)
-            for number, (key, value) in enumerate(entries.items(), start=1):
-                # All go to one partition, and an idempotent producer keeps their order. So the last offset is the
-                # highest, and one callback is enough: a callback for each costs as much as sending it.
-                on_offset = _setter(written, store, key, value) if number == last else None
-                producer.produce(topic, key, value, partition, None, None, on_offset)
+            partition, produce = self._route.changelog_partition, producer.produce
+            *others, (last_key, last_value) = entries.items()
+            for key, value in others:
+                produce(topic, key, value, partition)
+            # All go to one partition, and an idempotent producer keeps their order. So the last offset is the highest,
+            # and one callback is enough: a callback for each costs as much as sending it.
+            on_offset = _setter(written, store, last_key, last_value)
+            produce(topic, last_key, last_value, partition, None, None, on_offset)
 
     def _produce_checkpoints(self, transaction: Transaction) -> None:
         topic = checkpoint_topic(self._plan.config.job)
@@ -228,8 +193,9 @@ class Transactions:
             )
             transaction.producer.produce(topic, *encode(CheckpointPut(checkpoint=checkpoint)), 0)
 
-    def _commit_locally(self, transaction: Transaction, written: Mapping[str, ChangelogMark]) -> None:
-        local = transaction.local
+    def commit(self, transaction: Transaction) -> None:
+        """Commit the local store, after Kafka's commit."""
+        local, written = transaction.local, transaction.written
         for store, entries in self._state.changes():
             local.write(store, entries)
         moved = {str(ssp_kb): offset_next for ssp_kb, offset_next in self._positions(transaction)}

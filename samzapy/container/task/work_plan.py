@@ -5,13 +5,14 @@ Plan and rows go one way, reports the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby, repeat
+from typing import Any, NamedTuple
 
 from samzapy.config import JobConfig
-from samzapy.model.grant import Floor
+from samzapy.model.grant import BucketStart, Floor
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.task_stats import TaskStats
@@ -36,6 +37,10 @@ class Route:
     offset_end: int | None = None
     floors: tuple[Floor, ...] = ()
 
+    def start_at(self, offset_next: int) -> BucketStart:
+        """The route's start, with its floors, for the lookup table."""
+        return BucketStart(ssp_kb=self.ssp_kb, offset_next=offset_next, floors=self.floors)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
@@ -47,6 +52,21 @@ class Refusal:
     ssp_kb: SspKeyBucket
     offset: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailPlan:
+    """How the workers read on after a small micro-batch (`container.task.tail`).
+
+    Attributes:
+        starts: the first offset of each route, in the order of `WorkPlan.routes`.
+        duration_ms: the time until the common end of the tails, once they have handled a message.
+        lag_max: with more unread offsets no tail begins, and one that runs ends.
+    """
+
+    starts: tuple[int, ...]
+    duration_ms: int
+    lag_max: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +82,7 @@ class WorkPlan:
         scratch_dir: of this execution: slots, lease.
         stream_offset: how far the driver had read the coordinator stream when the query started; `stream_numbering` is
             the numbering of its records there.
+        tail: None if workers never read by themselves.
         refusals: messages that fail without being handled.
         notes_until_s: until when workers note the message in hand; the host's monotonic clock.
     """
@@ -76,6 +97,7 @@ class WorkPlan:
     stream_offset: int
     stream_numbering: Numbering = BEGINNING
     batch_offsets_max: int
+    tail: TailPlan | None = None
     refusals: tuple[Refusal, ...] = ()
     notes_until_s: float = 0.0
 
@@ -84,6 +106,18 @@ class WorkPlan:
         """The routes of each task, by their index."""
         groups = groupby(range(len(self.routes)), key=lambda index: self.routes[index].task_name)
         return tuple(tuple(group) for _, group in groups)
+
+
+class InputRecord(NamedTuple):
+    """A record that a worker has read by itself."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: Headers
 
 
 Message = tuple[int, int, bytes | None, bytes | None, int, Headers]
@@ -103,6 +137,22 @@ class Rows:
     values: Sequence[bytes | None]
     timestamps_ms: Sequence[int]
     headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None
+    # After so long the worker asks whether it must end (`JointTransaction`); None: it need not ask.
+    budget_s: float | None = None
+
+    @classmethod
+    def of(cls, route: int, records: Sequence[InputRecord], budget_s: float) -> Rows:
+        """Records of one route as rows."""
+        has_headers = any(record.headers for record in records)
+        return cls(
+            route=route,
+            offsets=[record.offset for record in records],
+            keys=[record.key for record in records],
+            values=[record.value for record in records],
+            timestamps_ms=[record.timestamp_ms for record in records],
+            headers=[record.headers for record in records] if has_headers else None,
+            budget_s=budget_s,
+        )
 
     def messages(self, start: int) -> Iterator[Message]:
         """The rows one by one, from index `start` on."""
@@ -144,3 +194,19 @@ class Report:
     commits: int
     error: str = ""
     measured: TaskStats | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        measured = None if self.measured is None else self.measured.as_json()
+        return {**{name: getattr(self, name) for name in self.__slots__}, "measured": measured}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Report:
+        """The inverse of `as_json`."""
+        measured = fields["measured"]
+        stats = None if measured is None else TaskStats.from_json(measured)
+        return cls(**{**fields, "kind": ReportKind(fields["kind"]), "measured": stats})
+
+
+def any_failed(reports: Iterable[Report]) -> bool:
+    """Whether a task failed."""
+    return any(report.kind is ReportKind.TASK_FAILED for report in reports)

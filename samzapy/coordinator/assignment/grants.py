@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from samzapy.coordinator.assignment.liveness import LIVING, Liveness, give_up, is_alive, is_expected
+from samzapy.coordinator.assignment.liveness import LIVING, Liveness, declare_lost, is_alive, is_expected
 from samzapy.coordinator.assignment.starts import GrantIndex
 from samzapy.coordinator.commands import (
     ContainerGone,
@@ -184,7 +184,7 @@ def _placed_at(grant: Grant, state: CoordinatorState) -> int:
 
 
 @remembered
-def taken_away(state: CoordinatorState) -> tuple[Grant, ...]:
+def revoked_grants(state: CoordinatorState) -> tuple[Grant, ...]:
     """The grants that living executions must release and, by the log, have not."""
     startpoints = StartpointIndex(state.startpoints.values())
     return tuple(grant for grant in state.grants_sorted if _is_to_let_go(grant, state, startpoints))
@@ -194,7 +194,7 @@ def _is_to_let_go(grant: Grant, state: CoordinatorState, startpoints: Startpoint
     return (
         not grant.released
         and _lives(grant, state)
-        and (_is_taken_away(grant, state) or bool(startpoints.newer_than(grant)))
+        and (_is_revoked(grant, state) or bool(startpoints.newer_than(grant)))
     )
 
 
@@ -204,7 +204,7 @@ def overdue(tick: Tick, state: CoordinatorState, liveness: Liveness) -> tuple[Co
     Fencing sets all its tasks free.
     """
     reasons: dict[ExecutionId, str] = {}
-    away = taken_away(state)
+    away = revoked_grants(state)
     since_of = _since(away, tick, liveness)
     for grant in away:
         waited_ms = tick.now_ms - since_of[HeldGrant(grant.task_name, grant.epoch)]
@@ -213,18 +213,20 @@ def overdue(tick: Tick, state: CoordinatorState, liveness: Liveness) -> tuple[Co
                 grant.execution_id,
                 f"did not let go of {grant.task_name} for {waited_ms} ms (job.release.timeout.ms is {tick.release_ms})",
             )
-    return tuple(record for name in sorted(reasons) for record in give_up(ContainerGone(name, reasons[name]), state))
+    return tuple(
+        record for name in sorted(reasons) for record in declare_lost(ContainerGone(name, reasons[name]), state)
+    )
 
 
-def noticed_taken_away(tick: Tick, state: CoordinatorState, liveness: Liveness) -> Liveness:
+def note_revoked(tick: Tick, state: CoordinatorState, liveness: Liveness) -> Liveness:
     """`liveness`, with the grants to be released and the time since when."""
-    since_of = _since(taken_away(state), tick, liveness)
-    return liveness if since_of == liveness.taken_away else replace(liveness, taken_away=since_of)
+    since_of = _since(revoked_grants(state), tick, liveness)
+    return liveness if since_of == liveness.revoked_since else replace(liveness, revoked_since=since_of)
 
 
 def _since(away: Iterable[Grant], tick: Tick, liveness: Liveness) -> Mapping[HeldGrant, int]:
     held = [HeldGrant(grant.task_name, grant.epoch) for grant in away]
-    return {grant: liveness.taken_away.get(grant, tick.now_ms) for grant in held}
+    return {grant: liveness.revoked_since.get(grant, tick.now_ms) for grant in held}
 
 
 def grant_tasks(command: StartsResolved, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
@@ -365,7 +367,7 @@ def _is_in_force(
     )
 
 
-def _is_taken_away(grant: Grant, state: CoordinatorState) -> bool:
+def _is_revoked(grant: Grant, state: CoordinatorState) -> bool:
     """Whether the task belongs to another processor, to none, or was placed elsewhere.
 
     The plan in force decides, with its key buckets.

@@ -25,12 +25,12 @@ say more than this release understands):
 `reason`, `step` (of the start procedure, while it is under way), `restart` (the newest order to restart that the query
 which runs knows), `warm` (of standbys and reserves: `model.standby_progress`), `failing` (a query that fails without a
 commit: `model.failing`) and `figures` (those of a task are in `model.task_stats`;
-`bootstrapEnd` of a position is up to where a bootstrap input is read while others of its task
-wait). So may `acceptedLosses`, texts as in task.lost.range.accept: what the operator gave up when this execution was
-started; `finished` (default false); `comesBack` (default true: the processor's id is configured, or kept);
-`exitCode`, of the last heartbeat of a process that ends because of an error, which `reason` tells; `unansweredMs`, the
-time since it sent the first heartbeat of those that had no answer; and `kafkaSilentMs`, the time since no broker
-answers it.
+`bootstrapEnd` of a position is up to where a bootstrap input is read while others of its task wait; `tailing` of a
+position is true while a worker reads it in a tail). So may `acceptedLosses`, texts as in task.lost.range.accept: what
+the operator gave up when this execution was started; `finished` (default false); `comesBack` (default true: the
+processor's id is configured, or kept); `exitCode`, of the last heartbeat of a process that ends because of an error,
+which `reason` tells; `unansweredMs`, the time since it sent the first heartbeat of those that had no answer; and
+`kafkaSilentMs`, the time since no broker answers it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from samzapy.model.task_stats import TaskStats
 # Part of transactional ids and keys, so no slash and nothing that needs escaping.
 _ID = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 _NAME = re.compile(r"[\x21-\x7e]{1,400}")
-_SAID = {phase.value: phase for phase in (ContainerPhase.STARTED, ContainerPhase.RUNNING, ContainerPhase.STOPPED)}
+_PHASES = {phase.value: phase for phase in (ContainerPhase.STARTED, ContainerPhase.RUNNING, ContainerPhase.STOPPED)}
 _LONG_MAX: Final = 2**63 - 1
 SLOT_COUNT_MAX: Final = 512
 """Each slot is a transactional id that is initialised when the execution is given up."""
@@ -139,9 +139,9 @@ def _count(fields: Mapping[str, object], name: str) -> int:
 
 def _state(fields: Mapping[str, object]) -> ContainerPhase:
     value = fields.get("state")
-    if not isinstance(value, str) or value not in _SAID:
-        raise _wrong("state", f"one of {', '.join(_SAID)}", value)
-    return _SAID[value]
+    if not isinstance(value, str) or value not in _PHASES:
+        raise _wrong("state", f"one of {', '.join(_PHASES)}", value)
+    return _PHASES[value]
 
 
 def _reason(fields: Mapping[str, object]) -> str:
@@ -223,6 +223,7 @@ def _position(value: object) -> Position:
         _number(fields, "offsetEnd"),
         _count(fields, "recordsIn"),
         _count(fields, "bootstrapEnd"),
+        fields.get("tailing") is True,
     )
 
 

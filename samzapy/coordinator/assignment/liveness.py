@@ -45,16 +45,16 @@ from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut,
 class News(Enum):
     """An event in the life of an execution."""
 
-    SAID_RUNNING = "said that it runs"
-    SAID_STOPPED = "said that it stopped, holding nothing"
+    RUNS = "said that it runs"
+    STOPPED = "said that it stopped, holding nothing"
     GIVEN_UP = "was given up"
     FENCED = "was fenced"
 
 
 P, N = ContainerPhase, News
 TRANSITIONS: Final[Mapping[ContainerPhase, Mapping[News, ContainerPhase]]] = {
-    P.STARTED: {N.SAID_RUNNING: P.RUNNING, N.SAID_STOPPED: P.STOPPED, N.GIVEN_UP: P.LOST},
-    P.RUNNING: {N.SAID_STOPPED: P.STOPPED, N.GIVEN_UP: P.LOST},
+    P.STARTED: {N.RUNS: P.RUNNING, N.STOPPED: P.STOPPED, N.GIVEN_UP: P.LOST},
+    P.RUNNING: {N.STOPPED: P.STOPPED, N.GIVEN_UP: P.LOST},
     P.STOPPED: {},
     P.LOST: {N.FENCED: P.FENCED},
     P.FENCED: {},
@@ -147,7 +147,7 @@ class Liveness:
             lease has not lapsed since (`coordinator.service`).
         last: the last heartbeat of each living execution in this term.
         at_odds: since when a processor is present and not in the plan, or in the plan and not present.
-        taken_away: since when a grant must be released that is not.
+        revoked_since: since when a grant must be released that is not.
         unsettled: since when an input is known to have grown, by stream and new partition count; until it has settled.
         missing: how many checks in a row have missed an input that may go (`coordinator.inputs.removal`).
         starts: of each processor the container that starts, until its query runs.
@@ -159,7 +159,7 @@ class Liveness:
     listening_since_ms: int = 0
     last: Mapping[ExecutionId, Sighting] = field(default_factory=dict)
     at_odds: Mapping[ProcessorId, int] = field(default_factory=dict)
-    taken_away: Mapping[HeldGrant, int] = field(default_factory=dict)
+    revoked_since: Mapping[HeldGrant, int] = field(default_factory=dict)
     unsettled: Mapping[tuple[SystemStream, int], int] = field(default_factory=dict)
     missing: Mapping[SystemStream, Missed] = field(default_factory=dict)
     starts: Mapping[ProcessorId, StartUnderWay] = field(default_factory=dict)
@@ -324,9 +324,9 @@ def hear(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorReco
         count = len(heartbeat.held)
         return _after(News.GIVEN_UP, container, f"stopped while it held {count} grants: {heartbeat.reason}")
     if heartbeat.state is P.STOPPED:
-        return (*_after(News.SAID_STOPPED, container, heartbeat.reason), *_end_of_run(container, state))
+        return (*_after(News.STOPPED, container, heartbeat.reason), *_end_of_run(container, state))
     if heartbeat.state is P.RUNNING:
-        changed = _after(News.SAID_RUNNING, container, "")
+        changed = _after(News.RUNS, container, "")
         running = replace(container, phase=P.RUNNING)
         return (*changed, *_locality(running, heartbeat, state), *_task_localities(running, heartbeat, state))
     return ()
@@ -359,7 +359,7 @@ def expire(tick: Tick, state: CoordinatorState, liveness: Liveness) -> tuple[Coo
     return tuple(records)
 
 
-def give_up(command: ContainerGone, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+def declare_lost(command: ContainerGone, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
     """Declare lost an execution whose process is known to be gone."""
     container = state.containers.get(command.execution_id)
     return () if container is None else _after(News.GIVEN_UP, container, command.reason)

@@ -277,8 +277,8 @@ class _Known:
             for start, grant in self.grants.overlapping(ssp_kb)
         ]
         decisions += [
-            (word.epoch, BucketStart(ssp_kb=word.ssp_kb, offset_next=word.offset_next))
-            for word in self.startpoints.overlapping(ssp_kb)
+            (startpoint.epoch, BucketStart(ssp_kb=startpoint.ssp_kb, offset_next=startpoint.offset_next))
+            for startpoint in self.startpoints.overlapping(ssp_kb)
         ]
         return sorted((item for item in decisions if item[0] > counted_after), key=lambda item: item[0])
 
@@ -388,9 +388,9 @@ def _broadcast_start(ssp_kb: SspKeyBucket, parent: Grant | None, known: _Known) 
     if parent is None or parent.task_name == ssp_kb.reader:
         own = known.decisions(ssp_kb)
         return own[-1][1].offset_next if own else None
-    words = known.startpoints.overlapping(ssp_kb)
-    if words and words[-1].epoch > max(parent.epoch, known.epoch_before_of.get(ssp_kb.ssp, 0)):
-        return words[-1].offset_next
+    startpoints = known.startpoints.overlapping(ssp_kb)
+    if startpoints and startpoints[-1].epoch > max(parent.epoch, known.epoch_before_of.get(ssp_kb.ssp, 0)):
+        return startpoints[-1].offset_next
     return _broadcast_position(parent, ssp_kb.ssp, known)
 
 
@@ -404,7 +404,7 @@ def _epoch_rewound(
     epoch = 0 if parent is None else parent.epoch_rewound
     for ssp_kb in planned.positions:
         epoch = max((epoch, *(grant.epoch_rewound for _, grant in grants.overlapping(ssp_kb))))
-        epoch = max((epoch, *(word.epoch for word in startpoints.overlapping(ssp_kb))))
+        epoch = max((epoch, *(startpoint.epoch for startpoint in startpoints.overlapping(ssp_kb))))
     return epoch
 
 

@@ -41,7 +41,7 @@ from functools import partial
 from itertools import count
 
 from samzapy.coordinator.assignment.grants import executions_to_grant
-from samzapy.coordinator.assignment.liveness import LIVING, NO_LIVENESS, Liveness, give_up, is_alive
+from samzapy.coordinator.assignment.liveness import LIVING, NO_LIVENESS, Liveness, declare_lost, is_alive
 from samzapy.coordinator.commands import ContainerGone, LaunchesLooked, ReviewLaunches
 from samzapy.coordinator.launching.hosts import elsewhere, hosts_allowed, hosts_there, there_or_elsewhere
 from samzapy.coordinator.launching.suspension import is_suspended_by, resumed, suspensions_over
@@ -103,7 +103,7 @@ def stopped_too_late(command: ReviewLaunches, state: CoordinatorState) -> tuple[
         record
         for launch in to_kill(state, command.now_ms)
         if is_alive(state, launch.execution_id)
-        for record in give_up(
+        for record in declare_lost(
             ContainerGone(launch.execution_id, f"it was told to stop and has not in time: {launch.reason}"), state
         )
     )
@@ -122,7 +122,7 @@ def launches_looked(command: LaunchesLooked, state: CoordinatorState) -> tuple[C
             continue
         records.append(LaunchPut(launch=after))
         if after.phase is P.ENDED:
-            records.extend(give_up(ContainerGone(execution_id, after.reason), state))
+            records.extend(declare_lost(ContainerGone(execution_id, after.reason), state))
     return tuple(records)
 
 
@@ -268,7 +268,7 @@ def _foreign(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Coord
     for container in state.containers_sorted if state.container_count is not None else ():
         if container.phase in LIVING and container.execution_id not in state.launches:
             reason = "the job's containers are started by its coordinator (samzapy job submit), and this one was not"
-            yield from give_up(ContainerGone(container.execution_id, reason), state)
+            yield from declare_lost(ContainerGone(container.execution_id, reason), state)
 
 
 def _stopped(command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> Iterable[CoordinatorRecord]:

@@ -144,15 +144,15 @@ def _launched_as_standbys(processor_id: ProcessorId, launches: Iterable[Launch])
 
 def is_warm(execution_id: ExecutionId, state: CoordinatorState, liveness: Liveness) -> bool:
     """Whether an execution that runs no tasks could run its processor's tasks at once."""
-    return is_level(execution_id, state, liveness, must_be_rehearsed=True)
+    return is_level(execution_id, state, liveness, needs_warm_query=True)
 
 
 def is_level(
-    execution_id: ExecutionId, state: CoordinatorState, liveness: Liveness, *, must_be_rehearsed: bool = False
+    execution_id: ExecutionId, state: CoordinatorState, liveness: Liveness, *, needs_warm_query: bool = False
 ) -> bool:
     """Whether an execution has the state of its processor's tasks local.
 
-    Its first query may still take some seconds, unless `must_be_rehearsed`.
+    Its first query may still take some seconds, unless `needs_warm_query`.
     """
     sighting, container = liveness.last.get(execution_id), state.containers.get(execution_id)
     if container is None or not is_alive(state, execution_id) or sighting is None or sighting.warm is None:
@@ -162,7 +162,7 @@ def is_level(
         sighting.stream_offset > state.generation_offset
         and sighting.warm.tasks == sighting.warm.level == count
         and sighting.warm.lag <= LAG_MAX
-        and (sighting.warm.is_rehearsed or not must_be_rehearsed)
+        and (sighting.warm.is_query_warm or not needs_warm_query)
     )
 
 

@@ -118,7 +118,9 @@ def _restoring(recorded: StandbyPut, review: Review) -> Sequence[str] | None:
     if len(standing) < recorded.count or any(launch.execution_id not in review.liveness.last for launch in cold):
         return None
     warm = {launch: review.liveness.last[launch.execution_id].warm for launch in cold}
-    return [f"{standby_name(launch)} {0 if told is None else told.percent} %" for launch, told in warm.items()]
+    return [
+        f"{standby_name(launch)} {0 if progress is None else progress.percent} %" for launch, progress in warm.items()
+    ]
 
 
 def completion(request: RequestPut, review: Review) -> str | None:

@@ -652,7 +652,7 @@ def _restoring(launch: Launch, review: Review) -> str:
     if warm is None:
         return f"{where} has begun"
     text = f"{where}: {warm.percent} %, {warm.level} of {warm.tasks} tasks level"
-    return text if warm.is_rehearsed or warm.level < warm.tasks else f"{text}, the query is tried out"
+    return text if warm.is_query_warm or warm.level < warm.tasks else f"{text}, the query is tried out"
 
 
 def _not_touched(processor_id: ProcessorId, state: CoordinatorState) -> str:

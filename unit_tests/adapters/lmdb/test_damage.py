@@ -275,13 +275,47 @@ def test_a_page_of_the_position_that_is_no_page_is_named_and_left_behind(
     assert (0, f"{task}/2\n") == (again.returncode, again.stdout)
 
 
-def test_changed_entries_are_handed_to_no_heir(task: Path, data: Path, tmp_path: Path) -> None:
+LEAF, BRANCH = b"\x02\0", b"\x01\0"
+
+
+@pytest.mark.parametrize(
+    ("flags", "at", "content", "value"),
+    [
+        # The free space of the root: LMDB ends the transaction, and says so at the next call only.
+        pytest.param(BRANCH, 14, b"\xa7\xb5", b"new", id="free space"),
+        # The place of an entry: the next one behind a removed one is no entry.
+        pytest.param(LEAF, 24, b"\x01\0", None, id="place of an entry"),
+    ],
+)
+def test_a_write_into_a_page_that_was_changed_names_the_damage(
+    task: Path, data: Path, flags: bytes, at: int, content: bytes, value: bytes | None
+) -> None:
+    whole = data.read_bytes()
+    for start in range(2 * PAGE_BYTES, len(whole), PAGE_BYTES):
+        page = whole[start : start + PAGE_BYTES]
+        if page[PAGE_FLAGS_AT : PAGE_FLAGS_AT + 2] == flags and b"key-" in page:
+            change(data, start + at, content)
+    code = f"""
+transaction = directory.existing().begin()
+try:
+    for number in reversed(range({len(KEYS)})):
+        transaction.write('sums', {{b'key-%03d' % number: {value}}})
+except DamagedStateError:
+    transaction.abort()
+    sys.exit('named')
+"""
+
+    assert child(task, code).stderr.endswith("named\n")
+    assert f"{task}/2\n" == child(task, "print(directory.open().directory)").stdout
+
+
+def test_changed_entries_are_copied_to_no_target(task: Path, data: Path, tmp_path: Path) -> None:
     change_entry(data, KEYS[123], len(KEYS[123]) + 20, b"!")
 
-    with opened(task / "1") as environment, opened(tmp_path / "heir") as heir:
+    with opened(task / "1") as environment, opened(tmp_path / "heir") as target:
         with pytest.raises(DamagedStateError, match="another entry than that in store sums"):
-            environment.hand_over(["sums"], [heir], [0])
-        assert heir.is_empty("sums")
+            environment.hand_over(["sums"], [target], [0])
+        assert target.is_empty("sums")
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 300])

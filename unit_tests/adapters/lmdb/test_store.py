@@ -291,19 +291,19 @@ def test_entries_go_to_the_heir_of_their_key_bucket_whatever_their_length_and_ho
     bucket_of = {(store, changelog_key(key, name)): key_bucket(key, 0, 4) for store, key, name in {**short, **long}}
     with TemporaryDirectory() as directory:
         source = filled(Path(directory) / "source", entries)
-        heirs = [LmdbEnvironment(Path(directory) / str(number), STORES) for number in range(3)]
-        source.hand_over(["seen", "sums"], heirs, [2, 0, -1, 1])
+        targets = [LmdbEnvironment(Path(directory) / str(number), STORES) for number in range(3)]
+        source.hand_over(["seen", "sums"], targets, [2, 0, -1, 1])
 
         for bucket, number in ((0, 2), (1, 0), (3, 1)):
             own = [entry for entry in entries if bucket_of[entry[0], entry[1]] == bucket]
-            assert sorted(own) == sorted(what_is_in(heirs[number], entries))
+            assert sorted(own) == sorted(what_is_in(targets[number], entries))
         merged = LmdbEnvironment(Path(directory) / "merged", STORES)
-        for heir in heirs[:2]:
-            heir.hand_over(["seen", "sums"], [merged], [-1, 0])
+        for target in targets[:2]:
+            target.hand_over(["seen", "sums"], [merged], [-1, 0])
         odd = [entry for entry in entries if bucket_of[entry[0], entry[1]] % 2]
         assert sorted(odd) == sorted(what_is_in(merged, entries))
         assert sorted(entries) == sorted(what_is_in(source, entries))
-        for environment in (source, merged, *heirs):
+        for environment in (source, merged, *targets):
             environment.close()
 
 
@@ -312,26 +312,26 @@ def test_entries_are_handed_over_many_at_a_time_and_in_bounded_memory(
 ) -> None:
     monkeypatch.setattr(lmdb_store, "_COPY_BYTES", 100)
     entries = [("sums", changelog_key(b"%03d" % number, b""), b"x" * 10) for number in range(100)]
-    source, heir = filled(tmp_path / "source", entries), LmdbEnvironment(tmp_path / "heir", STORES)
+    source, target = filled(tmp_path / "source", entries), LmdbEnvironment(tmp_path / "heir", STORES)
 
-    source.hand_over(["sums"], [heir], [0])
+    source.hand_over(["sums"], [target], [0])
 
-    assert entries == what_is_in(heir, entries)
+    assert entries == what_is_in(target, entries)
     source.close()
-    heir.close()
+    target.close()
 
 
 def test_an_heir_that_is_too_small_is_named_with_the_setting_that_makes_it_larger(tmp_path: Path) -> None:
     entries = [("sums", changelog_key(b"%06d" % number, b""), b"x" * 1000) for number in range(3000)]
     source = filled(tmp_path / "source", entries)
-    heir = LmdbEnvironment(tmp_path / "heir", [a_store(size_max_bytes=1 << 20)])
+    target = LmdbEnvironment(tmp_path / "heir", [a_store(size_max_bytes=1 << 20)])
 
     with pytest.raises(LocalStateError, match=FULL):
-        source.hand_over(["sums"], [heir], [0])
+        source.hand_over(["sums"], [target], [0])
 
-    heir.begin().abort()
+    target.begin().abort()
     source.close()
-    heir.close()
+    target.close()
 
 
 # --- processes ---
@@ -898,13 +898,13 @@ def test_entries_handed_over_are_in_doubt_until_they_are_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = filled(tmp_path / "source", [("sums", changelog_key(b"a", b""), b"1")])
-    heir = LmdbEnvironment(tmp_path / "heir", STORES)
-    heir.sync()
+    target = LmdbEnvironment(tmp_path / "heir", STORES)
+    target.sync()
 
-    source.hand_over(["sums"], [heir], [0])
+    source.hand_over(["sums"], [target], [0])
 
     source.close()
-    heir.close()
+    target.close()
     assert lmdb_store.boot_id() == (tmp_path / "heir.lock").read_text().strip()
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from samzapy.adapters.spark.class_archive import (
     VARIABLE,
     archive_path,
     make_archive,
+    note_use,
     of_worker,
     remove_older,
     with_archive,
@@ -70,22 +72,36 @@ def test_an_archive_belongs_to_one_environment_and_class_path(
     assert ".jsa" == before.suffix
 
 
-def test_an_archive_belongs_to_the_very_jars_and_older_ones_are_removed(tmp_path: Path) -> None:
+def test_an_archive_belongs_to_the_very_jars_and_to_one_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after an installation of the same Spark: the JVM would refuse the archive, and say nothing."""
-    jar = tmp_path / "a.jar"
-    jar.touch()
+    jar, java = tmp_path / "a.jar", tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    for path in (jar, java):
+        path.touch()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     before = archive_path(tmp_path, (jar,))
     assert before == archive_path(tmp_path, (jar,))
 
     os.utime(jar, (1, 1))
-    after = archive_path(tmp_path, (jar,))
-    assert before != after
+    other_jar = archive_path(tmp_path, (jar,))
+    os.utime(java, (1, 1))
+    other_java = archive_path(tmp_path, (jar,))
 
-    another = tmp_path / "spark-4.2.0-00000000-00000000.jsa"
-    for path in (before, after, another):
+    assert len({before, other_jar, other_java}) == 3
+
+
+def test_only_the_few_archives_that_were_used_last_are_kept(tmp_path: Path) -> None:
+    paths = [tmp_path / f"spark-4.2.0-{number}.jsa" for number in range(6)]
+    for age_s, path in enumerate(paths):
         path.touch()
-    remove_older(after)
-    assert [False, True, True] == [path.exists() for path in (before, after, another)]
+        path.with_suffix(".lock").touch()
+        os.utime(path, (1000 - age_s, 1000 - age_s))
+    note_use(paths[4])
+
+    remove_older(paths[5])
+
+    assert [paths[0], paths[1], paths[4], paths[5]] == [path for path in paths if path.exists()]
+    assert [path.exists() for path in paths] == [path.with_suffix(".lock").exists() for path in paths]
 
 
 def test_an_existing_archive_is_not_made_again_and_a_failure_is_named(
@@ -102,3 +118,11 @@ def test_an_existing_archive_is_not_made_again_and_a_failure_is_named(
         make_archive(missing, {}, ())
 
     assert [] == [found.name for found in missing.parent.glob("*.jsa")]
+
+
+def test_a_background_run_does_not_wait_for_one_that_makes_the_archive(tmp_path: Path) -> None:
+    path = tmp_path / "made.jsa"
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        make_archive(path, {}, (), waits=False)
+    assert not path.exists()

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samzapy.adapters.spark.lookup import LookupTable, lookup_table, workers_of
+from samzapy.adapters.spark.lookup import workers_of
+from samzapy.container.task.lookup_table import LookupTable, lookup_table
 from samzapy.model.grant import BucketStart, Floor
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.plan.elasticity import key_bucket

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import signal
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -9,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from samzapy.adapters.spark.arrow_bound import ArrowBound
-from samzapy.adapters.spark.lookup import lookup_table
 from samzapy.adapters.spark.query import (
     BatchFailedError,
     SparkQuery,
@@ -22,6 +25,7 @@ from samzapy.adapters.spark.query import (
     without_checkpoint,
 )
 from samzapy.container.ports import BatchDone, QueryFailed
+from samzapy.container.task.lookup_table import lookup_table
 from samzapy.errors import (
     BrokerUnavailableError,
     FencedError,
@@ -87,6 +91,31 @@ def test_a_key_hash_costs_something_only_where_keys_are_hashed(
     assert ns == event.keyhash_ns
     starts = [BucketStart(ssp_kb=route.ssp_kb, offset_next=0, floors=route.floors) for route in plan.routes]
     assert (lookup_table(starts).factor > 1) is (ns > 0)
+
+
+def test_a_signal_whose_handler_outlasts_the_time_limit_keeps_no_query_waiting(tmp_path: Path) -> None:
+    """A job that was asked to stop waited for its next event until it was killed."""
+    query = a_query(tmp_path)
+    query._query = cast(StreamingQuery, SimpleNamespace(isActive=True))
+    query._run = _Run(a_work_plan(), {}, "no.module:run", tmp_path, ArrowBound(cores=1, rows_max=1))
+    late = threading.Timer(20.0, query._run.events.put, [BatchDone(reports=(), offsets_end={})])
+    handled: list[float] = []
+
+    def handle(*_: object) -> None:
+        begun_s = time.monotonic()
+        while time.monotonic() < begun_s + 0.3:
+            pass
+        handled.append(begun_s)
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        late.start()
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        assert query.next_event(200) is None
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        late.cancel()
+    assert len(handled) == 1
 
 
 class AFrameThatFails:

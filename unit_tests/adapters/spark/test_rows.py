@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import Row
 
-from samzapy.adapters.spark.rows import REPORT_DDL, RowBytes, report_of, reports_batch, rows_of, runs
+from samzapy.adapters.spark.rows import REPORT_TYPE, RowBytes, report_of, reports_batch, rows_of, runs
 from samzapy.container.task.work_plan import Report, ReportKind, Rows
 from samzapy.model.task_stats import KeySketch, TaskStats
 
@@ -131,7 +131,7 @@ def test_reports_pass_through_spark_unchanged(kind: ReportKind) -> None:
     assert ["ä\n", "", "ä\n"] == batch.column("error").to_pylist()
     assert [7, 7, 7] == batch.column("row_bytes").to_pylist()
     assert [report, measured] == [report_of(Row(**fields)) for fields in batch.to_pylist()][::2]
-    assert [field.split()[0] for field in REPORT_DDL.split(", ")] == batch.schema.names
+    assert REPORT_TYPE.names == batch.schema.names
 
 
 def test_the_widest_mean_row_of_all_batches_is_known() -> None:

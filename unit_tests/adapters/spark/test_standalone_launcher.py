@@ -18,7 +18,7 @@ from samzapy.adapters.spark.standalone_launcher import (
     parse_page,
     submission_request,
 )
-from samzapy.adapters.spark.submission import ContainerProgram, host_word
+from samzapy.adapters.spark.submission import ContainerProgram, host_label
 from samzapy.errors import ConfigError, LaunchError
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import Launch, Launched, LaunchedState, LaunchPhase
@@ -671,7 +671,7 @@ def test_names_of_hosts_go_through_resources_and_back() -> None:
                         "state": "ALIVE",
                         "coresfree": 1,
                         "memoryfree": 1,
-                        "resources": {host_word("node-7.rack.example"): {}},
+                        "resources": {host_label("node-7.rack.example"): {}},
                         "resourcesfree": {},
                     }
                 ],

@@ -184,7 +184,7 @@ def test_a_heartbeat_thread_that_was_never_started_can_be_closed():
 
 @pytest.mark.parametrize(
     "news",
-    [content(offset=11), content(warm=StandbyProgress(lag=3)), content(warm=StandbyProgress(is_rehearsed=False))],
+    [content(offset=11), content(warm=StandbyProgress(lag=3)), content(warm=StandbyProgress(is_query_warm=False))],
 )
 def test_progress_is_sent_before_the_next_heartbeat_is_due(started, news):
     sender = started(Coordinators(a=HeartbeatAnswer(alive=True, term=1)), interval_ms=HOUR_MS)

@@ -87,7 +87,7 @@ def test_the_lag_of_a_standby_and_the_time_that_a_restore_takes_have_columns(
         "e2": {"warm": {"lag": 0}, "figures": {"restoreLeftMs": 0}},
     }
     monkeypatch.setattr(module, "recorded_state", lambda address: state)
-    monkeypatch.setattr(module, "containers_told", lambda job, state: told)
+    monkeypatch.setattr(module, "reported_containers", lambda job, state: told)
 
     heading, active, standby = (
         CliRunner()

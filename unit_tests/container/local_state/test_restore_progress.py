@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from samzapy.container.local_state.restore_progress import TELL_EVERY_MS, RestoreProgress, Restoring
+from samzapy.container.local_state.restore_progress import REPORT_EVERY_MS, RestoreProgress, Restoring
 from samzapy.testing.virtual_clock import VirtualClock
 
 
@@ -15,7 +15,7 @@ class ARestore:
         self.asked: list[int] = []
         self.told: list[Restoring] = []
         self.progress = RestoreProgress(
-            len(to_read), ahead_of=self._ahead_of, now_ms=self.clock.monotonic_ms, tell=self.told.append
+            len(to_read), ahead_of=self._ahead_of, now_ms=self.clock.monotonic_ms, report=self.told.append
         )
 
     def _ahead_of(self, number: int) -> Sequence[int]:
@@ -47,14 +47,14 @@ def test_a_short_restore_tells_nothing_and_looks_at_no_state_twice() -> None:
     restore = ARestore(4, 0)
 
     for number in range(2):
-        restore.level(number, ms_per_record=TELL_EVERY_MS // 4 - 1)
+        restore.level(number, ms_per_record=REPORT_EVERY_MS // 4 - 1)
 
     assert ([], []) == (restore.told, restore.asked)
 
 
 def test_there_is_no_estimate_while_nothing_was_read() -> None:
     restore = ARestore(4)
-    restore.clock.advance(TELL_EVERY_MS)
+    restore.clock.advance(REPORT_EVERY_MS)
 
     restore.progress.task_reads(0, 4)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from samzapy.container.local_state.restore import RestoreJob, catch_up_or_rebuild
-from samzapy.container.local_state.standby import Warming, WarmPorts
+from samzapy.container.local_state.standby import StandbyState, WarmPorts
 from samzapy.container.orders import WarmTasks
 from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import BrokerUnavailableError, LostRangeError
@@ -20,10 +20,10 @@ from samzapy.stream.changelog import changelog_key, split_changelog_key, task_en
 from samzapy.testing.builders import a_grant
 from samzapy.testing.virtual_clock import VirtualClock
 from unit_tests.fixtures.container_fakes import (
+    MemoryChangelogFollower,
     MemoryEnvironment,
     MemoryKafka,
     MemoryStateDirectory,
-    MemoryTail,
     MemoryTopics,
 )
 from unit_tests.fixtures.container_worlds import a_job, a_position
@@ -44,20 +44,20 @@ class AWarmHost:
         self.clock = VirtualClock()
         self.kafka = MemoryKafka()
         self.topics = MemoryTopics(self.kafka, self.config)
-        self.tail = MemoryTail(self.kafka, self.config)
+        self.changelog_follower = MemoryChangelogFollower(self.kafka, self.config)
         self.disks: dict[str, MemoryStateDirectory] = {}
         self.warming = self.started()
         self.write(("a", b"1"), ("b", b"2"), ("a", b"3"))
 
-    def started(self, execution_id: str = "s1") -> Warming:
+    def started(self, execution_id: str = "s1") -> StandbyState:
         ports = WarmPorts(
             clock=self.clock,
             topics=self.topics,
-            tail=self.tail,
+            changelog_follower=self.changelog_follower,
             state_of=self.disk,
             tasks_here=lambda: [TaskName(name) for name, disk in sorted(self.disks.items()) if disk.number],
         )
-        return Warming(self.config, ExecutionId(execution_id), ports)
+        return StandbyState(self.config, ExecutionId(execution_id), ports)
 
     def disk(self, name: str) -> MemoryStateDirectory:
         return self.disks.setdefault(name, MemoryStateDirectory(name))
@@ -75,7 +75,7 @@ class AWarmHost:
         self.clock.advance(300)
         while self.warming.look(wanted):
             pass
-        return self.warming.told(wanted)
+        return self.warming.progress(wanted)
 
     def promoted(self, grant: Grant, *, start: int = 0, directory: str | None = None) -> MemoryEnvironment:
         """What its start does once it is granted the task."""
@@ -170,20 +170,20 @@ def test_after_a_rewind_state_stays_as_it_is() -> None:
 def test_a_part_at_a_time_with_its_position() -> None:
     """Whoever restores also reads orders, and a restore that dies goes on where it was."""
     host = AWarmHost()
-    host.tail.records_max = 1
+    host.changelog_follower.records_max = 1
     wanted = warm_tasks(a_task())
     host.warming.look(wanted)
     host.clock.advance(300)
     host.warming.look(wanted)
-    assert StandbyProgress(tasks=1, level=0, lag=3, restored=0, total=3) == host.warming.told(wanted)
+    assert StandbyProgress(tasks=1, level=0, lag=3, restored=0, total=3) == host.warming.progress(wanted)
 
     host.warming.look(wanted)
-    assert StandbyProgress(tasks=1, level=0, lag=2, restored=1, total=3) == host.warming.told(wanted)
+    assert StandbyProgress(tasks=1, level=0, lag=2, restored=1, total=3) == host.warming.progress(wanted)
     host.warming = host.started("s2")
-    host.tail.records_max = 100
+    host.changelog_follower.records_max = 100
 
     assert StandbyProgress(tasks=1, level=1, restored=3, total=3) == host.looks()
-    assert {("sums", 0): 0} == host.tail.assigned[-1]
+    assert {("sums", 0): 0} == host.changelog_follower.assigned[-1]
     assert {"a": b"3", "b": b"2"} == host.entries()
 
 
@@ -227,7 +227,7 @@ def test_each_task_takes_its_key_buckets_of_a_shared_partition() -> None:
         assert keys
         assert all(key_bucket(key, 0, 2) == bucket for key in keys)
     # Read once for both.
-    assert {("sums", 0): 0} == host.tail.assigned[-1]
+    assert {("sums", 0): 0} == host.changelog_follower.assigned[-1]
 
 
 def test_one_task_that_is_behind_repeats_nothing_for_its_sibling() -> None:
@@ -239,7 +239,7 @@ def test_one_task_that_is_behind_repeats_nothing_for_its_sibling() -> None:
     host.looks(first)
     host.write((keys[0], b"new"))
     host.looks(first)
-    host.tail.records_max = 4
+    host.changelog_follower.records_max = 4
 
     wanted = warm_tasks(first, second)
     host.warming.look(wanted)
@@ -247,7 +247,7 @@ def test_one_task_that_is_behind_repeats_nothing_for_its_sibling() -> None:
     host.warming.look(wanted)
     host.warming.look(wanted)
 
-    assert {("sums", 0): 0} == host.tail.assigned[-1]
+    assert {("sums", 0): 0} == host.changelog_follower.assigned[-1]
     assert b"new" == host.entries(first.task_name)[keys[0]]
 
 
@@ -274,7 +274,7 @@ def test_a_plan_with_another_factor_takes_what_the_parent_left() -> None:
     assert 2 == host.looks(*children).level
 
     # From the parent's last record, not from the beginning of the changelog.
-    assert {("sums", 0): 2} == host.tail.assigned[-1]
+    assert {("sums", 0): 2} == host.changelog_follower.assigned[-1]
     both = {**host.entries(children[0].task_name), **host.entries(children[1].task_name)}
     assert {"a": b"3", "b": b"2", "c": b"5"} == both
     assert 0 == host.disk(BASE).number, "nobody needs the parent's any more"
@@ -293,7 +293,7 @@ def test_a_new_owner_elsewhere_changes_nothing_of_what_is_kept() -> None:
     position = host.disk(BASE).contents.position
     assert position is not None
     assert ({"a": b"4", "b": b"2"}, 9, {"sums": 4}) == (host.entries(), position.epoch, position.changelog_next)
-    assert {("sums", 0): 2} == host.tail.assigned[-1]
+    assert {("sums", 0): 2} == host.changelog_follower.assigned[-1]
 
 
 def test_a_run_that_begins_afresh_makes_it_anew_from_where_the_changelog_counts() -> None:
@@ -315,7 +315,7 @@ def test_a_changelog_that_was_made_again_is_noticed() -> None:
     host.clock.advance(10_000)
 
     host.looks()
-    assert 0 == host.warming.told(warm_tasks(a_task())).level, "it is looked at anew a little later"
+    assert 0 == host.warming.progress(warm_tasks(a_task())).level, "it is looked at anew a little later"
     host.clock.advance(5_000)
 
     assert 1 == host.looks().level
@@ -331,7 +331,7 @@ def test_local_state_of_an_earlier_life_is_kept() -> None:
 
     host.looks(a_task(epoch=4))
 
-    assert {("sums", 0): 2} == host.tail.assigned[-1]
+    assert {("sums", 0): 2} == host.changelog_follower.assigned[-1]
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_any_doubt_about_it_ends_in_a_rebuild(changes: dict[str, Any]) -> None:
 
     host.looks(a_task(epoch=4))
 
-    assert {("sums", 0): 0} == host.tail.assigned[-1]
+    assert {("sums", 0): 0} == host.changelog_follower.assigned[-1]
     assert {"a": b"3", "b": b"2"} == host.entries()
 
 
@@ -358,7 +358,7 @@ def test_the_crash_of_the_runner_in_this_directory_leaves_out_nothing() -> None:
 
     host.looks()
 
-    assert {("sums", 0): 1} == host.tail.assigned[-1]
+    assert {("sums", 0): 1} == host.changelog_follower.assigned[-1]
     assert {"a": b"3", "b": b"2"} == host.entries()
 
 
@@ -368,7 +368,7 @@ def test_with_the_runner_on_this_host_nothing_is_touched_and_that_is_said() -> N
     assert StandbyProgress(tasks=1, level=1, at_hand=1) == host.looks(with_runner=[BASE])
 
     assert {} == host.disks
-    assert [] == host.tail.assigned or {} == host.tail.assigned[-1]
+    assert [] == host.changelog_follower.assigned or {} == host.changelog_follower.assigned[-1]
 
 
 def test_a_directory_that_a_living_execution_works_in_is_left_to_it() -> None:
@@ -438,7 +438,7 @@ def test_a_task_that_nobody_was_granted_yet_is_not_level() -> None:
 def test_what_fails_is_tried_again_a_little_later(error: Exception) -> None:
     host = AWarmHost()
     host.looks()
-    host.tail.fails.append(error)
+    host.changelog_follower.fails.append(error)
     host.write(("a", b"4"))
 
     assert 0 == host.looks().level
@@ -499,15 +499,21 @@ def test_a_clean_end_lets_it_be_used_after_a_reboot() -> None:
 
     assert host.disk(BASE).contents.is_synced
     assert not any(found.is_open for found in host.disk(BASE).opened)
-    assert {} == host.tail.offsets
+    assert {} == host.changelog_follower.offsets
 
 
 def test_a_job_without_stores_is_ready_when_somebody_has_its_tasks() -> None:
     host = AWarmHost()
-    host.warming = Warming(
+    host.warming = StandbyState(
         replace(host.config, stores=()),
         ExecutionId("s1"),
-        WarmPorts(clock=host.clock, topics=host.topics, tail=host.tail, state_of=host.disk, tasks_here=lambda: []),
+        WarmPorts(
+            clock=host.clock,
+            topics=host.topics,
+            changelog_follower=host.changelog_follower,
+            state_of=host.disk,
+            tasks_here=lambda: [],
+        ),
     )
 
     assert StandbyProgress(tasks=2, level=1) == host.looks(count=2)

@@ -53,6 +53,18 @@ def test_figures_may_be_left_out_and_unknown_fields_are_ignored():
     assert Figures() == parse_heartbeat(json.dumps(body).encode(), received_ms=0).figures
 
 
+def test_a_position_tails_only_where_a_heartbeat_says_so() -> None:
+    positions = {
+        f"kafka.orders.{number}:0/1": {"offsetNext": 1, "offsetEnd": 2} | said
+        for number, said in enumerate([{"tailing": True}, {}, {"tailing": False}, {"tailing": "yes"}])
+    }
+    body = BODY | {"figures": {"positions": positions}}
+
+    found = parse_heartbeat(json.dumps(body).encode(), received_ms=0).figures.positions
+
+    assert [True, False, False, False] == [found[ssp_kb].tailing for ssp_kb in sorted(found)]
+
+
 def test_what_is_measured_is_read_of_each_task_and_of_the_others_together():
     figures = {
         **{"atMs": 1, "batchNs": 2, "inputNs": 3, "keyhashNs": 4, "offsetsRead": 5, "skipped": 6, "recoveries": 7},
@@ -108,7 +120,7 @@ def test_how_ready_a_standby_is_may_be_said():
     warm = StandbyProgress(tasks=4, level=3, lag=120, restored=9, total=20, at_hand=1)
     assert warm == parsed(warm=said).warm == parsed(warm=warm.as_json()).warm
     assert StandbyProgress(tasks=4) == parsed(warm={"tasks": 4, "news": 1}).warm
-    assert [True, False] == [parsed(warm=said).warm.is_rehearsed for said in ({}, {"rehearsed": False})]
+    assert [True, False] == [parsed(warm=said).warm.is_query_warm for said in ({}, {"rehearsed": False})]
     for wrong in ({"tasks": -1}, {"lag": "1"}, {"level": True}, [], {"total": 2**63}, {"rehearsed": 1}):
         with pytest.raises(ValueError, match="warm"):
             parsed(warm=wrong)

@@ -10,8 +10,8 @@ from samzapy.coordinator.assignment.liveness import (
     Liveness,
     News,
     Sighting,
+    declare_lost,
     expire,
-    give_up,
     hear,
     is_expected,
     mark_fenced,
@@ -45,10 +45,10 @@ def phases(records):
 
 def test_the_life_of_a_container_is_this_table():
     expected = {
-        (P.STARTED, News.SAID_RUNNING): P.RUNNING,
-        (P.STARTED, News.SAID_STOPPED): P.STOPPED,
+        (P.STARTED, News.RUNS): P.RUNNING,
+        (P.STARTED, News.STOPPED): P.STOPPED,
         (P.STARTED, News.GIVEN_UP): P.LOST,
-        (P.RUNNING, News.SAID_STOPPED): P.STOPPED,
+        (P.RUNNING, News.STOPPED): P.STOPPED,
         (P.RUNNING, News.GIVEN_UP): P.LOST,
         (P.LOST, News.FENCED): P.FENCED,
     }
@@ -208,7 +208,7 @@ def test_a_container_that_does_not_tell_is_given_up_for_silence_alone():
 
 
 def test_the_reason_of_giving_up_stays_when_it_is_fenced():
-    lost = give_up(ContainerGone("e1", "its process has ended"), a_state(a_container()))[0].container
+    lost = declare_lost(ContainerGone("e1", "its process has ended"), a_state(a_container()))[0].container
 
     fenced = mark_fenced(ExecutionFenced("e1", 1), a_state(lost))[0].container
 
@@ -217,7 +217,7 @@ def test_the_reason_of_giving_up_stays_when_it_is_fenced():
 
 
 def test_news_of_an_execution_that_nobody_knows_changes_nothing():
-    assert () == give_up(ContainerGone("e9", ""), a_state())
+    assert () == declare_lost(ContainerGone("e9", ""), a_state())
     assert () == mark_fenced(ExecutionFenced("e9", 1), a_state())
 
 

@@ -547,7 +547,7 @@ def test_a_child_s_own_rewind_wins_over_its_parent_s_position_and_one_of_before_
     assert (start, TASK) == rules_of(found)
 
 
-def test_who_begins_where_it_was_rewound_to_says_since_when_and_so_do_its_heirs():
+def test_who_begins_where_it_was_rewound_to_says_since_when_and_so_do_its_descendants():
     rewound = replace(a_grant(epoch=3, offset_next=7), epoch_rewound=2)
 
     assert 5 == start_for(planned_for(0, 1), [rewound], startpoints=[a_word(5, 40)]).epoch_rewound

@@ -90,7 +90,7 @@ def liveness(stream_offset=1000, domain="", **warm):
         (replace(WARM, level=1), {}),
         (replace(WARM, tasks=1, level=1), {}),
         (replace(WARM, lag=LAG_MAX + 1), {}),
-        (replace(WARM, is_rehearsed=False), {}),
+        (replace(WARM, is_query_warm=False), {}),
         # Of another plan.
         (WARM, {"stream_offset": 5}),
     ],
@@ -104,7 +104,7 @@ def test_who_lacks_anything_is_not_ready(warm, changes):
 
 
 def test_after_a_loss_one_that_has_not_tried_its_query_out_takes_over_if_there_is_no_other():
-    state, new = a_state(), replace(WARM, lag=0, is_rehearsed=False)
+    state, new = a_state(), replace(WARM, lag=0, is_query_warm=False)
 
     assert ["s0"] == [found.execution_id for found in promotions(state, liveness(s0=WARM, s1=new))]
     assert ["s1"] == [found.execution_id for found in promotions(state, liveness(s1=new))]

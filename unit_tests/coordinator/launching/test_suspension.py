@@ -183,7 +183,7 @@ def test_a_standby_does_not_take_over_what_it_would_fail_at():
     job.settles()
     standby = job.execution("0", LaunchRole.STANDBY)
     assert ContainerPhase.STARTED is job.state.containers[standby].phase
-    warm = StandbyProgress(tasks=4, level=4, lag=0, restored=0, total=0, is_rehearsed=True)
+    warm = StandbyProgress(tasks=4, level=4, lag=0, restored=0, total=0, is_query_warm=True)
     process = job.processes[standby]
     at_hand = a_heartbeat(
         standby,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from samzapy.container.orders import Orders, follow
-from samzapy.coordinator.assignment.grants import executions_to_grant, release, taken_away, wanted_grants
+from samzapy.coordinator.assignment.grants import executions_to_grant, release, revoked_grants, wanted_grants
 from samzapy.coordinator.assignment.liveness import may_register, may_work
 from samzapy.coordinator.launching.standbys import role_of, standby_called
 from samzapy.coordinator.lifecycle.membership import living_processors
@@ -103,9 +103,9 @@ def test_a_standby_that_the_processor_is_placed_on_runs_its_tasks() -> None:
 
     state = evolve(before, committed([placed_on("e2")], 11))
 
-    assert () == taken_away(before)
+    assert () == revoked_grants(before)
     assert {ZERO: "e2"} == executions_to_grant(state)
-    assert ["e1"] == [found.execution_id for found in taken_away(state)]
+    assert ["e1"] == [found.execution_id for found in revoked_grants(state)]
     assert {ZERO} == living_processors(state)
     heartbeat = a_heartbeat("e1", host="host-a", stream_offset=12)
     assert [True] == [put.grant.released for put in release(heartbeat, state) if isinstance(put, GrantPut)]
@@ -118,7 +118,7 @@ def test_who_is_told_to_stop_keeps_what_it_has_and_gets_nothing_new() -> None:
 
     assert {ZERO: "e2"} == executions_to_grant(state)
     assert ["e2"] == [wanted.execution_id for wanted in wanted_grants(state)]
-    assert () == taken_away(with_grant)
+    assert () == revoked_grants(with_grant)
     assert () == wanted_grants(with_grant)
 
 

@@ -1,6 +1,6 @@
 """Follow many changelog partitions over one connection.
 
-This is a `container.ports.Tail`.
+This is a `container.ports.ChangelogFollower`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_consumer
 from samzapy.adapters.kafka.reading import READING, lasting, record_of
-from samzapy.container.ports import TailRead
+from samzapy.container.ports import ChangelogRead
 from samzapy.errors import LostRangeError
 from samzapy.model.topics import changelog_topic
 from samzapy.stream.log import LogRecord
@@ -27,7 +27,7 @@ _FOLLOWING: Mapping[str, Any] = {
 }
 
 
-class KafkaTail:
+class KafkaChangelogFollower:
     """Follows partitions of one job's changelogs; connected only while there are any.
 
     `job` is `<name>-<id>`.
@@ -60,7 +60,7 @@ class KafkaTail:
             ]
         )
 
-    def poll(self, count_max: int) -> Mapping[tuple[str, int], TailRead]:
+    def poll(self, count_max: int) -> Mapping[tuple[str, int], ChangelogRead]:
         if self._consumer is None:
             return {}
         records: dict[tuple[str, int], list[LogRecord]] = {place: [] for place in self._offsets_next}
@@ -82,7 +82,7 @@ class KafkaTail:
                 self._offsets_next[place] = offset + 1
                 self._at_end.discard(place)
         return {
-            place: TailRead(
+            place: ChangelogRead(
                 records=read,
                 offset_next=self._offsets_next[place],
                 offset_end=max(self._offsets_next[place], self._end_of(place)),

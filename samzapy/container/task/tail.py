@@ -1,0 +1,196 @@
+"""A tail: a worker that reads its inputs by itself after a small micro-batch.
+
+Theory. A micro-batch costs 100 ms and more, however few records it has. So a worker keeps its slot after its rows, and
+reads on with a consumer of its own: one transaction per bunch of records, over all of its tasks, until the
+tails end. Nothing new is durable. The positions are those of the checkpoints and of the local store. The next
+micro-batch brings the same records again, and the position of the local store makes the worker skip them.
+
+A tail is for the head of the topics. One that falls behind ends the tails of all workers, because Spark reads a backlog
+faster. Anything unusual in an input also ends the tails, so the next micro-batch treats it as it would without tails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from samzapy.container.task.lookup_table import lookup_table
+from samzapy.container.task.ports import CrashPoints, Place, SlotGuard, TailBoard, TailEndedError, TailReader
+from samzapy.container.task.tail_routes import TailRoutes
+from samzapy.container.task.work_plan import InputRecord, Report, Rows, WorkPlan, any_failed
+from samzapy.errors import LostContainerError
+from samzapy.model.task_stats import TaskStats
+
+POLL_S: Final = 0.02
+"""How long a tail waits for records before it looks at the signals; a tail ends within this time and a transaction."""
+FELL_BEHIND: Final = "a tail fell behind"
+_YIELD_S: Final = 0.02
+_PUBLISH_EVERY_S: Final = 0.5
+_BUNCH_MAX: Final = 1000
+
+TaskRows = tuple[Sequence[int], Iterable[Rows]]
+"""The routes of a task, and rows of it."""
+RunTasks = Callable[[Sequence[TaskRows], Callable[[], bool]], Sequence[Report]]
+"""Handles rows of several tasks, and commits them together.
+
+The second argument says whether to stop soon; the reports then show how far it came.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailPorts:
+    """The surroundings of a tail. `now_s` is any clock that only goes forward."""
+
+    reader: TailReader
+    board: TailBoard
+    slot: SlotGuard
+    crash_points: CrashPoints
+    now_s: Callable[[], float]
+
+
+class Tail:
+    """The tail of one worker, over some of the tasks of a query."""
+
+    def __init__(
+        self,
+        plan: WorkPlan,
+        tasks: Sequence[Sequence[int]],
+        read_from: Sequence[int],
+        ports: TailPorts,
+        run_tasks: RunTasks,
+    ) -> None:
+        """Take the routes of the tasks.
+
+        Args:
+            read_from: by route of the plan, the offset below which everything is handled.
+        """
+        assert plan.tail is not None
+        self._tasks = tasks
+        self._ports = ports
+        self._run_tasks = run_tasks
+        self._lag_max = plan.tail.lag_max
+        own = [route for routes in tasks for route in routes]
+        starts = [route.start_at(start) for route, start in zip(plan.routes, plan.tail.starts, strict=True)]
+        self._routes = TailRoutes(lookup_table(starts), frozenset(own))
+        self._place_of: dict[int, Place] = {
+            route: (plan.routes[route].ssp_kb.ssp.stream, plan.routes[route].ssp_kb.ssp.partition) for route in own
+        }
+        self._read_to = {route: read_from[route] for route in own}
+        # Where a route had to leave records that were read, because the tails ended.
+        self._left_at: dict[int, int] = {}
+        self._reports: dict[int, list[Report]] = {}
+        self._is_over = False
+        self._published_at_s = ports.now_s()
+
+    def run(self) -> None:
+        """Read and handle records until the tails end.
+
+        Raises:
+            LostContainerError, SamzapyError: as `TaskRunner.run`.
+        """
+        try:
+            self._ports.reader.assign(self._first_offsets())
+            while not self._must_end():
+                records = self._ports.reader.poll(POLL_S, _BUNCH_MAX)
+                self._handle(records)
+                if len(records) >= _BUNCH_MAX and self._ports.reader.lag() > self._lag_max:
+                    self._ports.board.end_all(FELL_BEHIND)
+                if self._ports.now_s() - self._published_at_s >= _PUBLISH_EVERY_S:
+                    self._publish()
+            self._ports.crash_points.hit("tail-at-the-common-end")
+        except TailEndedError as ended:
+            self._ports.board.end_all(str(ended))
+        finally:
+            self._publish()
+
+    def _first_offsets(self) -> Mapping[Place, int]:
+        first: dict[Place, int] = {}
+        for route, place in self._place_of.items():
+            first[place] = min(self._read_to[route], first.get(place, self._read_to[route]))
+        return first
+
+    def _must_end(self) -> bool:
+        if self._is_over or self._ports.board.must_end():
+            return True
+        try:
+            self._ports.slot.check_lease()
+        except LostContainerError:
+            # No error: the driver ends the query for the same reason, and nothing is open.
+            return True
+        return False
+
+    def _handle(self, records: Sequence[InputRecord]) -> None:
+        if records and not self._commit(self._by_route(records)):
+            return
+        offsets_next = self._ports.reader.offsets_next()
+        for route, place in self._place_of.items():
+            self._read_to[route] = self._left_at.get(route, max(self._read_to[route], offsets_next[place]))
+
+    def _commit(self, by_route: Mapping[int, Sequence[InputRecord]]) -> bool:
+        """Handle records in one transaction.
+
+        Returns False if a task failed; then nothing is committed.
+        """
+        work: list[TaskRows] = []
+        for routes in self._tasks:
+            parts = [(route, by_route[route]) for route in routes if route in by_route]
+            if parts:
+                work.append((routes, self._chunks(parts)))
+        reports = self._run_tasks(work, self._must_end) if work else ()
+        for report in reports:
+            self._reports.setdefault(report.route, []).append(report)
+        if not any_failed(reports):
+            self._note_left(by_route, {report.route: report.offset_next for report in reports})
+            return True
+        # The driver ends the query for it.
+        self._is_over = True
+        self._ports.board.end_all("a task failed")
+        return False
+
+    def _by_route(self, records: Sequence[InputRecord]) -> Mapping[int, list[InputRecord]]:
+        by_route: dict[int, list[InputRecord]] = {}
+        routes_of, read_to = self._routes.of, self._read_to
+        for record in records:
+            for route in routes_of(record.topic, record.partition, record.key, record.offset):
+                # The consumer may keep its place from an earlier tail, below the end of the micro-batch.
+                if record.offset >= read_to[route]:
+                    by_route.setdefault(route, []).append(record)
+        return by_route
+
+    def _chunks(self, parts: Sequence[tuple[int, Sequence[InputRecord]]]) -> Iterator[Rows]:
+        """The rows of each route, until the tails end."""
+        for route, records in parts:
+            if self._must_end():
+                return
+            yield Rows.of(route, records, _YIELD_S)
+
+    def _note_left(self, by_route: Mapping[int, Sequence[InputRecord]], reached: Mapping[int, int]) -> None:
+        """Note the records that were left because the tails ended.
+
+        The next micro-batch has them.
+        """
+        for route, records in by_route.items():
+            offset = reached.get(route, records[0].offset)
+            if offset <= records[-1].offset:
+                self._is_over = True
+                self._left_at[route] = offset
+
+    def _publish(self) -> None:
+        reports, self._reports = [joined(of_route) for of_route in self._reports.values()], {}
+        self._published_at_s = self._ports.now_s()
+        self._ports.board.publish(reports, self._read_to)
+
+
+def joined(reports: Sequence[Report]) -> Report:
+    """One report for those of a route, in their order."""
+    measured = [report.measured for report in reports if report.measured is not None]
+    return replace(
+        reports[-1],
+        offset_next=max(report.offset_next for report in reports),
+        records_in=sum(report.records_in for report in reports),
+        records_out=sum(report.records_out for report in reports),
+        dead_letters=sum(report.dead_letters for report in reports),
+        commits=sum(report.commits for report in reports),
+        measured=TaskStats.in_turn(measured) if measured else None,
+    )

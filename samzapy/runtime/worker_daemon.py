@@ -1,0 +1,45 @@
+"""The process that forks Spark's Python workers.
+
+Spark starts it as `spark.python.daemon.module`. It is PySpark's own daemon, after the import of most modules that a
+worker needs. So each worker has them from its first moment, and shares their memory; otherwise it imports them for more
+than a second on a core of its own. PyArrow and what imports it are left to the workers: its import starts a thread, and
+a process with threads must not fork.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+from typing import Final
+
+from samzapy.adapters.installed_spark import prefer_unpacked_modules
+
+PRELOADED: Final = (
+    "pyspark.worker",
+    "samzapy.adapters.faults",
+    "samzapy.adapters.host.interrupts",
+    "samzapy.adapters.kafka.transactions",
+    "samzapy.adapters.lmdb.store",
+    "samzapy.container.orders",
+    "samzapy.container.task.joint_transaction",
+    "samzapy.container.task.runner",
+    "samzapy.runtime.worker_tail",
+)
+
+
+def preload() -> None:
+    """Import the modules of a worker that may be shared."""
+    prefer_unpacked_modules(sys.path)
+    for module in PRELOADED:
+        importlib.import_module(module)
+    # Otherwise each collection of a worker writes to these objects, and their pages are shared no more.
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    preload()
+    from pyspark.daemon import manager
+
+    manager()

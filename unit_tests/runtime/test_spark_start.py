@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from samzapy.adapters.spark import session as session_module
+from samzapy.adapters.spark.session import GivenSettings
+from samzapy.errors import ConfigError
+from samzapy.runtime import spark_start
+from samzapy.runtime.spark_start import SparkStart
+
+_WITHIN_S = 30.0
+
+
+class Session:
+    """Spark's session, as far as a start touches it."""
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+@pytest.fixture
+def spark(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a start calls; a session opens when `may_open` is set."""
+    calls = SimpleNamespace(session=Session(), may_open=threading.Event(), opened=0, workers=[], loaders=[])
+
+    def open_session(*_: object, **__: object) -> Session:
+        assert calls.may_open.wait(_WITHIN_S)
+        calls.opened += 1
+        return calls.session
+
+    monkeypatch.setattr(spark_start, "jar_paths", lambda _: ())
+    monkeypatch.setattr(session_module, "checked_settings", lambda: GivenSettings(values={}, cores=2))
+    monkeypatch.setattr(session_module, "open_session", open_session)
+    monkeypatch.setattr(session_module, "class_loader_here", lambda _: "loader")
+    monkeypatch.setattr(session_module, "use_class_loader", lambda _, loader: calls.loaders.append(loader))
+    monkeypatch.setattr(session_module, "start_workers", lambda *given: calls.workers.append(given[1:]))
+    return calls
+
+
+def test_the_cores_are_known_before_the_session_is_open(spark: Any, tmp_path: Path) -> None:
+    with SparkStart("flights-1", "p0", tmp_path) as start:
+        start.begin()
+        start.begin()
+        assert start.cores() == 2
+        assert spark.opened == 0
+        spark.may_open.set()
+        assert start.session() is spark.session
+        # Jars that were added in the other thread are there in this one too.
+        assert spark.loaders == ["loader"]
+        assert not spark.session.is_stopped
+
+    assert spark.session.is_stopped
+    assert spark.opened == 1
+    assert [(2, "samzapy.runtime.worker_process")] == spark.workers
+
+
+def test_a_refused_setting_is_raised_where_the_start_is_awaited(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> GivenSettings:
+        raise ConfigError("wanted local[n]")
+
+    monkeypatch.setattr(session_module, "checked_settings", refuse)
+    with SparkStart("flights-1", "p0", tmp_path) as start:
+        start.begin()
+        for wait in (start.cores, start.session):
+            with pytest.raises(ConfigError, match="wanted local"):
+                wait()
+    assert spark.opened == 0
+
+
+def test_a_session_that_opens_after_the_job_was_refused_is_stopped(spark: Any, tmp_path: Path) -> None:
+    with SparkStart("flights-1", "p0", tmp_path) as start:
+        start.begin()
+        start.cores()
+        spark.may_open.set()
+    assert spark.session.is_stopped or spark.opened == 0
+
+
+def test_workers_that_do_not_start_are_left_to_the_query(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Sequence[object]) -> None:
+        raise RuntimeError("the session was stopped")
+
+    monkeypatch.setattr(session_module, "start_workers", fail)
+    spark.may_open.set()
+    with SparkStart("flights-1", "p0", tmp_path) as start:
+        start.begin()
+        assert start.session() is spark.session
+
+
+def test_a_start_that_never_began_ends_at_once(tmp_path: Path) -> None:
+    with SparkStart("flights-1", "p0", tmp_path):
+        pass

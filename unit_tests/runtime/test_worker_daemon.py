@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+_SCRIPT = """
+import json, os, sys
+from samzapy.runtime.worker_daemon import preload
+preload()
+threads = len(os.listdir("/proc/self/task"))
+before = set(sys.modules)
+import samzapy.runtime.worker_process
+print(json.dumps([threads, sorted(set(before)), sorted(set(sys.modules) - before)]))
+"""
+
+
+def test_the_daemon_has_what_a_worker_imports_and_no_thread() -> None:
+    """A process with threads must not fork, and importing PyArrow starts one."""
+    run = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True, timeout=120)
+    threads, before, added = json.loads(run.stdout)
+
+    assert threads == 1
+    assert not {"pyarrow", "numpy", "pandas"} & set(before)
+    ours = [name for name in added if name.startswith("samzapy")]
+    assert ["samzapy.adapters.spark.rows", "samzapy.runtime.worker_process"] == ours
