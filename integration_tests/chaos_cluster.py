@@ -262,6 +262,7 @@ def disturb(
     with ClusterRun(directory, seed=seed, records_per_s=records_per_s) as run:
         run.feed(records_per_s)
         whole = run.start()
+        run.await_work(in_tails=True)
         print(f"chaos: whole after {time.monotonic() - begun_s:.1f} s", flush=True)
         faults, begun_s = Faults(run, random.Random(seed)), time.monotonic()
         for kind in kinds:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from integration_tests.ledger_run import INPUT, PARTITIONS, LedgerRun, Seen, Subject
+from integration_tests.ledger_run import INPUT, PARTITIONS, TAILS, LedgerRun, Seen, Subject
 from integration_tests.support.coordinator_audit import Audit
 from integration_tests.support.grant_changes import grant_changes, transactions
 from integration_tests.support.job_process import JobProcess, kill
@@ -44,7 +44,7 @@ _SOON = {
     "job.debounce.time.ms": "1000",
     "job.processor.grace.ms": "2000",
     "task.transaction.max.ms": "200",
-    "task.batch.interval.ms": "1000",
+    **TAILS,
 }
 
 
@@ -109,10 +109,10 @@ class ComingsAndGoings(LedgerRun):
             if code is not None and name not in self._ended:
                 raise AssertionError(f"{name} ended by itself with {code}:\n{processor.log_text()[-4000:]}")
 
-    def start_all(self) -> None:
-        """All processors at once; returns when they are at work."""
+    def start_all(self, *, in_tails: bool = True) -> None:
+        """All processors at once; returns when they are at work, as `await_work` says."""
         self._join(*self.processors)
-        self.wait(lambda: self.watcher.count() > 0, _APPEARS_WITHIN_S, "the first output")
+        self.await_work(in_tails=in_tails)
 
     def disturb(self, for_s: float, *, moves: bool = False) -> None:
         """Comings and goings until the time is up, the leader's death first and then somebody who leaves in good order;

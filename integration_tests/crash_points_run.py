@@ -31,6 +31,15 @@ class Points:
         ]
         self.environment = arming(self._points)
 
+    def disarm(self) -> None:
+        """Let none of them fire: each flag is there."""
+        for point in self._points:
+            point.flag.touch()
+
+    def arm(self, name: str) -> None:
+        """Let this one fire at its next hit."""
+        next(point.flag for point in self._points if point.name == name).unlink()
+
     def missing(self) -> list[str]:
         return [point.name for point in self._points if not point.flag.exists()]
 

@@ -13,7 +13,7 @@ from typing import cast
 
 from confluent_kafka import KafkaError, KafkaException
 
-from integration_tests.ledger_run import INPUT, LedgerRun
+from integration_tests.ledger_run import INPUT, TAILS, LedgerRun
 from integration_tests.support.job_process import JobProcess, kill
 from integration_tests.support.ledger import Violation
 from samzapy.adapters.host.processes import ProcessIdentity, processes_with
@@ -34,7 +34,7 @@ _BUSY = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, K
 _SOON = {
     "job.debounce.time.ms": "1000",
     "task.transaction.max.ms": "200",
-    "task.batch.interval.ms": "1000",
+    **TAILS,
     # Spark alone may take a minute on a machine that does other things too.
     "cluster-manager.container.request.timeout.ms": "300000",
 }

@@ -46,6 +46,7 @@ from integration_tests.support.ledger import (
     sums_of,
     value_of,
 )
+from integration_tests.support.tails import records_in_tails
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.host.scratch import scratch_directories
 from samzapy.adapters.kafka.errors import translate
@@ -54,7 +55,7 @@ from samzapy.coordinator.replay import replay
 from samzapy.errors import TemporaryError
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
-from samzapy.stream.records import Record
+from samzapy.stream.records import ContainerPut, Record
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.broker_cluster import DevCluster
 from samzapy.testing.topics import grow_topic, make_topics
@@ -75,6 +76,10 @@ _ANSWERS_WITHIN_S = 300.0
 _LOOKS_MIN = 15
 _MOVES_WITHIN_S = 30.0
 _LAG_MAX, _LAG_MAX_S = 12_000, 40
+_LOOK_FOR_TAILS_EVERY_S = 1.0
+
+TAILS = {"task.batch.interval.ms": "0", "task.batch.offsets.max": "20000", "task.tail.ms": "10000"}
+"""Overrides of a run whose workers tail, again and again for up to ten seconds; see `await_work`."""
 
 
 class Seen(NamedTuple):
@@ -160,6 +165,16 @@ class Feeder:
         arguments = (records_per_s, lag, lag_max)
         self._thread = threading.Thread(target=self._run, args=arguments, name="feeder", daemon=True)
         self._thread.start()
+
+    def feed_now(self, count: int, key: str | None = None) -> None:
+        """Feed so many records at once, all acknowledged when this returns; not beside `start`.
+
+        Args:
+            key: of each of them; by default the feed chooses.
+        """
+        for _ in range(count):
+            self._send(self._feed.next() if key is None else self._feed.next_of(key))
+        flush(self._producer)
 
     def expand(self, topic: str, partitions: int) -> None:
         """One of the topics has more partitions now, which the producer notices by itself."""
@@ -300,6 +315,8 @@ class Figures:
     records_per_s: float = 0.0
     faults: dict[str, int] = field(default_factory=dict)
     hit_open_transactions: int = 0
+    in_tails: int = 0
+    """Records that the first tail seen had reported then."""
     starts: int = 0
     ended_by_itself: list[int] = field(default_factory=list)
     runtime_s: float = 0.0
@@ -456,6 +473,25 @@ class LedgerRun:
         except Exception as error:
             error.add_note(f"seed {self.seed}; the job's last words:\n{self.job.log_text()[-4000:]}")
             raise
+
+    def await_work(self, *, in_tails: bool) -> None:
+        """Wait for the first output, and with `in_tails` for the first report of a tail.
+
+        A run of `TAILS` in which no tail handled a record would prove nothing of tails.
+        """
+        self.wait(lambda: self.watcher.count() > 0 or None, _ANSWERS_WITHIN_S, "the first output")
+        if in_tails:
+            self.figures.in_tails = self.wait(
+                self._records_in_tails,
+                _ANSWERS_WITHIN_S,
+                "a tail to handle records",
+                poll_interval_s=_LOOK_FOR_TAILS_EVERY_S,
+            )
+
+    def _records_in_tails(self) -> int:
+        """How many records the tails of the current micro-batches of all containers have reported."""
+        executions = {record.container.execution_id for record in self.stream() if isinstance(record, ContainerPut)}
+        return sum(records_in_tails(path) for path in scratch_directories() if path.name in executions)
 
     def finish(self) -> list[Violation]:
         """End the feed, wait for its last records to come out, stop the job, and apply all rules."""

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from samzapy.adapters.spark.class_archive import CLASS_PATH_VARIABLE, JVM_VARIABLE, VARIABLE
+from samzapy.adapters.spark.class_archive import CLASS_PATH_VARIABLE, JVM_VARIABLE, USAGE_VARIABLE, VARIABLE
 from samzapy.cli.class_archive import made_archive
 from samzapy.errors import EnvironmentMissingError
 from samzapy.runtime.spark_submit import environment_of_spark
@@ -20,7 +20,8 @@ OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 def environment() -> Mapping[str, str]:
     """What to add to the environment of whatever starts Java."""
-    found = {JVM_VARIABLE: f"{os.environ.get(JVM_VARIABLE, '')} {OPTIONS}"}
+    # A job of an installed wheel, say, has no archive, and makes none beside the other tests.
+    found = {JVM_VARIABLE: f"{os.environ.get(JVM_VARIABLE, '')} {OPTIONS}", USAGE_VARIABLE: "manual"}
     try:
         made_archive(found)
         make_class_archive()

@@ -26,7 +26,7 @@ def test_a_job_whose_coordinator_starts_its_containers_survives_kills_of_both(
         run.feed(RECORDS_PER_S)
         run.job.start()
         first = run.wait_runners(2)
-        run.wait(lambda: run.watcher.count() > 0, 120, "the first output")
+        run.await_work(in_tails=True)
         assert {"h1", "h2"} == {container.host for container in first.values()}
 
         # A container is killed: it comes back on its host, and the other one never stopped.

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from confluent_kafka import Producer
 
+from samzapy.adapters.kafka.changelog_follower import KafkaChangelogFollower
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.adapters.kafka.tail import KafkaTail
-from samzapy.container.ports import TailRead
+from samzapy.container.ports import ChangelogRead
 from samzapy.model.topics import changelog_topic
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.container_broker import ContainerBroker
@@ -21,15 +21,15 @@ Place = tuple[str, int]
 
 
 class _Read:
-    """Everything that a tail has handed out."""
+    """Everything that a follower has handed out."""
 
-    def __init__(self, tail: KafkaTail) -> None:
-        self._tail = tail
+    def __init__(self, follower: KafkaChangelogFollower) -> None:
+        self._follower = follower
         self.values: dict[Place, list[bytes | None]] = {}
-        self.last: Mapping[Place, TailRead] = {}
+        self.last: Mapping[Place, ChangelogRead] = {}
 
     def has(self, **wanted: list[bytes]) -> bool:
-        self.last = self._tail.poll(1000)
+        self.last = self._follower.poll(1000)
         for place, found in self.last.items():
             self.values.setdefault(place, []).extend(record.value for record in found.records)
         return {("sums", int(name[1:])): values for name, values in wanted.items()} == self.values
@@ -39,10 +39,10 @@ def test_it_follows_over_transactions_and_says_where_it_is(broker: DevBroker | C
     make_topics(broker.bootstrap_servers, {TOPIC: 2})
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "tailed"})
     producer.init_transactions()
-    tail = KafkaTail(KafkaConnection(bootstrap_servers=broker.bootstrap_servers), JOB)
-    read = _Read(tail)
+    follower = KafkaChangelogFollower(KafkaConnection(bootstrap_servers=broker.bootstrap_servers), JOB)
+    read = _Read(follower)
     try:
-        tail.assign({("sums", 0): 0, ("sums", 1): 0})
+        follower.assign({("sums", 0): 0, ("sums", 1): 0})
         for value in (b"1", b"2"):
             _produce(producer, value)
             producer.commit_transaction()
@@ -60,11 +60,11 @@ def test_it_follows_over_transactions_and_says_where_it_is(broker: DevBroker | C
         wait_until(lambda: read.has(p0=[b"1", b"2", b"4"], p1=[]) and _is_at_end(read), 20, "what was not aborted")
         assert (8, 8) == (read.last["sums", 0].offset_next, read.last["sums", 0].offset_end)
 
-        tail.assign({("sums", 0): 2})
+        follower.assign({("sums", 0): 2})
         read.values.clear()
         wait_until(lambda: read.has(p0=[b"2", b"4"]), 20, "what is read again")
     finally:
-        tail.close()
+        follower.close()
 
 
 def _produce(producer: Producer, value: bytes) -> None:

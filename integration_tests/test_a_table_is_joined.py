@@ -6,6 +6,7 @@ import json
 import random
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from samzapy.plan.input_keys import look_at_keys, refusal_of
 from samzapy.plan.job_plan import plan_job
 from samzapy.plan.partitioners import HASHES, Partitioner
 from samzapy.runtime import input_keys
-from samzapy.runtime.container_process import run_container
+from samzapy.runtime.container_start import run_container
 from samzapy.runtime.job_address import JobAddress
 from samzapy.runtime.job_config import read_config
 from samzapy.testing.broker import DevBroker
@@ -190,8 +191,8 @@ def test_inputs_by_two_partitioners_are_refused_and_a_job_that_runs_all_the_same
     properties = str(JOB_FILE.with_suffix(".properties"))
     words = f"CRC32 in kafka.ztable-{world.name} ("
 
-    with pytest.raises(PartitionerError) as refused:
-        run_container(read_config(JOB_FILE, None, [*world.options()[1::2]], {}), JOB_FILE)
+    with ExitStack() as leaving, pytest.raises(PartitionerError) as refused:
+        run_container(read_config(JOB_FILE, None, [*world.options()[1::2]], {}), JOB_FILE, leaving)
     assert words in str(refused.value)
     assert f"murmur2 in kafka.orders-{world.name} (" in str(refused.value)
     plan = CliRunner().invoke(job_command, ["plan", "--config", properties, *world.options()])

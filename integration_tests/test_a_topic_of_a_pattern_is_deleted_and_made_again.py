@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.summed import EACH, Summed, check_sums, feed
+from integration_tests.support.tails import Tails
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.coordinator.state import CoordinatorState
@@ -21,9 +22,9 @@ _WITHIN_S = 240.0
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("scheme", ["max", "group-by-partition"])
+@pytest.mark.parametrize(("scheme", "has_tails"), [("max", True), ("group-by-partition", False)])
 def test_a_topic_of_a_pattern_is_deleted_and_made_again_under_a_job_that_runs(
-    broker: DevBroker | ContainerBroker, tmp_path: Path, scheme: str
+    broker: DevBroker | ContainerBroker, tmp_path: Path, scheme: str, has_tails: bool
 ) -> None:
     servers = broker.bootstrap_servers
     summed = Summed(servers)
@@ -34,6 +35,7 @@ def test_a_topic_of_a_pattern_is_deleted_and_made_again_under_a_job_that_runs(
     settings = {
         # A task for each partition of a topic, or one for both topics.
         "task.partition.scheme": scheme,
+        "task.batch.interval.ms": "0" if has_tails else "500",
         "job.coordinator.topic.check.ms": "1000",
         "job.coordinator.monitor-partition-change.frequency.ms": "1000",
     }
@@ -45,6 +47,13 @@ def test_a_topic_of_a_pattern_is_deleted_and_made_again_under_a_job_that_runs(
         job.start()
         await_all("every message to come out")
         driver = job.driver()
+        tails = Tails(lambda: job)
+        if has_tails:
+            job.wait_until(tails.batch, _WITHIN_S, "a tail")
+        fed += feed(servers, stays, PARTITIONS)
+        await_all("what came then to come out")
+        if has_tails:
+            job.wait_until(lambda: has_handled(tails), _WITHIN_S, "a tail to have handled it")
 
         first_id = admin.topic_id(goes)
         delete_topic(servers, goes)
@@ -69,7 +78,7 @@ def test_a_topic_of_a_pattern_is_deleted_and_made_again_under_a_job_that_runs(
     assert {stays, goes} == _streams(after)
     assert first_id != next(put.topic_id for stream, put in after.inputs.items() if stream.stream == goes)
     places = Counter((out.stream, out.partition, out.offset) for out in found)
-    assert {(stays, partition, offset): 1 for partition in range(PARTITIONS) for offset in range(4 * EACH)} | {
+    assert {(stays, partition, offset): 1 for partition in range(PARTITIONS) for offset in range(5 * EACH)} | {
         # Once in the topic that was deleted, and once in the new one.
         (goes, partition, offset): 2
         for partition in range(PARTITIONS)
@@ -77,6 +86,11 @@ def test_a_topic_of_a_pattern_is_deleted_and_made_again_under_a_job_that_runs(
     } == places
     # State of keys is kept, of those of the topic that went too.
     check_sums(found)
+
+
+def has_handled(tails: Tails) -> bool:
+    batch = tails.batch()
+    return batch is not None and batch.in_tails > 0
 
 
 def _streams(state: CoordinatorState) -> set[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.ledger_run import PARTITIONS, LedgerRun
+from integration_tests.ledger_run import PARTITIONS, TAILS, LedgerRun
 from integration_tests.seeds import told_seed
 from integration_tests.support.job_process import kill
 from integration_tests.support.ledger import told
@@ -32,9 +32,9 @@ def test_state_that_is_cut_short_or_changed_is_rebuilt_and_equals_the_ledger(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seed = told_seed("damaged state", "SAMZAPY_LEDGER_SEED", capsys)
-    with LedgerRun(tmp_path, seed=seed) as run:
+    with LedgerRun(tmp_path, seed=seed, overrides=TAILS) as run:
         run.feed(RECORDS_PER_S)
-        await_outputs(run)
+        run.await_work(in_tails=True)
 
         # While the job runs: the file of one task is cut, entries of another one are changed.
         cut(data_file(run, 0))

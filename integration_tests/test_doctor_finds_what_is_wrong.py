@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
+import subprocess
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -28,6 +30,8 @@ from samzapy.stream.records import EpochPut
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.waiting import wait_until
 
+SAMZAPY = Path(sys.executable).with_name("samzapy")
+
 
 @pytest.fixture
 def connection(broker: DevBroker) -> KafkaConnection:
@@ -37,6 +41,17 @@ def connection(broker: DevBroker) -> KafkaConnection:
 def examine(connection: KafkaConnection, job: str, *options: str) -> Result:
     return CliRunner().invoke(
         doctor, ["--job", job, "--bootstrap-servers", connection.bootstrap_servers, "--changelogs", *options]
+    )
+
+
+def examining(connection: KafkaConnection, job: str, *options: str) -> subprocess.Popen[str]:
+    """The same command in a process of its own, for what happens while it runs."""
+    command = [str(SAMZAPY), "doctor", "--job", job, "--changelogs"]
+    return subprocess.Popen(
+        [*command, "--bootstrap-servers", connection.bootstrap_servers, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -168,6 +183,8 @@ def test_everything_that_is_wrong_is_told_at_once(connection: KafkaConnection) -
 
 def test_a_transaction_with_times_of_long_ago_hangs_only_if_it_stays_open(connection: KafkaConnection) -> None:
     with a_patient_job(connection) as job:
+        # The broker would delete a record of that time within seconds, and its transaction with it.
+        set_topic(job, job.input, "retention.ms", "-1")
         runs(job)
         producer = Producer(
             {"bootstrap.servers": connection.bootstrap_servers, "transactional.id": f"{job.job}-events"}
@@ -176,15 +193,15 @@ def test_a_transaction_with_times_of_long_ago_hangs_only_if_it_stays_open(connec
         producer.begin_transaction()
         producer.produce(job.input, b"x", partition=0, timestamp=1_700_000_000_000)
         assert producer.flush(10) == 0
-        ends_later = threading.Timer(1.0, lambda: producer.commit_transaction(10))
-        ends_later.start()
 
-        waited = examine(connection, job.job, "--patience", "60", "-o", "json")
+        with examining(connection, job.job, "--patience", "60", "-o", "json") as waiting:
+            assert waiting.stdout is not None
+            assert waiting.stderr is not None
+            # The transaction ends while the command waits for it, and then the command ends too.
+            assert "1 transactions of unknown age are open" in waiting.stderr.readline()
+            producer.commit_transaction(10)
+            assert json.loads(waiting.stdout.read())["findings"] == []
 
-        ends_later.join()
-        assert findings(waited) == []
-        # It was open when this looked, and the command came back when it ended.
-        assert "1 transactions of unknown age are open" in waited.stderr
         producer.begin_transaction()
         producer.produce(job.input, b"x", partition=0, timestamp=1_700_000_000_000)
         assert producer.flush(10) == 0

@@ -1,6 +1,7 @@
 """The rule that says which bucket a message falls into stands twice: in Python and as an expression of the JVM.
 
-Python's (`plan.elasticity.key_bucket`) is the source; here both see the same random messages.
+Python's (`plan.elasticity.key_bucket`) is the source; here both see the same random messages. The routes that follow
+stand twice as well: a micro-batch has them from the JVM, a worker that reads by itself from `TailRoutes`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from samzapy.adapters.spark.keyhash import keyhash_ns
-from samzapy.adapters.spark.lookup import is_ours, lookup_table, one_row_per_route, route_column
+from samzapy.adapters.spark.lookup import is_ours, one_row_per_route, route_column
+from samzapy.container.task.lookup_table import lookup_table
+from samzapy.container.task.tail_routes import TailRoutes
 from samzapy.model.grant import BucketStart, Floor
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.plan.elasticity import key_bucket
@@ -234,6 +238,135 @@ def test_a_million_keys_of_every_length_fall_into_the_same_buckets_and_above_or_
     assert expected_buckets == found.column("bucket").to_pylist()
     assert expected_routes == found.column("route").to_pylist()
     assert {-1, 0, 1} == set(expected_routes)
+
+
+TABLE_ROWS = 100_000
+FACTORS = (1, 2, 4, 8, 64, 256)
+
+
+def keys_and_offsets(luck: random.Random, count: int) -> tuple[list[bytes | None], list[int]]:
+    """Keys of 0 to 64 random bytes, some longer ones, some repeated ones, and rows without a key."""
+    keys: list[bytes | None] = []
+    for number in range(count):
+        chance = luck.random()
+        if chance < 0.05:
+            keys.append(None)
+        elif chance < 0.06:
+            keys.append(luck.randbytes(luck.randrange(65, 4096)))
+        elif chance < 0.11:
+            keys.append(b"order-%d" % luck.randrange(1000))
+        else:
+            keys.append(luck.randbytes(number % 65))
+    return keys, [luck.randrange(2 ** luck.choice([4, 31, 32, 53, 62])) for _ in keys]
+
+
+def test_a_hundred_thousand_keys_fall_into_the_same_buckets_of_each_factor(session: SparkSession) -> None:
+    keys, offsets = keys_and_offsets(random.Random(SEED), TABLE_ROWS)
+    given = pa.table({"key": pa.array(keys, pa.binary()), "offset": pa.array(offsets, pa.int64())})
+    frame = session.createDataFrame(given).select(
+        "key", "offset", F.lit("orders").alias("topic"), F.lit(0).alias("partition")
+    )
+    # With the buckets of one partition as the routes, a route is a bucket.
+    tables = [lookup_table([a_start(ssp_kb) for ssp_kb in all_buckets((f,), PARTITIONS[:1])]) for f in FACTORS]
+
+    found = frame.select(
+        *(route_column(table).alias(str(factor)) for factor, table in zip(FACTORS, tables, strict=True))
+    ).toArrow()
+
+    for factor in FACTORS:
+        of_jvm = found.column(str(factor)).to_pylist()
+        differing = [
+            (key, offset, bucket)
+            for key, offset, bucket in zip(keys, offsets, of_jvm, strict=True)
+            if key_bucket(key, offset, factor) != bucket
+        ]
+        assert [] == differing, f"factor {factor}, seed {SEED}"
+        assert set(range(factor)) == set(of_jvm)
+    lengths = {len(key) for key in keys if key is not None}
+    assert set(range(65)) < lengths
+    assert max(lengths) > 1000
+    assert any(not _is_text(key) for key in keys if key)
+
+
+def _is_text(key: bytes) -> bool:
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def a_random_plan(luck: random.Random) -> list[BucketStart]:
+    """Routes over up to three topics with any factors, floors and broadcast inputs; some buckets are of others."""
+    starts: list[BucketStart] = []
+    for topic in luck.sample(["orders", "page.views", "refunds", "rules"], luck.randrange(1, 4)):
+        for partition in luck.sample(range(5), luck.randrange(1, 4)):
+            ssp = SystemStreamPartition("kafka", topic, partition)
+            if luck.random() < 0.3:
+                readers = [f"Partition {number}" for number in range(luck.randrange(1, 5))]
+                starts += [a_start(SspKeyBucket(ssp, reader=reader), luck.randrange(30)) for reader in readers]
+                continue
+            factor = luck.choice([1, 1, 2, 4, 16])
+            buckets = luck.sample(range(factor), luck.randrange(1, factor + 1))
+            starts += [_a_random_start(luck, SspKeyBucket(ssp, bucket, factor)) for bucket in buckets]
+    luck.shuffle(starts)
+    return starts
+
+
+def _a_random_start(luck: random.Random, ssp_kb: SspKeyBucket) -> BucketStart:
+    if luck.random() < 0.5:
+        return a_start(ssp_kb, luck.randrange(30))
+    finest = ssp_kb.factor * luck.choice([2, 4])
+    parts = [SspKeyBucket(ssp_kb.ssp, bucket, finest) for bucket in range(ssp_kb.bucket, finest, ssp_kb.factor)]
+    done = luck.sample(parts, luck.randrange(1, len(parts)))
+    return a_start(ssp_kb, luck.randrange(20), *((part, luck.randrange(20, 50)) for part in done))
+
+
+def records_of(luck: random.Random, starts: Sequence[BucketStart]) -> list[Message]:
+    """Records as a scan has them: of each partition from the first start on."""
+    firsts: dict[tuple[str, int], int] = {}
+    for start in starts:
+        place = start.ssp_kb.ssp.stream, start.ssp_kb.ssp.partition
+        firsts[place] = min(start.offset_next, firsts.get(place, start.offset_next))
+    return [
+        (topic, partition, offset, None if luck.random() < 0.2 else luck.randbytes(luck.randrange(40)))
+        for (topic, partition), first in firsts.items()
+        for offset in range(first, first + 60)
+    ]
+
+
+@pytest.mark.parametrize("number", range(30))
+def test_a_tail_gives_each_record_the_routes_that_the_jvm_gives_it(session: SparkSession, number: int) -> None:
+    luck = random.Random(SEED + number)
+    starts = a_random_plan(luck)
+    given = records_of(luck, starts)
+    own = frozenset(luck.sample(range(len(starts)), luck.randrange(1, len(starts) + 1)))
+    table = lookup_table(starts)
+
+    in_tail = TailRoutes(table, own)
+    of_tail = [sorted(in_tail.of(topic, partition, key, offset)) for topic, partition, offset, key in given]
+
+    frame = session.createDataFrame(
+        [(index, *message) for index, message in enumerate(given)],
+        "id long, topic string, partition int, offset long, key binary",
+    )
+    routed = frame.select("id", route_column(table).alias("route")).where(is_ours(F.col("route")))
+    of_jvm: list[list[int]] = [[] for _ in given]
+    for row in one_row_per_route(routed, table).collect():
+        if row["route"] in own:
+            of_jvm[row["id"]].append(row["route"])
+    assert [sorted(routes) for routes in of_jvm] == of_tail, f"seed {SEED + number}"
+    assert any(of_tail)
+
+
+def test_random_plans_have_floors_and_broadcast_inputs_and_several_topics_and_factors() -> None:
+    plans = [a_random_plan(random.Random(SEED + number)) for number in range(30)]
+    tables = [lookup_table(starts) for starts in plans]
+
+    assert sum(bool(table.lists) for table in tables) >= 5
+    assert sum(table.has_floors for table in tables) >= 5
+    assert sum(len(table.bases) > 1 for table in tables) >= 5
+    assert len({table.factor for table in tables}) >= 4
 
 
 @pytest.mark.parametrize("factor", [2, 8, 256])

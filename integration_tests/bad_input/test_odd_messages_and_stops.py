@@ -133,6 +133,8 @@ class Running:
                 # A batch may go on for so long.
                 "job.shutdown.drain.ms": "6000",
                 # Much longer than a batch may drain: what is cancelled then has committed nothing.
+                # The stops here meet micro-batches; a tail ends after the message in hand.
+                "task.tail.ms": "0",
                 "task.transaction.max.ms": "30000",
                 "task.transaction.timeout.ms": "60000",
             },

@@ -20,6 +20,8 @@ if os.environ.get("SAMZAPY_TEST") == "1":
 
 # Spread over the batch, so that a kill at random hits a transaction that is open more often than not.
 _WORK_S = float(os.environ.get("RUNNING_SUMS_WORK_S", "0"))
+# The key of messages that take long, and for how many seconds.
+_SLOW_KEY, _, _SLOW_S = os.environ.get("RUNNING_SUMS_SLOW", "").partition("=")
 # Behind the names of the outputs, where others use the broker too.
 _WORD = os.environ.get("RUNNING_SUMS_WORD", "")
 
@@ -29,6 +31,8 @@ def running_sums(envelope, collector, context):
     if _WORK_S:
         time.sleep(_WORK_S)
     fed = envelope.value
+    if _SLOW_KEY and envelope.key == _SLOW_KEY:
+        time.sleep(float(_SLOW_S))
     ssp = envelope.ssp
     headers = {"src": f"{ssp.stream}-{ssp.partition}-{envelope.offset}".encode(), "task": context.task_name.encode()}
     if envelope.key is None:

@@ -26,6 +26,7 @@ from samzapy.adapters.host.scratch import scratch_directories
 from samzapy.adapters.spark.class_archive import CLASS_PATH_VARIABLE, VARIABLE
 from samzapy.adapters.spark.slots import CONTENT_BYTES
 from samzapy.errors import DeadlineError, RejectedError
+from samzapy.runtime.spark_start import WORKER_DAEMON
 from samzapy.testing.waiting import wait_until
 
 T = TypeVar("T")
@@ -265,11 +266,16 @@ class _Marked:
     @property
     def is_daemon(self) -> bool:
         """Daemon and workers have one command; the daemon leads the process group, also after it is dead."""
-        return "pyspark.daemon" in self.command and self.group == self.identity.pid
+        return _is_daemon(self.command) and self.group == self.identity.pid
 
     @property
     def is_worker(self) -> bool:
-        return "pyspark.daemon" in self.command and self.group != self.identity.pid
+        return _is_daemon(self.command) and self.group != self.identity.pid
+
+
+def _is_daemon(command: Sequence[str]) -> bool:
+    """Ours, or PySpark's own, as a session without samzapy has."""
+    return WORKER_DAEMON in command or "pyspark.daemon" in command
 
 
 def kill(process: ProcessIdentity) -> None:

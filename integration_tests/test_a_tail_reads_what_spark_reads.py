@@ -1,0 +1,119 @@
+"""The reader of a tail on a real broker: open and aborted transactions, gaps, and a topic that is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from confluent_kafka import Producer
+
+from integration_tests.bad_input.kit import Cluster, Message, unique
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.tail_reader import KafkaTailReader
+from samzapy.container.task.ports import TailEndedError
+from samzapy.container.task.work_plan import InputRecord
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.container_broker import ContainerBroker
+from samzapy.testing.waiting import wait_until
+
+WITHIN_S = 60.0
+# Compacts within a second or two of the roll of a segment, which the next record after 100 ms causes.
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "100",
+    "min.cleanable.dirty.ratio": "0.0",
+    "min.compaction.lag.ms": "0",
+}
+
+
+@pytest.fixture
+def cluster(broker: DevBroker | ContainerBroker) -> Cluster:
+    return Cluster(broker.bootstrap_servers)
+
+
+@pytest.fixture
+def reader(cluster: Cluster) -> Iterator[KafkaTailReader]:
+    reader = KafkaTailReader(KafkaConnection(bootstrap_servers=cluster.bootstrap_servers))
+    yield reader
+    reader.close()
+
+
+def read_to(reader: KafkaTailReader, topic: str, offset: int) -> Sequence[InputRecord]:
+    """All records until the reader has come to an offset."""
+    found: list[InputRecord] = []
+
+    def is_there() -> bool:
+        found.extend(reader.poll(0.1, 100))
+        return reader.offsets_next()[topic, 0] >= offset
+
+    wait_until(is_there, WITHIN_S, f"offset {offset} of {topic} to be read")
+    return found
+
+
+def test_a_tail_waits_for_the_end_of_a_transaction_and_passes_over_what_it_aborted(
+    cluster: Cluster, reader: KafkaTailReader
+) -> None:
+    topic = cluster.topic("open")
+    cluster.publish(topic, b"before")
+    somebody = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": unique("somebody")})
+    somebody.init_transactions(30)
+    somebody.begin_transaction()
+    somebody.produce(topic, b"never committed", partition=0)
+    assert 0 == somebody.flush(30)
+    cluster.publish(topic, b"behind")
+
+    reader.assign({(topic, 0): 0})
+    before = read_to(reader, topic, 1)
+    waited = [record for _ in range(10) for record in reader.poll(0.05, 100)]
+    position = reader.offsets_next()[topic, 0]
+    somebody.abort_transaction(30)
+    after = read_to(reader, topic, cluster.end(topic))
+
+    assert ([b"before"], [], 1) == ([record.value for record in before], waited, position)
+    assert [b"behind"] == [record.value for record in after]
+    assert cluster.end(topic) == reader.offsets_next()[topic, 0], "the marker of the transaction is passed, too"
+
+
+def test_a_tail_reads_over_the_gaps_of_a_compacted_topic(cluster: Cluster, reader: KafkaTailReader) -> None:
+    topic = unique("compacted")
+    cluster.make(topic, settings=COMPACTED)
+    cluster.publish(topic, *[Message(value=b"%d" % number, key=b"%d" % (number % 3)) for number in range(30)])
+
+    def is_compacted() -> bool:
+        cluster.publish(topic, Message(value=b"", key=b"roller"))
+        return len(cluster.read(topic)) < 10
+
+    wait_until(is_compacted, WITHIN_S, "compaction", poll_interval_s=0.3)
+    reader.assign({(topic, 0): 0})
+    found = read_to(reader, topic, cluster.end(topic))
+
+    offsets = [record.offset for record in found]
+    assert offsets == sorted(set(offsets))
+    assert offsets[0] > 0, "there is a gap in front of the first record"
+    # Compaction may go on meanwhile.
+    assert {record.offset for record in cluster.read(topic)} <= set(offsets)
+
+
+def test_a_tail_ends_when_its_topic_is_deleted_and_made_again(cluster: Cluster, reader: KafkaTailReader) -> None:
+    topic = cluster.topic("deleted")
+    cluster.publish(topic, b"of the old one", b"and another")
+    reader.assign({(topic, 0): 0})
+    assert 2 == len(read_to(reader, topic, 2))
+
+    cluster.make_again(topic)
+    cluster.publish(topic, b"of the new one")
+
+    found: list[InputRecord] = []
+
+    def has_ended() -> bool:
+        try:
+            found.extend(reader.poll(0.1, 100))
+        except TailEndedError:
+            return True
+        return False
+
+    wait_until(has_ended, WITHIN_S, "the tail to end")
+    assert [] == found
+    # The next tail begins where the next micro-batch has come to, in the new topic.
+    reader.assign({(topic, 0): 0})
+    assert [b"of the new one"] == [record.value for record in read_to(reader, topic, 1)]
