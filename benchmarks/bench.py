@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
+import bench_latency_table as latency_table
 import bench_report as report
 import click
 from bench_audit import large_job, publish_history, timed
@@ -23,13 +25,28 @@ from bench_conditions import busy, disturbed, load, machine, processor, versions
 from bench_heartbeats import CONTAINERS, INTERVALS_MS, P99_MS_MAX, Fleet
 from bench_heartbeats import MEASURE_S as BEATS_MEASURE_S
 from bench_input import KEY_COUNT, publish, remove_topics
-from bench_latency import MEASURE_S, RATE_PER_S, SETTLE_S, Latency, measure_latency
+from bench_latency import MEASURE_S, RATE_PER_S, SETTLE_S, Latency, Stream, measure_latency, stream_of
+from bench_latency_subjects import PLAN, latency_subjects, missing
 from bench_measure import Others, memory_of, percentile, steady_state, tree_of
 from bench_placement import PLACEMENTS, STATE_MB, placement_section
+from bench_reader import FACTORS, WAYS, Reading, measure_reading, reader_section
 from bench_scale import PARTS, WITHOUT_BROKER, section
 from bench_scale_job import Ground
+from bench_start import (
+    FIRST_S_MAX,
+    LATER_S_MAX,
+    RECORDS,
+    WITH_ARCHIVE,
+    WITHOUT_ARCHIVE,
+    Start,
+    measure_start,
+    parts_table,
+    totals_table,
+)
 from bench_subjects import Place, Running, Subject, plain_client, plain_spark, running, samzapy_job
 
+from samzapy.cli.class_archive import made_archive
+from samzapy.errors import SamzapyError
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.topics import make_topics
 
@@ -43,6 +60,9 @@ OFFSETS_MAX = 200_000
 WARM_UP = 4_000_000
 MEASURED = {100: 1_600_000, 1000: 800_000}
 LATENCY_INPUT = "trickle"
+SECONDS_TAILED = 150.0
+WARM_BROKER_S = 60.0
+SECONDS = 30.0
 QUICK = 0.2
 MEMORY_RECORDS = 5_000_000
 MEMORY_RECORD_BYTES = 100
@@ -52,20 +72,22 @@ AUDIT_WALL_S_MAX = 30
 AUDIT_RSS_MIB_MAX = 700
 DEADLINE_S = 900.0
 
+# The last batch would become a tail and never end, and a batch counts when it has ended.
+_BATCHES = {"task.tail.ms": "0"}
 SUBJECTS: Mapping[str, Subject] = {
     "read": plain_spark("(a) Spark: Kafka -> noop", "read"),
     "read-ours": plain_spark("(a) with samzapy's source settings", "read", source_is_ours=True),
-    "thin": samzapy_job("samzapy, 1 % out", "thin.py"),
+    "thin": samzapy_job("samzapy, 1 % out", "thin.py", _BATCHES),
     "plain": plain_spark("(b) Spark: Kafka -> mapInArrow -> Kafka", "copy"),
     "plain-none": plain_spark("(b) uncompressed, as by default", "copy", compression="none"),
     "plain-ours": plain_spark(
         "(b) with samzapy's session and source settings", "copy", source_is_ours=True, session_is_ours=True
     ),
-    "copy": samzapy_job("samzapy, 1:1", "copy_each.py"),
+    "copy": samzapy_job("samzapy, 1:1", "copy_each.py", _BATCHES),
     "shuffled": samzapy_job(
-        "samzapy, 1:1, by a shuffle", "copy_each.py", {"task.broadcast.inputs": f"kafka.{BROADCAST}"}
+        "samzapy, 1:1, by a shuffle", "copy_each.py", {"task.broadcast.inputs": f"kafka.{BROADCAST}", **_BATCHES}
     ),
-    "count": samzapy_job("samzapy, keyed count", "count_keys.py", {"stores.counts.msg.serde": "bytes"}),
+    "count": samzapy_job("samzapy, keyed count", "count_keys.py", {"stores.counts.msg.serde": "bytes", **_BATCHES}),
     "client": plain_client("(c) confluent-kafka loop, transactional"),
 }
 NAMES = {word: subject.name for word, subject in SUBJECTS.items()}
@@ -98,6 +120,45 @@ NOTES = (
     "The subjects on samzapy run with the same configuration as any job; only `task.batch.offsets.max` is set. "
     "*By a shuffle* is 1:1 with an empty broadcast input: as the rows of tasks with several inputs go to Python.",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartSubject:
+    """A start that is measured; `is_second`: after another one of the same job."""
+
+    subject: Subject
+    environment: Mapping[str, str] = field(default_factory=dict)
+    is_second: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.subject.name
+
+
+_OURS = latency_subjects({})
+START: Mapping[str, StartSubject] = {
+    "first": StartSubject(
+        subject=replace(_OURS["samzapy"], name="samzapy, no class archive"), environment=WITHOUT_ARCHIVE
+    ),
+    "later": StartSubject(subject=replace(_OURS["samzapy"], name="samzapy"), environment=WITH_ARCHIVE),
+    "keyed": StartSubject(subject=replace(_OURS["samzapy-keyed"], name="samzapy, keyed"), environment=WITH_ARCHIVE),
+    "again": StartSubject(
+        subject=replace(_OURS["samzapy-keyed"], name="samzapy, keyed, again"),
+        environment=WITH_ARCHIVE,
+        is_second=True,
+    ),
+    "spark": StartSubject(subject=_OURS["spark"]),
+    "client": StartSubject(subject=_OURS["client"]),
+    "quix": StartSubject(subject=_OURS["quix"]),
+}
+_WARM_UP: Mapping[str, Any] = {
+    "seconds": 1.0,
+    "settle": 30.0,
+    "idle": 0.0,
+    "sparse_every": 60.0,
+    "partitions": PARTITIONS,
+    "slots": CORES,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +300,7 @@ def measure_latencies(at: Bench, words: Sequence[str], rounds: int, scale: float
             remove_topics(at.servers, but=[])
             make_topics(at.servers, {OUTPUT: PARTITIONS, LATENCY_INPUT: PARTITIONS})
             place = at.place(LATENCY_INPUT, f"latency-{number}-{word}")
-            latency = measure_latency(SUBJECTS[word], place, measure_s=MEASURE_S * scale)
+            latency = measure_latency(SUBJECTS[word], place, Stream(measure_s=MEASURE_S * scale))
             found[word].append(latency)
             click.echo(
                 f"{NAMES[word]:46} p50 {percentile(latency.latencies_ms, 50):.0f} "
@@ -272,6 +333,183 @@ def sampled(process: Running) -> Iterator[Samples]:
     finally:
         ended.set()
         thread.join()
+
+
+@main.command()
+@click.option("--only", multiple=True, type=click.Choice(list(latency_subjects({}))), help="Subjects [default: all].")
+@click.option(
+    "--rates", default="", help="Records per second, or `sparse`, with commas between; [default: the plan]."
+)
+@click.option("--seconds", type=float, help="Measured, of each row [default: 150 with tails, 30 without].")
+@click.option("--settle", default=15.0, show_default=True, help="Seconds after the first output that do not count.")
+@click.option(
+    "--idle", default=20.0, show_default=True, help="Seconds without records, after a subject's first rate."
+)
+@click.option("--sparse-every", default=60.0, show_default=True, help="Seconds between the bursts of `sparse`.")
+@click.option("--slots", default=4, show_default=True, help="Of the master `local[...]`.")
+@click.option("--partitions", default=PARTITIONS, show_default=True)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="For the subjects on samzapy.")
+@click.option(
+    "--page", type=click.Path(path_type=Path), help="Write there [default: docs/internals/performance.md if whole]."
+)
+def latency(only: tuple[str, ...], rates: str, page: Path | None, **options: Any) -> None:
+    """Latency and CPU of samzapy with and without tails beside others; forty minutes, or a row in two."""
+    begun, load_before = datetime.datetime.now(datetime.UTC), load()
+    subjects = latency_subjects(dict(one.split("=", 1) for one in options["settings"]))
+    plan = latency_plan(only, [rate for rate in rates.split(",") if rate])
+    target = page or (None if only or rates or options["seconds"] else PAGE)
+    rows: list[latency_table.Row] = []
+    reasons = {word: missing(word) for word, _ in plan}
+    skipped = [f"{subjects[word].name}: skipped; {reason}." for word, reason in reasons.items() if reason]
+    click.echo("\n".join(skipped))
+    with bench() as at:
+        # The broker's JVM compiles for a minute, and answers ten times as slowly meanwhile.
+        _latency_of(at, subjects["client"], "warm-up", "200", {**options, "settle": WARM_BROKER_S}, is_first=False)
+        for word, rate in [(word, rate) for word, rate in plan if not reasons[word]]:
+            is_first = word not in {row.word for row in rows}
+            try:
+                found = _latency_of(at, subjects[word], f"{word}-{rate}", rate, options, is_first=is_first)
+            except SamzapyError as error:
+                skipped.append(f"{subjects[word].name}, {rate}: no row; {str(error).splitlines()[0]}")
+                click.echo(str(error))
+                continue
+            rows.append(latency_table.Row(word=word, name=subjects[word].name, rate=rate, found=found, load=load()))
+            click.echo(latency_table.rows_table(rows[-1:]))
+            body = latency_table.section(rows, skipped, _latency_conditions(begun, load_before, rows, options))
+            if target is not None:
+                report.write_section(target, "latency", body)
+    click.echo(latency_table.bars_table(rows))
+
+
+@main.command()
+@click.option("--rounds", default=3, show_default=True)
+@click.option("--only", multiple=True, type=click.Choice([*START]), help="Subjects [default: all that install].")
+@click.option(
+    "--page", type=click.Path(path_type=Path), help="Write there [default: docs/internals/performance.md if whole]."
+)
+def start(rounds: int, only: tuple[str, ...], page: Path | None) -> None:
+    """Time from the command to the first output, with and without a class archive; five minutes."""
+    begun, load_before = datetime.datetime.now(datetime.UTC), load()
+    words = [word for word in START if (word in only or not only) and missing(word) is None]
+    starts: dict[str, list[Start]] = {START[word].name: [] for word in words}
+    made_archive({})
+    with bench() as at:
+        _latency_of(at, START["client"].subject, "warm-up", "200", _WARM_UP, is_first=False)
+        for number in range(rounds):
+            for word in words:
+                starts[START[word].name].append(_start_of(at, word, number))
+    body = start_section(starts, begun, load_before)
+    click.echo(body)
+    if page or not only:
+        report.write_section(page or PAGE, "start", body)
+
+
+@main.command()
+@click.option("--rounds", default=3, show_default=True)
+@click.option("--page", type=click.Path(path_type=Path), default=PAGE, show_default=True, help="Write there.")
+def reader(rounds: int, page: Path) -> None:
+    """CPU of a record that Spark's source brings, and of one that a tail reads; ten minutes."""
+    begun, load_before = datetime.datetime.now(datetime.UTC), load()
+    readings: list[Reading] = []
+    made_archive({})
+    with bench() as at:
+        for number in range(rounds):
+            for factor in FACTORS:
+                for way in WAYS:
+                    remove_topics(at.servers, but=[])
+                    make_topics(at.servers, {OUTPUT: PARTITIONS, LATENCY_INPUT: PARTITIONS})
+                    place = at.place(LATENCY_INPUT, f"reader-{way}-{factor}-{number}")
+                    readings.append(measure_reading(way, factor, place))
+                    click.echo(readings[-1])
+    conditions = [machine(begun, load_before), versions("pyspark", "confluent-kafka")]
+    body = reader_section(readings, conditions)
+    click.echo(body)
+    report.write_section(page, "reader", body)
+
+
+def _start_of(at: Bench, word: str, number: int) -> Start:
+    one = START[word]
+    remove_topics(at.servers, but=[])
+    make_topics(at.servers, {OUTPUT: PARTITIONS, LATENCY_INPUT: PARTITIONS})
+    place = at.place(LATENCY_INPUT, f"start-{word}-{number}")
+    found = measure_start(one.subject, place, one.environment)
+    if one.is_second:
+        # The same job again: its topics and its coordinator stream are there.
+        found = measure_start(one.subject, place, one.environment)
+    click.echo(f"{one.name}: {found.total_s:.1f} s, {sum(found.cpu_s.values()):.1f} CPU s, {dict(found.ends_s)}")
+    return found
+
+
+def start_section(starts: Mapping[str, Sequence[Start]], begun: datetime.datetime, load_before: float) -> str:
+    ours = {name: found for name, found in starts.items() if name.startswith("samzapy")}
+    conditions = [
+        f"{machine(begun, load_before)} Starts in turn; medians.",
+        *disturbed([start.others_cores for found in starts.values() for start in found]),
+        f"{RECORDS} records wait in {PARTITIONS} partitions, `local[{CORES}]` where there is Spark. From the start of "
+        "the process to the first record that a `read_committed` reader of the output gets; the broker is warm.",
+        f"To be reached: {LATER_S_MAX:g} s with a class archive, {FIRST_S_MAX:g} s without. *Again*: the second start "
+        "of the same job, whose topics, coordinator stream and state are there.",
+        "The parts of a start are told apart by the lines of the job's log. CPU: of all processes until the first "
+        "output, the JVM's compiler included.",
+        versions("pyspark", "confluent-kafka"),
+    ]
+    return "\n\n".join(
+        [
+            "## Start",
+            totals_table(starts),
+            "Where the time of a start goes:",
+            parts_table(ours),
+            "Conditions:",
+            report.bullets(conditions),
+        ]
+    )
+
+
+def latency_plan(only: Sequence[str], rates: Sequence[str]) -> Sequence[tuple[str, str]]:
+    """Subjects and rates that are named, each with each; of one that is not named, what the plan has."""
+    if only and rates:
+        return [(word, rate) for word in only for rate in rates]
+    return [(word, rate) for word, rate in PLAN if (not only or word in only) and (not rates or rate in rates)]
+
+
+def _latency_of(
+    at: Bench, subject: Subject, name: str, rate: str, options: Mapping[str, Any], *, is_first: bool
+) -> Latency:
+    has_tails = name.startswith("samzapy") and "no-tail" not in name
+    stream = stream_of(
+        rate,
+        seconds=options["seconds"] or (SECONDS_TAILED if has_tails else SECONDS),
+        settle_s=options["settle"],
+        idle_s=options["idle"] if is_first else 0.0,
+        sparse_every_s=options["sparse_every"],
+    )
+    count = options["partitions"]
+    remove_topics(at.servers, but=[])
+    make_topics(at.servers, {OUTPUT: count, LATENCY_INPUT: count})
+    place = replace(at.place(LATENCY_INPUT, f"latency-{name}"), partitions=count, cores=options["slots"])
+    return measure_latency(subject, place, stream)
+
+
+def _latency_conditions(
+    begun: datetime.datetime, load_before: float, rows: Sequence[latency_table.Row], options: Mapping[str, Any]
+) -> Sequence[str]:
+    given = f" Settings: {', '.join(options['settings'])}." if options["settings"] else ""
+    return [
+        f"{machine(begun, load_before)} One run each.",
+        *disturbed([row.found.others_cores for row in rows]),
+        f"{options['partitions']} input and output partitions, `local[{options['slots']}]` where there is Spark. Each "
+        f"row is a new start; {options['settle']:g} s after its first output the measured window begins. It "
+        f"lasts {options['seconds'] or SECONDS_TAILED:g} s with tails and {options['seconds'] or SECONDS:g} s "
+        f"without.{given} `task.tail.ms` is 60000 if nothing else is said, so that the window has gaps between tails. "
+        f"A client at 200 records/s warms the broker up for {WARM_BROKER_S:g} s first.",
+        "From the produce call to a `read_committed` reader, one clock. *Cores*: CPU of all processes of the subject "
+        "in the window, the JVM's compiler included; the broker's is nobody's. *Idle*: the same without records, from "
+        f"{SETTLE_S:g} s after the last one. *Lost* and *doubled* are of all records, those before the window too. A "
+        "percentile that needs more records than there are is left out.",
+        f"*Sparse*: four records every {options['sparse_every']:g} s. All are exactly once but bytewax, which has no "
+        "transactions. (c) and quix-streams are one Python process; quix-streams commits every 50 ms.",
+        versions("pyspark", "confluent-kafka"),
+    ]
 
 
 @main.command()

@@ -1,13 +1,19 @@
-"""End-to-end latency: a steady trickle of records in, the same records read back from the output, read_committed."""
+"""End-to-end latency: a steady stream of records in, the same records read back from the output, read_committed.
+
+Each value begins with the time of its produce call (20 digits, ns of CLOCK_MONOTONIC) and its number (12 digits).
+Producer and reader share one process, so one clock serves both.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from bench_measure import Others
-from bench_subjects import Place, Subject, running
+from bench_measure import Others, cpu_of, tree_of
+from bench_subjects import Place, Running, Subject, running
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from samzapy.errors import DeadlineError
@@ -15,78 +21,208 @@ from samzapy.errors import DeadlineError
 RATE_PER_S = 50
 SETTLE_S = 10.0
 MEASURE_S = 20.0
-_START_WITHIN_S = 120.0
+_START_WITHIN_S = 240.0
+_DRAIN_WITHIN_S = 30.0
+_DOUBLES_WITHIN_S = 2.0
+_KEYS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """What is sent: `burst` records, every `every_s` seconds.
+
+    `settle_s` after the first output counts for nothing; then the measured window lasts `measure_s`. `idle_s` seconds
+    without records follow, for the CPU of an idle subject; 0: none.
+    """
+
+    every_s: float = 1 / RATE_PER_S
+    burst: int = 1
+    settle_s: float = SETTLE_S
+    measure_s: float = MEASURE_S
+    idle_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
     """`startup_s`: from the start of the process to the first output that a reader could see.
 
-    `others_cores`: what others took meanwhile.
+    `others_cores`: what others took meanwhile. `cores`: of all processes of the subject, in the measured window.
+    `idle_cores`: the same without records, None where this was not measured. `lost` and `doubled` are of all records
+    that the broker took.
     """
 
     startup_s: float
     latencies_ms: tuple[float, ...]
     others_cores: float
+    cores: float = 0.0
+    idle_cores: float | None = None
+    lost: int = 0
+    doubled: int = 0
 
 
-def measure_latency(subject: Subject, place: Place, measure_s: float = MEASURE_S) -> Latency:
-    """Of the records sent within `measure_s`, after the first output and `SETTLE_S`."""
-    ended = threading.Event()
-    trickle = threading.Thread(target=_trickle, args=(place, ended), daemon=True)
-    consumer = Consumer(
-        {
-            "bootstrap.servers": place.servers,
-            "group.id": "bench-latency",
-            "isolation.level": "read_committed",
-            "fetch.wait.max.ms": 10,
-        }
-    )
-    consumer.assign([TopicPartition(place.output, number, OFFSET_BEGINNING) for number in range(place.partitions)])
+def measure_latency(subject: Subject, place: Place, stream: Stream) -> Latency:
+    """Of the records sent within `stream.measure_s`, after the first output and `stream.settle_s`."""
+    sending = Sending(place, stream)
+    reader = Reader(place)
     try:
         others = Others()
         with running(subject, place) as process:
-            trickle.start()
-            startup_s = _first(consumer, process.started_s, process.log_path.name)
-            begin_s = time.monotonic() + SETTLE_S
-            latencies_ms = _latencies(consumer, begin_s, begin_s + measure_s)
-            return Latency(startup_s=startup_s, latencies_ms=latencies_ms, others_cores=others.cores())
+            sending.start()
+            startup_s = reader.first(process)
+            begin_s = time.monotonic() + stream.settle_s
+            cores = reader.read_window(process, begin_s, begin_s + stream.measure_s)
+            others_cores = others.cores()
+            sent = sending.stop()
+            reader.drain(sent)
+            return Latency(
+                startup_s=startup_s,
+                latencies_ms=reader.latencies_ms(begin_s, begin_s + stream.measure_s),
+                others_cores=others_cores,
+                cores=cores,
+                idle_cores=_idle_cores(process, stream.idle_s) if stream.idle_s else None,
+                lost=sent - len(reader.seen),
+                doubled=sum(reader.seen.values()) - len(reader.seen),
+            )
     finally:
-        ended.set()
-        trickle.join()
-        consumer.close()
+        sending.stop()
+        reader.close()
 
 
-def _trickle(place: Place, ended: threading.Event) -> None:
-    """Values begin with the time of sending, in ns of the monotonic clock."""
-    producer = Producer({"bootstrap.servers": place.servers, "linger.ms": 0})
-    number, begun_s = 0, time.monotonic()
-    while not ended.is_set():
-        producer.produce(place.topic, b"%020d" % time.monotonic_ns() + b"x" * 72, b"%08d" % (number * 7919 % 10_000))
-        producer.poll(0)
-        number += 1
-        time.sleep(max(0.0, begun_s + number / RATE_PER_S - time.monotonic()))
-    producer.flush(10)
+class Sending:
+    """A thread that sends until it is told to stop."""
+
+    def __init__(self, place: Place, stream: Stream) -> None:
+        self._place, self._stream = place, stream
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._sent = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> int:
+        """The number of records sent; each is on the broker."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        return self._sent
+
+    def _run(self) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self._place.servers,
+                "linger.ms": 0,
+                "enable.idempotence": True,
+                "socket.nagle.disable": True,
+            }
+        )
+        number, bursts, begun_s = 0, 0, time.monotonic()
+        while not self._ended.is_set():
+            for _ in range(self._stream.burst):
+                value = b"%020d%012d" % (time.monotonic_ns(), number) + b"x" * 60
+                producer.produce(self._place.topic, value, b"%08d" % (number * 7919 % _KEYS))
+                number += 1
+            producer.poll(0)
+            bursts += 1
+            self._ended.wait(max(0.0, begun_s + bursts * self._stream.every_s - time.monotonic()))
+        self._sent = number - producer.flush(10)
 
 
-def _first(consumer: Consumer, started_s: float, name: str) -> float:
-    while time.monotonic() < started_s + _START_WITHIN_S:
-        message = consumer.poll(0.05)
-        if message is not None and message.error() is None:
-            return time.monotonic() - started_s
-    raise DeadlineError(f"{name}: no output within {_START_WITHIN_S:g} s")
+@dataclass(slots=True)
+class Reader:
+    """What came out: how often each number was seen, and when each record was sent and read (ns)."""
 
+    place: Place
+    seen: Counter[int] = field(default_factory=Counter)
+    _times: list[tuple[int, int]] = field(default_factory=list)
+    _consumer: Consumer = field(init=False)
 
-def _latencies(consumer: Consumer, begin_s: float, end_s: float) -> tuple[float, ...]:
-    """Of the records sent between the two moments."""
-    found = []
-    while time.monotonic() < end_s + 3.0:
-        message = consumer.poll(0.05)
+    def __post_init__(self) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": self.place.servers,
+                "group.id": "bench-latency",
+                "isolation.level": "read_committed",
+                "socket.nagle.disable": True,
+            }
+        )
+        partitions = range(self.place.partitions)
+        self._consumer.assign([TopicPartition(self.place.output, number, OFFSET_BEGINNING) for number in partitions])
+
+    def first(self, process: Running) -> float:
+        """Seconds from the start of the process to its first output."""
+        while time.monotonic() < process.started_s + _START_WITHIN_S:
+            if self._read():
+                return time.monotonic() - process.started_s
+            process.check_alive()
+        raise DeadlineError(f"{process.log_path.name}: no output within {_START_WITHIN_S:g} s")
+
+    def read_window(self, process: Running, begin_s: float, end_s: float) -> float:
+        """Read until the window ends; return the cores that the subject used in it."""
+        self._read_until(begin_s)
+        first_s, used_s = time.monotonic(), _used_s(process)
+        self._read_until(end_s)
+        passed_s, used_s = time.monotonic() - first_s, _used_s(process) - used_s
+        process.check_alive()
+        return used_s / passed_s
+
+    def drain(self, sent: int) -> None:
+        """Read until each record was seen, or in vain; and a little longer, for what comes twice."""
+        deadline_s = time.monotonic() + _DRAIN_WITHIN_S
+        while len(self.seen) < sent and time.monotonic() < deadline_s:
+            self._read()
+        self._read_until(time.monotonic() + _DOUBLES_WITHIN_S)
+
+    def latencies_ms(self, begin_s: float, end_s: float) -> tuple[float, ...]:
+        """Of the records sent between the two moments."""
+        return tuple((read - sent) / 1e6 for sent, read in self._times if begin_s * 1e9 <= sent < end_s * 1e9)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _read_until(self, end_s: float) -> None:
+        while time.monotonic() < end_s:
+            self._read()
+
+    def _read(self) -> bool:
+        message = self._consumer.poll(0.05)
         if message is None or message.error() is not None:
-            continue
+            return False
         now_ns, value = time.monotonic_ns(), message.value()
         assert value is not None
-        sent_ns = int(value[:20])
-        if begin_s * 1e9 <= sent_ns < end_s * 1e9:
-            found.append((now_ns - sent_ns) / 1e6)
-    return tuple(found)
+        self.seen[int(value[20:32])] += 1
+        self._times.append((int(value[:20]), now_ns))
+        return True
+
+
+def _used_s(process: Running) -> float:
+    return sum(cpu_of(tree_of(process.pid)).values())
+
+
+def _idle_cores(process: Running, idle_s: float) -> float:
+    time.sleep(SETTLE_S)
+    begun_s, used_s = time.monotonic(), _used_s(process)
+    time.sleep(idle_s)
+    return (_used_s(process) - used_s) / (time.monotonic() - begun_s)
+
+
+def stream_of(rate: str, *, seconds: float, settle_s: float, idle_s: float, sparse_every_s: float) -> Stream:
+    """`rate`: records per second, or `sparse`: four records every `sparse_every_s`.
+
+    Above 1,000 records per second several are sent at once each millisecond: no thread sleeps for less.
+    """
+    if rate == "sparse":
+        return Stream(every_s=sparse_every_s, burst=4, settle_s=settle_s, measure_s=seconds, idle_s=idle_s)
+    burst = max(1, int(rate) // 1000)
+    return Stream(every_s=burst / int(rate), burst=burst, settle_s=settle_s, measure_s=seconds, idle_s=idle_s)
+
+
+def percentiles(values: Sequence[float], percents: Sequence[float]) -> Sequence[float | None]:
+    """Nearest-rank percentiles; None for one that needs more values than there are."""
+    ordered = sorted(values)
+    found: list[float | None] = []
+    for percent in percents:
+        rank = -(-len(ordered) * percent // 100)
+        is_known = percent == 100 or len(ordered) * (100 - percent) >= 100
+        found.append(ordered[max(0, int(rank) - 1)] if ordered and is_known else None)
+    return found

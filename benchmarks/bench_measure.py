@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from samzapy.runtime.spark_start import WORKER_DAEMON
+
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 ROLES = ("JVM", "driver", "workers")
 JIT = "JIT"
@@ -69,7 +71,10 @@ def steady_state(looks: Sequence[Look], warm_up_records: int) -> Steady:
         sizes.pop()
     if not sizes:
         raise ValueError(f"wanted two ends of full batches after {warm_up_records} records, found {len(warm)} ends")
-    first, last = warm[0], warm[len(sizes)]
+    return steady_between(warm[0], warm[len(sizes)])
+
+
+def steady_between(first: Look, last: Look) -> Steady:
     return Steady(
         records=last.records - first.records,
         wall_s=last.at_s - first.at_s,
@@ -171,7 +176,7 @@ def _role(pid: int) -> str:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return "driver"
-    if "pyspark.daemon" in command:
+    if "pyspark.daemon" in command or WORKER_DAEMON in command:
         return "workers"
     return "JVM" if command[0].endswith("java") else "driver"
 

@@ -26,7 +26,7 @@ SCALE = ("pause", "moved", "cpu", "cores", "slow", "memory", "tasks", "store", "
 PLACEMENT = ("move", "loss")
 """Parts of `scripts/bench placement`, in the same way."""
 SECTIONS = (
-    *("data", "rss", "audit", "heartbeats"),
+    *("data", "latency", "rss", "audit", "heartbeats"),
     *(f"placement-{part}" for part in PLACEMENT),
     *(f"scale-{part}" for part in SCALE),
 )

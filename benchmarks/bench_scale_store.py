@@ -105,11 +105,11 @@ def _made(path: Path) -> LmdbEnvironment:
 
 
 def _handed_over(
-    sources: Sequence[LmdbEnvironment], heirs: Sequence[LmdbEnvironment], heir_of_bucket: Sequence[int]
+    sources: Sequence[LmdbEnvironment], targets: Sequence[LmdbEnvironment], target_of_bucket: Sequence[int]
 ) -> float:
     began_s = time.monotonic()
     for source in sources:
-        source.hand_over([STORE.name], heirs, heir_of_bucket)
+        source.hand_over([STORE.name], targets, target_of_bucket)
     return time.monotonic() - began_s
 
 

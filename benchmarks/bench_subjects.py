@@ -149,7 +149,7 @@ def plain_client(name: str) -> Subject:
 class Running:
     """A subject at work."""
 
-    def __init__(self, subject: Subject, place: Place) -> None:
+    def __init__(self, subject: Subject, place: Place, environment: Mapping[str, str] | None = None) -> None:
         self._subject = subject
         self._place = place
         place.directory.mkdir(parents=True, exist_ok=True)
@@ -165,6 +165,7 @@ class Running:
                     **os.environ,
                     "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
                     "PYSPARK_PYTHON": sys.executable,
+                    **(environment or {}),
                 },
                 start_new_session=True,
             )
@@ -264,8 +265,8 @@ def _is_of_session(pid: int, leader: int) -> bool:
 
 
 @contextmanager
-def running(subject: Subject, place: Place) -> Iterator[Running]:
-    found = Running(subject, place)
+def running(subject: Subject, place: Place, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
+    found = Running(subject, place, environment)
     try:
         yield found
     finally:

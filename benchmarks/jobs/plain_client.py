@@ -13,6 +13,11 @@ def copy_each(key, value):
     return key, value
 
 
+def prompt_messages(consumer):
+    """Those that are there; waits for one where there are none. `consume` alone would wait until it has all."""
+    return consumer.consume(1, 0.1) + consumer.consume(10_000, 0.001)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--servers", required=True)
@@ -20,6 +25,7 @@ def main():
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--output", required=True)
     parser.add_argument("--transaction", type=int, default=50_000)
+    parser.add_argument("--prompt", action="store_true", help="Commit what is there; wait for no more.")
     options = parser.parse_args()
     consumer = Consumer(
         {
@@ -33,7 +39,7 @@ def main():
         {
             "bootstrap.servers": options.servers,
             "transactional.id": f"plain-{options.output}",
-            "linger.ms": 5,
+            "linger.ms": 0 if options.prompt else 5,
             "batch.size": 1_000_000,
             "batch.num.messages": 50_000,
             "compression.type": "lz4",
@@ -46,7 +52,7 @@ def main():
         producer.begin_transaction()
         handled = 0
         while handled < options.transaction:
-            messages = consumer.consume(10_000, 0.1)
+            messages = prompt_messages(consumer) if options.prompt else consumer.consume(10_000, 0.1)
             if not messages:
                 break
             for message in messages:
@@ -58,6 +64,8 @@ def main():
                     except BufferError:
                         producer.poll(0.1)
             handled += len(messages)
+            if options.prompt:
+                break
         if handled == 0:
             producer.abort_transaction()
             continue
