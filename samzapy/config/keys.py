@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-SERDES: Final = ("bytes", "string", "json")
+SERDES: Final = ("bytes", "string", "json", "integer", "long", "double", "timestamp", "uuid")
+# A number may have several spellings as a float (0.0 and -0.0, all NaN), and a key has one.
+KEY_SERDES: Final = tuple(name for name in SERDES if name != "double")
 STORE_SCOPES: Final = ("key", "broadcast", "task")
 ALL_SSPS_TO_SINGLE_TASK: Final = "all-ssps-to-single-task"
 PARTITION_SCHEMES: Final = ("max", "cogroup", "group-by-partition", "group-by-ssp", ALL_SSPS_TO_SINGLE_TASK)
@@ -107,7 +109,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     ConfigKey(
         name="task.intermediate.<name>.key.serde",
-        choices=SERDES,
+        choices=KEY_SERDES,
         meaning="Serde of its keys, for sending and reading; default: the serde of the system.",
     ),
     ConfigKey(
@@ -565,7 +567,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ConfigKey(
         name="systems.<system>.samza.key.serde",
         default="bytes",
-        choices=SERDES,
+        choices=KEY_SERDES,
         meaning="Serde of message keys.",
     ),
     ConfigKey(
@@ -576,7 +578,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     ConfigKey(
         name="systems.<system>.streams.<stream>.samza.key.serde",
-        choices=SERDES,
+        choices=KEY_SERDES,
         meaning="Serde of one stream's keys; default: the serde of the system.",
     ),
     ConfigKey(

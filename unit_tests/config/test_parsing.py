@@ -10,6 +10,7 @@ from samzapy.config import (
     CLIENT_PROPERTIES_REFUSED,
     KEYS,
     REQUIRED,
+    SERDES,
     AcceptedLoss,
     BroadcastInput,
     HostSlots,
@@ -103,9 +104,17 @@ def test_an_empty_value_means_the_default() -> None:
         ("job.name", "a/b", "wanted letters, digits, dots, dashes or underscores"),
         ("job.id", "a-b", "wanted letters, digits and underscores (no dashes), found 'a-b'"),
         ("processor.id", "a.b", "wanted letters, digits and underscores"),
-        ("systems.kafka.samza.msg.serde", "avro", "wanted one of bytes, string, json, found 'avro'"),
+        (
+            "systems.kafka.samza.msg.serde",
+            "avro",
+            "wanted one of bytes, string, json, integer, long, double, timestamp, uuid, found 'avro'",
+        ),
         ("stores.seen.changelog.replication.factor", "two", "wanted a number"),
-        ("stores.seen.msg.serde", "", "wanted one of bytes, string, json, found ''"),
+        (
+            "stores.seen.msg.serde",
+            "",
+            "wanted one of bytes, string, json, integer, long, double, timestamp, uuid, found ''",
+        ),
         ("stores.no-dash.msg.serde", "json", "wanted a store name of letters, digits and underscores"),
     ],
 )
@@ -524,7 +533,7 @@ def test_all_that_is_wrong_is_told_in_one_message() -> None:
         "- unknown config key qqqqq; docs/reference/configuration.md lists all keys",
         "- unknown config key task.eror.policy; did you mean task.error.policy?",
         "- systems.kafka.client.client.id: wanted the environment variable NOT_THERE",
-        "- stores.seen.msg.serde: wanted one of bytes, string, json, found 'avro'",
+        f"- stores.seen.msg.serde: wanted one of {', '.join(SERDES)}, found 'avro'",
         "- wanted job.name, found nothing",
         "- job.container.heartbeat.ms: wanted milliseconds (digits only), found '5s'",
     )

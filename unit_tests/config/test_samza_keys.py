@@ -25,7 +25,7 @@ MINIMAL = {"job.name": "flights", "task.inputs": "kafka.orders"}
         ("stores.sums.rocksdb.ttl.ms", "Entries do not age."),
         ("stores.sums.rocksdb.compression", "Not needed: local state is kept in LMDB files"),
         ("yarn.am.opts", "Not needed: samzapy starts no containers on YARN"),
-        ("serializers.registry.json.class", "Not needed: the serdes are bytes"),
+        ("serializers.registry.json.class", "Not needed: serdes are named bytes"),
         ("metrics.reporter.jmx.class", "Not needed: metrics are read by HTTP"),
         ("streams.orders.samza.msg.serde", "Use systems.<system>.streams.<stream>.samza.<setting>."),
     ],

@@ -5,12 +5,13 @@ import pickle
 import re
 from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samzapy.config import SERDES
+from samzapy.config import KEY_SERDES, SERDES
 from samzapy.model.serde import SerdeError, key_serde_of, serde_of
 
 json_values = st.recursive(
@@ -216,3 +217,60 @@ def test_bytes_that_a_serde_cannot_read_are_a_serde_error(name: str, raw: bytes)
 def test_no_bytes_make_a_serde_raise_anything_else(name: str, raw: bytes) -> None:
     with suppress(SerdeError):
         serde_of(name).decode(raw)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "raw"),
+    [
+        # As Samza's and Kafka's serdes of Java write them.
+        ("integer", 1, b"\0\0\0\1"),
+        ("integer", -(2**31), b"\x80\0\0\0"),
+        ("long", -2, b"\xff" * 7 + b"\xfe"),
+        ("long", 2**63 - 1, b"\x7f" + b"\xff" * 7),
+        ("double", 1.5, b"\x3f\xf8" + b"\0" * 6),
+        ("double", -0.0, b"\x80" + b"\0" * 7),
+        ("timestamp", 1_700_000_000_000, b"\0\0\x01\x8b\xcf\xe5\x68\0"),
+        ("uuid", UUID("00112233-4455-6677-8899-aabbccddeeff"), bytes.fromhex("00112233445566778899aabbccddeeff")),
+    ],
+)
+def test_values_of_fixed_width_are_big_endian(name: str, value: Any, raw: bytes) -> None:
+    serde = serde_of(name)
+
+    assert raw == serde.encode(value)
+    assert (value, type(value)) == (serde.decode(raw), type(serde.decode(raw)))
+
+
+def test_a_double_is_made_of_an_int_as_mypy_lets_one() -> None:
+    assert serde_of("double").encode(2.0) == serde_of("double").encode(2)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("integer", True, "wanted int or None, found bool"),
+        ("integer", 2**31, "wanted a number of 4 bytes"),
+        ("long", 2**63, "wanted a number of 8 bytes"),
+        ("long", 1.0, "wanted int or None, found float"),
+        ("double", "1", "wanted float or None, found str"),
+        ("double", 10**400, "wanted a number of 8 bytes"),
+        ("double", False, "wanted float or None, found bool"),
+        ("timestamp", 1.5, "wanted int or None, found float"),
+        ("uuid", "00112233-4455-6677-8899-aabbccddeeff", "wanted uuid.UUID or None, found str"),
+    ],
+)
+def test_a_value_that_the_fixed_width_cannot_hold_is_refused(name: str, value: Any, reason: str) -> None:
+    with pytest.raises(SerdeError, match=f"serde {name}: {re.escape(reason)}"):
+        serde_of(name).encode(value)
+
+
+@pytest.mark.parametrize("name", ["integer", "long", "double", "timestamp", "uuid"])
+def test_bytes_of_another_length_are_refused_with_both_lengths(name: str) -> None:
+    size = len(serde_of(name).encode(UUID(int=1) if name == "uuid" else 1) or b"")
+
+    with pytest.raises(SerdeError, match=f"serde {name}: wanted {size} bytes, found {size + 1}"):
+        serde_of(name).decode(b"\0" * (size + 1))
+
+
+def test_a_key_is_never_a_double() -> None:
+    """0.0 and -0.0 are equal and have different bytes, so one key would be two."""
+    assert {"double"} == {*SERDES} - {*KEY_SERDES}

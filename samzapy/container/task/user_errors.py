@@ -13,8 +13,7 @@ from samzapy.model.text import cut
 TRACEBACK_CHARS_MAX = 16_000
 _PART_CHARS_MAX = 2_000
 _KEY_CHARS_MAX = 200
-_OUR_DIRECTORY = __file__.rpartition("/")[0]
-_SERDES = serde_of.__code__.co_filename
+_OUR_DIRECTORIES = (__file__.rpartition("/")[0], serde_of.__code__.co_filename.rpartition("/")[0])
 
 
 def user_traceback(error: BaseException) -> str:
@@ -38,7 +37,7 @@ def user_traceback(error: BaseException) -> str:
 
 
 def _is_ours(filename: str) -> bool:
-    return filename == _SERDES or filename.rpartition("/")[0] == _OUR_DIRECTORY
+    return filename.rpartition("/")[0] in _OUR_DIRECTORIES
 
 
 def shown_key(key: bytes | None) -> str:

@@ -1,6 +1,4 @@
-"""Serdes by name: bytes, string (UTF-8) and JSON.
-
-`None` (no key, a tombstone) passes through every one of them.
+"""Serdes by name: bytes, string (UTF-8), JSON, and those of `fixed_width`.
 
 JSON is strict both ways: no NaN or Infinity, no number that overflows, no object with the same key twice. A value that
 was read can be written again. JSON is written compactly, with keys in the order given.
@@ -11,25 +9,12 @@ The error of a value that cannot be read describes its first bytes (`model.first
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from samzapy.model.first_bytes import looks_like
+from samzapy.model.serde.base import Serde, SerdeError
+from samzapy.model.serde.fixed_width import fixed_width
 from samzapy.model.strict_json import may_be_deep, parse_json, parse_json_text
-
-
-class SerdeError(ValueError):
-    """A value that its serde refuses; the message names the serde and the reason."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Serde:
-    """A named pair of functions. Both raise `SerdeError` and nothing else."""
-
-    name: str
-    encode: Callable[[Any], bytes | None]
-    decode: Callable[[bytes | None], Any]
 
 
 def serde_of(name: str) -> Serde:
@@ -132,6 +117,11 @@ def _json(where: str) -> Serde:
     return Serde(name="json", encode=encode, decode=decode)
 
 
+def _all(where: str) -> dict[str, Serde]:
+    serdes = (_bytes(where), _string(where), _json(where), *fixed_width(where))
+    return {serde.name: serde for serde in serdes}
+
+
 # Keys have their own functions, so that only a failure looks at the difference.
-_SERDES = {serde.name: serde for serde in (_bytes(""), _string(""), _json(""))}
-_KEY_SERDES = {serde.name: serde for serde in (_bytes(" (the key)"), _string(" (the key)"), _json(" (the key)"))}
+_SERDES = _all("")
+_KEY_SERDES = _all(" (the key)")
