@@ -34,7 +34,7 @@ from samzapy.container.task.topic_limits import TopicLimits
 from samzapy.container.task.transaction import TransactionLimits
 from samzapy.container.task.work_plan import Rows
 from samzapy.task import LoadedTask
-from unit_tests.fixtures.container_fakes import CrashAt
+from samzapy.testing.memory.process import CrashAt
 from unit_tests.fixtures.container_worlds import SSP_KB, a_job, a_plan, a_position
 
 _RECORDS = 50_000

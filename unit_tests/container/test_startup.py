@@ -40,12 +40,8 @@ from samzapy.stream.records import (
     RunPut,
 )
 from samzapy.testing.builders import a_container, a_grant, an_ssp, an_ssp_kb
-from unit_tests.fixtures.container_fakes import (
-    Crash,
-    CrashAt,
-    MemoryEnvironment,
-    MemoryStateDirectory,
-)
+from samzapy.testing.memory.local_state import MemoryEnvironment, MemoryStateDirectory
+from samzapy.testing.memory.process import Crash, CrashAt
 from unit_tests.fixtures.container_worlds import a_job
 from unit_tests.fixtures.running_container import (
     ORDERS_0,

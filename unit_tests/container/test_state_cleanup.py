@@ -13,9 +13,7 @@ from samzapy.stream.records import (
     ContainerPut,
 )
 from samzapy.testing.builders import a_container
-from unit_tests.fixtures.container_fakes import (
-    MemoryStateDirectory,
-)
+from samzapy.testing.memory.local_state import MemoryStateDirectory
 from unit_tests.fixtures.container_worlds import plan_in_force
 from unit_tests.fixtures.running_container import (
     AContainer,

@@ -11,7 +11,7 @@ from samzapy.adapters.lmdb.store import LmdbStateDirectory, task_directory, task
 from samzapy.container.local_state.cleanup import REMOVED_AT_ONCE_MAX, UNUSED_MS, remove_unused
 from samzapy.model.job import TaskName
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS
-from unit_tests.fixtures.container_fakes import MemoryStateDirectory
+from samzapy.testing.memory.local_state import MemoryStateDirectory
 
 NOW_MS = 1_700_000_000_000
 LONG_AGO_MS = NOW_MS - UNUSED_MS - 1

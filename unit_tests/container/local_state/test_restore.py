@@ -28,15 +28,10 @@ from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
 from samzapy.plan.elasticity import key_bucket
 from samzapy.stream.changelog import changelog_key, copy_mark_key, split_changelog_key, task_entry_key
 from samzapy.testing.builders import a_grant
-from unit_tests.fixtures.container_fakes import (
-    Crash,
-    CrashAt,
-    MemoryEnvironment,
-    MemoryKafka,
-    MemoryLocalTransaction,
-    MemoryStateDirectory,
-    MemoryTopics,
-)
+from samzapy.testing.memory.kafka import MemoryKafka
+from samzapy.testing.memory.local_state import MemoryEnvironment, MemoryLocalTransaction, MemoryStateDirectory
+from samzapy.testing.memory.process import Crash, CrashAt
+from samzapy.testing.memory.topics import MemoryTopics
 from unit_tests.fixtures.container_worlds import SSP_KB, a_job, a_position
 
 RETENTION_MS = 1000

@@ -25,14 +25,10 @@ from samzapy.plan.elasticity import key_bucket
 from samzapy.plan.task_names import TaskNameParts
 from samzapy.stream.changelog import changelog_key, split_changelog_key
 from samzapy.testing.builders import a_grant
-from unit_tests.fixtures.container_fakes import (
-    Crash,
-    CrashAt,
-    MemoryEnvironment,
-    MemoryKafka,
-    MemoryStateDirectory,
-    MemoryTopics,
-)
+from samzapy.testing.memory.kafka import MemoryKafka
+from samzapy.testing.memory.local_state import MemoryEnvironment, MemoryStateDirectory
+from samzapy.testing.memory.process import Crash, CrashAt
+from samzapy.testing.memory.topics import MemoryTopics
 from unit_tests.fixtures.container_worlds import SSP_KB, a_job, a_position
 
 SSP = SSP_KB.ssp

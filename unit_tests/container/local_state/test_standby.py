@@ -18,14 +18,10 @@ from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
 from samzapy.plan.elasticity import key_bucket
 from samzapy.stream.changelog import changelog_key, split_changelog_key, task_entry_key
 from samzapy.testing.builders import a_grant
+from samzapy.testing.memory.kafka import MemoryKafka
+from samzapy.testing.memory.local_state import MemoryEnvironment, MemoryStateDirectory
+from samzapy.testing.memory.topics import MemoryChangelogFollower, MemoryTopics
 from samzapy.testing.virtual_clock import VirtualClock
-from unit_tests.fixtures.container_fakes import (
-    MemoryChangelogFollower,
-    MemoryEnvironment,
-    MemoryKafka,
-    MemoryStateDirectory,
-    MemoryTopics,
-)
 from unit_tests.fixtures.container_worlds import a_job, a_position
 
 BASE = "SystemStreamPartition_kafka.orders.0"

@@ -35,18 +35,11 @@ from samzapy.stream.changelog import changelog_key
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
 from samzapy.task import LoadedTask
-from unit_tests.fixtures.container_fakes import (
-    Crash,
-    CrashAt,
-    MemoryEnvironment,
-    MemoryKafka,
-    MemoryLocalTransaction,
-    MemoryProducer,
-    MemorySlot,
-    MemoryStateDirectory,
-    MemoryTopics,
-    Trace,
-)
+from samzapy.testing.memory.kafka import MemoryKafka, MemoryProducer
+from samzapy.testing.memory.local_state import MemoryEnvironment, MemoryLocalTransaction, MemoryStateDirectory
+from samzapy.testing.memory.process import Crash, CrashAt, Trace
+from samzapy.testing.memory.slot import MemorySlot
+from samzapy.testing.memory.topics import MemoryTopics
 from unit_tests.fixtures.container_worlds import SSP_KB, TASK, a_job, a_plan, sum_up
 
 CONFIG = a_job()

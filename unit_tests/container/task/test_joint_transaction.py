@@ -9,7 +9,7 @@ from samzapy.container.task.work_plan import ReportKind, Rows
 from samzapy.errors import FencedError, LostContainerError, ProducerError
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import checkpoint_topic
-from unit_tests.fixtures.container_fakes import Crash, CrashAt
+from samzapy.testing.memory.process import Crash, CrashAt
 from unit_tests.fixtures.container_worlds import rows, sum_up
 from unit_tests.fixtures.tail_worlds import Tasks
 

@@ -32,7 +32,8 @@ from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.changelog import changelog_key, task_entry_key
 from samzapy.task import LoadedTask
-from unit_tests.fixtures.container_fakes import Crash, CrashAt, MemoryLocalTransaction
+from samzapy.testing.memory.local_state import MemoryLocalTransaction
+from samzapy.testing.memory.process import Crash, CrashAt
 from unit_tests.fixtures.container_worlds import SSP_KB, TASK, AWorker, a_job, a_plan, a_position, rows, sum_up
 
 DEAD_LETTERS = {"task_error_policy": "dead-letter", "task_dead_letter_output": "dead"}

@@ -11,7 +11,7 @@ from samzapy.container.task.tail import joined
 from samzapy.container.task.work_plan import InputRecord, Report, ReportKind
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.task_stats import TaskStats
-from unit_tests.fixtures.container_fakes import Crash, CrashAt
+from samzapy.testing.memory.process import Crash, CrashAt
 from unit_tests.fixtures.container_worlds import sum_up
 from unit_tests.fixtures.tail_worlds import MemoryTailBoard, MemoryTailReader, Tasks
 
