@@ -173,10 +173,13 @@ class TailReader(Protocol):
         """
         ...
 
-    def poll(self, timeout_s: float, count_max: int) -> Sequence[InputRecord]:
+    def poll(self, timeout_s: float, count_max: int, gather_s: Callable[[], float]) -> Sequence[InputRecord]:
         """Committed records, in offset order within each partition.
 
-        Waits for the first one. Raises TailEndedError.
+        Waits up to `timeout_s` for the first one. `gather_s` then tells how long to wait for more.
+
+        Raises:
+            TailEndedError: nothing more can be read here.
         """
         ...
 
