@@ -25,7 +25,10 @@ def _leaders_headers(term: int, seq: int) -> tuple[tuple[str, bytes], ...]:
 
 
 class MemoryStream:
-    """The coordinator stream (`container.ports.CoordinatorStream`): records appended here are read once each."""
+    """The coordinator stream (`container.ports.CoordinatorStream`).
+
+    Each record that is appended here is read once.
+    """
 
     def __init__(self, trace: Trace) -> None:
         self.records: list[Record] = []
@@ -38,13 +41,13 @@ class MemoryStream:
         return self.silence_ms
 
     def poll(self) -> Sequence[LogRecord]:
-        found = []
+        records = []
         for offset, record in enumerate(self.records[self._handed_out :], start=self._handed_out):
             key, value = encode(record)
             self._term = record.term if isinstance(record, TermPut) else self._term
-            found.append(LogRecord(offset, 0, key, value, _leaders_headers(self._term, offset)))
+            records.append(LogRecord(offset, 0, key, value, _leaders_headers(self._term, offset)))
         self._handed_out = len(self.records)
-        return found
+        return records
 
     def to_the_end(self) -> Sequence[LogRecord]:
         self._trace.append("to the end")
@@ -85,7 +88,10 @@ class MemorySlots:
 
 
 class MemoryFence:
-    """Initialises ids (`container.ports.Fence`); `fails` are raised first, one per call."""
+    """Initialises ids (`container.ports.Fence`).
+
+    `fails` are raised first, one per call.
+    """
 
     def __init__(self, trace: Trace) -> None:
         self.fails: list[Exception] = []
@@ -98,7 +104,10 @@ class MemoryFence:
 
 
 class MemoryProgressLog:
-    """Takes progress records (`container.ports.ProgressLog`); `fails` are raised first, one per append."""
+    """Takes progress records (`container.ports.ProgressLog`).
+
+    `fails` are raised first, one per append.
+    """
 
     def __init__(self, trace: Trace) -> None:
         self.written: list[Progress] = []
@@ -146,7 +155,9 @@ Step = QueryEvent | Callable[[], QueryEvent | None] | None
 
 
 class ScriptedQuery:
-    """A query whose events a test writes down (`container.ports.Query`). A step may also do something.
+    """A query whose events a test writes down (`container.ports.Query`).
+
+    A step may also do something.
 
     Time goes by while nothing happens; when the script is over, `at_the_end` is called, which ends the test.
     """
@@ -210,7 +221,7 @@ class ScriptedQuery:
 
 
 class MemoryHeartbeats:
-    """Keeps what heartbeats say (`container.ports.Heartbeats`)."""
+    """Keeps the contents of heartbeats (`container.ports.Heartbeats`)."""
 
     def __init__(self, trace: Trace) -> None:
         self.contents: list[HeartbeatContent] = []

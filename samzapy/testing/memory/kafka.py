@@ -65,15 +65,15 @@ class MemoryKafka:
 
         Raises DeadlineError at an open transaction, at which such a reader waits.
         """
-        found = []
+        records = []
         for entry in self._partitions.get((topic, partition), []):
             if entry.offset < offset_from or (offset_to is not None and entry.offset >= offset_to):
                 continue
             if entry.transaction.outcome is _Outcome.OPEN:
                 raise DeadlineError(f"{topic}-{partition}: an open transaction from offset {entry.offset} on")
             if entry.transaction.outcome is _Outcome.COMMITTED and entry.record is not None:
-                found.append(entry.record)
-        return found
+                records.append(entry.record)
+        return records
 
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
         return [record.value for record in self.committed(topic, partition)]

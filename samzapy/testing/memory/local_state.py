@@ -34,7 +34,7 @@ class _Contents:
 
 
 class MemoryEnvironment:
-    """A task's environment while a process has it open (`container.ports.StateEnvironment`)."""
+    """An environment while it is open (`container.ports.StateEnvironment`)."""
 
     def __init__(self, directory: str, contents: _Contents, trace: Trace, crash_points: CrashAt) -> None:
         self.directory = directory

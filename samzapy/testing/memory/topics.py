@@ -1,4 +1,4 @@
-"""The topics that a container reads to start, and the changelogs that a standby follows, in memory."""
+"""The topics that a container reads, in memory."""
 
 from __future__ import annotations
 
@@ -79,7 +79,10 @@ class MemoryTopics:
 
 
 class MemoryChangelogFollower:
-    """A `container.ports.ChangelogFollower`; like the real one it waits at an open transaction."""
+    """Follows changelogs (`container.ports.ChangelogFollower`).
+
+    Like the real one it waits at an open transaction.
+    """
 
     def __init__(self, kafka: MemoryKafka, config: JobConfig) -> None:
         self._kafka = kafka
@@ -102,8 +105,8 @@ class MemoryChangelogFollower:
         store, partition = place
         topic = changelog_topic(self._config.job, store)
         stable, end = self._kafka.offset_stable(topic, partition), self._kafka.offset_end(topic, partition)
-        found = self._kafka.committed(topic, partition, self.offsets[place], stable)
-        read = found[:count_max]
-        is_at_end = len(read) == len(found)
+        committed = self._kafka.committed(topic, partition, self.offsets[place], stable)
+        read = committed[:count_max]
+        is_at_end = len(read) == len(committed)
         self.offsets[place] = max(self.offsets[place], stable if is_at_end else read[-1].offset + 1)
         return ChangelogRead(records=read, offset_next=self.offsets[place], offset_end=end, is_at_end=is_at_end)

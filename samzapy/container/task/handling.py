@@ -1,0 +1,170 @@
+"""The loop over the messages of a task, which calls user code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from sys import getrefcount
+
+from samzapy.container.task.context import Context, Handles
+from samzapy.container.task.error_policy import ErrorPolicy, message_place
+from samzapy.container.task.message_scope import Place
+from samzapy.container.task.message_source import Source
+from samzapy.container.task.output_checks import OutputChecks
+from samzapy.container.task.outputs import Collector
+from samzapy.container.task.ports import Producer
+from samzapy.container.task.stores import Store, TaskState
+from samzapy.container.task.transaction import LastMessage, Transaction, TransactionLimits
+from samzapy.container.task.work_plan import Message, Rows
+from samzapy.errors import (
+    ConfigError,
+    FencedError,
+    LocalStateError,
+    MissingTopicError,
+    OutsideMessageError,
+    ProducerError,
+)
+from samzapy.model.ssp import SystemStreamPartition
+from samzapy.task import IncomingMessageEnvelope
+
+
+class Handling:
+    """Hands messages to `process`, one at a time."""
+
+    def __init__(
+        self,
+        handles: Handles,
+        state: TaskState,
+        checks: OutputChecks,
+        policy: ErrorPolicy,
+        limits: TransactionLimits,
+        is_interrupted: Callable[[], bool],
+    ) -> None:
+        self._handles = handles
+        self._state = state
+        self._checks = checks
+        self._policy = policy
+        self._limits = limits
+        self._is_interrupted = is_interrupted
+        # Messages of the task that this process has handled before these rows.
+        self._handled_before = 0
+
+    def each(
+        self,
+        process: Callable[..., object],
+        rows: Rows,
+        start: int,
+        messages: Iterator[Message],
+        source: Source,
+        transaction: Transaction,
+    ) -> tuple[int, int, int, int]:
+        """The loop over messages.
+
+        It is in one piece, because one more call for each message would be measurable.
+
+        Returns:
+            Index and offset of the last message, how many were skipped, and how many outputs there were.
+        """
+        ssp, (_, key_decode, value_decode, intermediate) = source.ssp_kb.ssp, source
+        producer, handled = transaction.producer, transaction.handled[rows.route]
+        produce, state, journal = producer.produce, self._state, self._state.journal
+        limits, now_s, bytes_max = self._limits, self._limits.now_s, self._limits.bytes_max
+        skip_below, deadline_s = handled.offset_next, transaction.begun_at_s + limits.duration_max_s
+        if rows.budget_s is not None:
+            deadline_s = min(deadline_s, now_s() + rows.budget_s)
+        index, offset, skipped, records_out, is_full = start, rows.offsets[start], 0, 0, False
+        collector, context, stores = self._handles.renew()
+        outputs = collector.held
+        # How many references there are while user code keeps none.
+        references, of_collector, of_context = getrefcount, getrefcount(collector), getrefcount(context)
+        of_store = max((getrefcount(store) for store in stores), default=0)
+        since_s = now_s()
+        try:
+            for index, offset, key, value, timestamp_ms, headers in messages:
+                if offset < skip_below:
+                    skipped += 1
+                    continue
+                if stores:
+                    state.message_key, state.key_prefix = key, None
+                try:
+                    process(
+                        IncomingMessageEnvelope(
+                            ssp,
+                            offset,
+                            key if key_decode is None else key_decode(key),
+                            value if value_decode is None else value_decode(value),
+                            key,
+                            value,
+                            timestamp_ms,
+                            headers,
+                            intermediate,
+                        ),
+                        collector,
+                        context,
+                    )
+                    if collector.must_be_checked:
+                        self._checks.check(collector, producer)
+                except BaseException as error:  # User code may raise anything; the policy decides.
+                    message = (index, offset, key, value, timestamp_ms, headers)
+                    self._fail(ssp, message, error, producer, self._handled_before + index - start - skipped)
+                    handled.dead_letters += 1
+                is_kept = references(collector) > of_collector
+                if stores:
+                    is_full = collector.bytes_sent + state.bytes_held > bytes_max
+                    if journal:
+                        journal.clear()
+                    # Without stores a context cannot be misused.
+                    is_kept = is_kept or references(context) > of_context
+                    if context.has_given:
+                        context.has_given = False
+                        for store in stores:
+                            if references(store) > of_store:
+                                is_kept = True
+                if is_kept:
+                    # User code keeps a handle, and may use it when it should not.
+                    collector, context, stores = self._renew(partial(message_place, ssp, offset, key))
+                    outputs = collector.held
+                if outputs:
+                    for output in outputs:
+                        produce(*output)
+                    records_out += len(outputs)
+                    outputs.clear()
+                    if not stores:
+                        is_full = collector.bytes_sent > bytes_max
+                ended_s = now_s()
+                if is_full or ended_s >= deadline_s:
+                    break
+                since_s = ended_s
+        finally:
+            place = partial(message_place, ssp, rows.offsets[index], rows.keys[index])
+            # A message that takes the transaction past its time is the last one in it.
+            transaction.last = LastMessage(place, now_s() - since_s)
+            self._handles.expire(place)
+        self._handled_before += index + 1 - start - skipped
+        return index, offset, skipped, records_out
+
+    def _renew(self, place: Place) -> tuple[Collector, Context, tuple[Store, ...]]:
+        """The handles of the next message, with the outputs of the message at `place`."""
+        outputs = self._handles.collector.held
+        self._handles.expire(place)
+        collector, context, stores = self._handles.renew()
+        collector.held.extend(outputs)
+        return collector, context, stores
+
+    def _fail(
+        self, ssp: SystemStreamPartition, message: Message, error: BaseException, producer: Producer, number: int
+    ) -> None:
+        """Roll a failed message back and apply the error policy.
+
+        Errors that are not of one message are raised again.
+        """
+        if isinstance(error, LocalStateError | ProducerError | FencedError):
+            raise error  # An error of the disk or the broker, not of the message.
+        if isinstance(error, MissingTopicError | ConfigError | OutsideMessageError):
+            # A mistake of the job under every policy: otherwise each message would become a dead letter.
+            raise self._policy.failed(ssp, message, error) from error
+        if self._is_interrupted():
+            raise error
+        self._handles.collector.held.clear()
+        self._state.roll_back_message()
+        self._policy.apply(ssp, message, error, producer, number)
