@@ -9,31 +9,62 @@ from __future__ import annotations
 from samzapy.errors import SamzapyError
 from samzapy.model.job import ContainerModel, ProcessorId, TaskModel, TaskName
 from samzapy.model.location import LocationId, LocationIdProvider
-from samzapy.model.serde import SerdeError
+from samzapy.model.serde import (
+    Bytes,
+    Double,
+    Integer,
+    Json,
+    Long,
+    Msgpack,
+    Serde,
+    SerdeError,
+    String,
+    Timestamp,
+    Uuid,
+)
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.plan.groupers import SystemStreamPartitionGrouper, TaskNameGrouper
-from samzapy.task import IncomingMessageEnvelope, KeyedStore, MessageCollector, StreamTask, TaskContext, task
+from samzapy.state import counter, value
+from samzapy.streams import IncomingMessageEnvelope, Message, Output, Stream, Struct
+from samzapy.task import KeyedStore, MessageCollector, StreamTask, Task, TaskContext, task
 from samzapy.version import __version__ as __version__
 
 __all__ = [
+    "Bytes",
     "ContainerModel",
+    "Double",
     "IncomingMessageEnvelope",
+    "Integer",
+    "Json",
     "KeyedStore",
     "LocationId",
     "LocationIdProvider",
+    "Long",
+    "Message",
     "MessageCollector",
+    "Msgpack",
+    "Output",
     "ProcessorId",
     "SamzapyError",
+    "Serde",
     "SerdeError",
+    "Stream",
     "StreamTask",
+    "String",
+    "Struct",
     "SystemStreamPartition",
     "SystemStreamPartitionGrouper",
+    "Task",
     "TaskContext",
     "TaskModel",
     "TaskName",
     "TaskNameGrouper",
+    "Timestamp",
+    "Uuid",
+    "counter",
     "run",
     "task",
+    "value",
 ]
 
 

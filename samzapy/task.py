@@ -18,50 +18,21 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
-import msgspec
-
+from samzapy.declared_task import DECLARED, IS_MISSING, Declared, bind, declared, handle_of
 from samzapy.errors import TaskModuleError
-from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.text import error_text
+from samzapy.streams import AnyStream, HeadersToSend, IncomingMessageEnvelope, Message, Output, place_of_caller
 
-Headers = tuple[tuple[str, bytes | None], ...]
-HeadersToSend = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+K = TypeVar("K")
+V = TypeVar("V")
 _MARK = "__samzapy_task__"
 _JOB_MODULE = "samzapy_job_file"
-
-
-class IncomingMessageEnvelope(msgspec.Struct, eq=False):
-    """One message of an input.
-
-    Attributes:
-        ssp: where it was read.
-        offset: its offset there.
-        key, value: decoded by the stream's serdes; `None` for a message without a key and for a tombstone.
-        key_bytes, value_bytes: exactly as on the topic.
-        timestamp_ms: the record's timestamp as its producer wrote it, milliseconds since 1970; -1 if it
-            wrote none.
-        headers: in order, names may repeat.
-        intermediate: name of the intermediate stream that it comes from; empty for a message of another input.
-    """
-
-    ssp: SystemStreamPartition
-    offset: int
-    key: Any
-    value: Any
-    key_bytes: bytes | None
-    value_bytes: bytes | None
-    timestamp_ms: int
-    headers: Headers = ()
-    intermediate: str = ""
-
-    def __repr__(self) -> str:
-        return f"IncomingMessageEnvelope({self.ssp}@{self.offset}, key={self.key!r})"
 
 
 class MessageCollector(Protocol):
@@ -171,46 +142,110 @@ class StreamTask(Protocol):
         ...
 
 
+class Task(Generic[K, V]):
+    """The base of a task class, of inputs with keys K and values V.
+
+    ```python
+    @samzapy.task(inputs=[orders], outputs=[totals])
+    class Totals(samzapy.Task[str, Order]):
+        total = samzapy.value(samzapy.Double, default=0.0)
+
+        def process(self, message: samzapy.Message[str, Order], out: samzapy.Output) -> None:
+            self.total.set(self.total.get() + message.value.amount)
+            out.send(totals, self.total.get(), key=message.key)
+    ```
+
+    Inputs of several types get a method each, marked with `@stream.each`, in the place of `process`.
+    """
+
+    context: TaskContext
+
+    def init(self, context: TaskContext) -> None:
+        """Prepare the instance, before its first message in this process."""
+
+    def process(self, message: Message[K, V], out: Output) -> None:
+        """Handle one message.
+
+        Its outputs and writes take effect together, or, if this raises, none does.
+        """
+        raise NotImplementedError("a task has process, or a method marked with .each for each input")
+
+    def close(self) -> None:
+        """Release the instance, when its process ends in good order."""
+
+
+setattr(Task.process, IS_MISSING, True)
+
 ProcessFunction = Callable[[IncomingMessageEnvelope, MessageCollector, TaskContext], None]
 Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 
-def task(marked: Marked) -> Marked:
+@overload
+def task(marked: Marked, /) -> Marked: ...
+
+
+@overload
+def task(*, inputs: Sequence[AnyStream], outputs: Sequence[AnyStream] = ()) -> Callable[[Marked], Marked]: ...
+
+
+def task(
+    marked: Any = None, /, *, inputs: Sequence[AnyStream] = (), outputs: Sequence[AnyStream] = ()
+) -> Callable[..., Any]:
     """Mark the job file's task.
 
-    A task is a function `(envelope, collector, context)`, or a class with `process`.
+    A task is a function `(envelope, collector, context)`, or a class with `process`. With `inputs=[...]`, the methods
+    of a class take `(message, out)`, see `Task`.
 
     Raises:
-        TaskModuleError: it is neither, takes other arguments, or a call of it would run nothing (`async def`, `yield`).
+        TaskModuleError: it is neither, takes other arguments, declares something twice, or a call of it would run
+            nothing (`async def`, `yield`).
     """
-    if isinstance(marked, type) and not callable(getattr(marked, "process", None)):
+    if marked is not None:
+        _check_marked(marked, _ARGUMENTS)
+        setattr(marked, _MARK, True)
+        return marked  # type: ignore[no-any-return]
+    place = place_of_caller()
+
+    def mark(given: Marked) -> Marked:
+        own = declared(given, inputs, outputs, place)
+        handlers = dict.fromkeys(own.handlers.values(), ("message", "out"))
+        methods = {"init": ("context",), **handlers, "close": ()}
+        _check_marked(given, methods if isinstance(given, type) else _ARGUMENTS)
+        setattr(given, _MARK, True)
+        setattr(given, DECLARED, own)
+        return given
+
+    return mark
+
+
+def _check_marked(marked: Callable[..., Any], arguments: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse a task that could not be called."""
+    if isinstance(marked, type) and "process" in arguments and not callable(getattr(marked, "process", None)):
         raise TaskModuleError(
             f"@samzapy.task: wanted a class with process(envelope, collector, context), found {marked}"
         )
-    methods = [getattr(marked, name, None) for name in _METHODS] if isinstance(marked, type) else [marked]
+    methods = [getattr(marked, name, None) for name in arguments] if isinstance(marked, type) else [marked]
     for method in methods:
         if any(is_one(method) for is_one in _NOT_CALLED_THROUGH):
             raise TaskModuleError(
                 f"@samzapy.task: wanted a plain function, found {getattr(method, '__qualname__', method)} with `async` "
                 "or `yield`, of which a call runs nothing. Write it without; `asyncio.run(...)` inside it is allowed"
             )
-    _check_arguments(marked)
-    setattr(marked, _MARK, True)
-    return marked
+    _check_arguments(marked, arguments)
 
 
-def _check_arguments(marked: Callable[..., Any]) -> None:
+def _check_arguments(marked: Callable[..., Any], arguments: Mapping[str, tuple[str, ...]]) -> None:
     """Refuse arguments that would fail in every call."""
     if not isinstance(marked, type):
-        _check_call(marked, _ARGUMENTS["process"])
+        _check_call(marked, arguments["process"])
         return
     _check_call(marked, ())
-    for name, arguments in _ARGUMENTS.items():
+    for name, own in arguments.items():
         method = inspect.getattr_static(marked, name, None)
         if inspect.isfunction(method):
-            _check_call(method, ("self", *arguments))
+            _check_call(method, ("self", *own))
         elif isinstance(method, staticmethod | classmethod):
-            _check_call(getattr(marked, name), arguments)
+            _check_call(getattr(marked, name), own)
 
 
 def _check_call(called: Callable[..., Any], arguments: tuple[str, ...]) -> None:
@@ -232,20 +267,37 @@ _ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "process": ("envelope", "collector", "context"),
     "close": (),
 }
-_METHODS = tuple(_ARGUMENTS)
 _NOT_CALLED_THROUGH = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedTask:
-    """One instance of the user's task, ready to be called."""
+    """One instance of the user's task, ready to be called.
+
+    Attributes:
+        handlers: by input, what handles its messages in the place of `process`.
+        bind: gives the instance the stores of its task and a context; called once, before `init`.
+    """
 
     process: ProcessFunction
     init: Callable[[TaskContext], None] | None
     close: Callable[[], None] | None
+    handlers: Mapping[str, ProcessFunction] = field(default_factory=dict)
+    bind: Callable[[Mapping[str, Any], TaskContext], None] | None = None
 
 
-def load_task_factory(path: Path) -> Callable[[], LoadedTask]:
+@dataclass(frozen=True, slots=True)
+class TaskFactory:
+    """Makes instances of the task of a job file."""
+
+    declared: Declared
+    _make: Callable[[], LoadedTask]
+
+    def __call__(self) -> LoadedTask:
+        return self._make()
+
+
+def load_task_factory(path: Path) -> TaskFactory:
     """Load the job file as a module of its own and find its one task.
 
     Raises:
@@ -267,9 +319,12 @@ def load_task_factory(path: Path) -> Callable[[], LoadedTask]:
     missing = _missing_names(marked, module)
     if missing:
         raise TaskModuleError("\n".join(f"{path}: {problem}" for problem in missing))
-    if isinstance(marked, type):
-        return lambda: _of_instance(marked())
-    return lambda: LoadedTask(process=marked, init=None, close=None)
+    own: Declared = getattr(marked, DECLARED, Declared())
+    if not isinstance(marked, type):
+        return TaskFactory(own, lambda: LoadedTask(process=marked, init=None, close=None))
+    if own.inputs:
+        return TaskFactory(own, lambda: _of_declared(marked(), own))
+    return TaskFactory(own, lambda: _of_instance(marked()))
 
 
 def _missing_names(marked: Callable[..., Any], module: ModuleType) -> Sequence[str]:
@@ -339,6 +394,19 @@ def _global_names(code: CodeType, operation: str) -> Mapping[str, int]:
 def _of_instance(instance: Any) -> LoadedTask:
     return LoadedTask(
         process=instance.process, init=getattr(instance, "init", None), close=getattr(instance, "close", None)
+    )
+
+
+def _of_declared(instance: Any, own: Declared) -> LoadedTask:
+    handlers: dict[str, ProcessFunction] = {
+        stream: handle_of(instance, method) for stream, method in own.handlers.items()
+    }
+    return LoadedTask(
+        process=next(iter(handlers.values())),
+        init=getattr(instance, "init", None),
+        close=getattr(instance, "close", None),
+        handlers=handlers,
+        bind=lambda stores, context: bind(instance, own.states, stores, context),
     )
 
 

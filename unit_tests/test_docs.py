@@ -21,7 +21,7 @@ from samzapy.plan.job_plan import plan_job
 from samzapy.stream.keys import Namespace
 from samzapy.task import load_task_factory
 from samzapy.testing.builders import a_config
-from samzapy.testing.task_kit import run_task
+from samzapy.testing.task_kit import InputMessage, run_task
 from samzapy.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -212,6 +212,29 @@ def test_the_example_of_write_a_task_is_a_job(tmp_path: Path) -> None:
 
     assert [1, 2] == [output.value["seen"] for output in run.outputs]
     assert {"fruit": 2} == run.state("counts")
+
+
+def test_the_example_of_task_classes_is_a_job(tmp_path: Path) -> None:
+    page = text_of("docs/guides/task-class.md")
+    (example,), (properties,) = code_blocks(page, "python"), code_blocks(page, "properties")
+    (explained,) = code_blocks(page, "text")
+    (tmp_path / "totals.py").write_text(example, encoding="utf-8")
+    (tmp_path / "totals.properties").write_text(properties, encoding="utf-8")
+
+    run = run_task(
+        tmp_path / "totals.py",
+        [
+            ("fruit", {"item": "apple", "amount": 2.5}),
+            InputMessage(key="fruit", value=1.0, stream="kafka.refunds"),
+            ("fruit", {"item": "pear", "amount": 4}),
+        ],
+    )
+
+    assert [2.5, 5.5] == [output.value for output in run.outputs]
+    assert {"fruit": 2} == run.state("count")
+    settings = {setting.key: setting for setting in load_task_factory(tmp_path / "totals.py").declared.settings()}
+    for key, value, place in (line.split() for line in explained.splitlines()):
+        assert (value, place) == (settings[key].value, settings[key].place)
 
 
 def test_the_two_commands_come_first() -> None:

@@ -17,9 +17,10 @@ from samzapy.cli.output.table import print_table
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.address import job_file_option
 from samzapy.config import FACTOR_KEY, Explanation, Setting, Source, explain, keys_to_explain, merge
+from samzapy.errors import TaskModuleError
 from samzapy.model.topics import coordinator_topic
 from samzapy.runtime.job_address import JobAddress, address_of, coordinator_records
-from samzapy.runtime.job_config import read_config, read_settings
+from samzapy.runtime.job_config import declared_beside, read_config, read_settings
 from samzapy.runtime.job_groupers import load_groupers
 from samzapy.stream.audit import ForeignEntry, UnreadableEntry, history, time_text
 from samzapy.stream.keys import Namespace
@@ -72,7 +73,7 @@ def explain_keys(
       samzapy config explain 'job.*' --job flights-1 --bootstrap-servers localhost:9092
     """
     if config_file is not None:
-        settings = read_settings(config_file, overrides, os.environ)
+        settings = read_settings(config_file, overrides, os.environ, _declared(config_file))
     else:
         settings = merge(file=(), environment=os.environ, overrides=overrides)
     recorded, commanded = None, None
@@ -105,6 +106,18 @@ def check(config_file: Path, overrides: Sequence[str], job_file: Path | None) ->
     config.bootstrap_servers(config.default_system)
     load_groupers(config, (job_file or config_file).absolute().parent)
     click.echo(f"{config_file}: job {config.job}, {len(config.properties)} keys are set, nothing is wrong with them")
+
+
+def _declared(config_file: Path) -> Sequence[Setting]:
+    """The settings that the job file beside the properties declares.
+
+    None if it does not import.
+    """
+    try:
+        return declared_beside(config_file)
+    except TaskModuleError as error:
+        click.echo(f"samzapy: the declarations of the job file are not shown: {error}", err=True)
+        return ()
 
 
 def _recorded(address: JobAddress) -> tuple[Mapping[str, Setting], Mapping[str, Setting]]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-SERDES: Final = ("bytes", "string", "json", "integer", "long", "double", "timestamp", "uuid")
+SERDES: Final = ("bytes", "string", "json", "msgpack", "integer", "long", "double", "timestamp", "uuid")
 # A number may have several spellings as a float (0.0 and -0.0, all NaN), and a key has one.
 KEY_SERDES: Final = tuple(name for name in SERDES if name != "double")
 STORE_SCOPES: Final = ("key", "broadcast", "task")
 ALL_SSPS_TO_SINGLE_TASK: Final = "all-ssps-to-single-task"
 PARTITION_SCHEMES: Final = ("max", "cogroup", "group-by-partition", "group-by-ssp", ALL_SSPS_TO_SINGLE_TASK)
+SCHEME_KEY: Final = "task.partition.scheme"
 FACTOR_KEY: Final = "job.elasticity.factor"
 COUNT_KEY: Final = "job.container.count"
 MEMORY_KEY: Final = "cluster-manager.container.memory.mb"
@@ -75,13 +76,14 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "then lists the matching topics.",
     ),
     ConfigKey(
-        name="task.partition.scheme",
+        name=SCHEME_KEY,
         default="max",
         choices=PARTITION_SCHEMES,
         meaning="How partitions are grouped into tasks. `max` and `group-by-ssp`: a task for each partition of each "
         "input. `group-by-partition`: a task for each partition number. `cogroup`: as many tasks as the greatest "
         "common divisor of the inputs' partition counts, so that the same key of all inputs reaches one task. "
-        "`all-ssps-to-single-task`: one task per processor, which reads everything.",
+        "`all-ssps-to-single-task`: one task per processor, which reads everything. For a task class with state and "
+        "several inputs the default is `cogroup`.",
     ),
     ConfigKey(
         name="task.partitioner.check",

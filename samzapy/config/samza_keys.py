@@ -176,8 +176,8 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key(
         "serializers.registry.<rest>",
         "",
-        "Not needed: serdes are named bytes, string, json, integer, long, double, timestamp and uuid. For others use "
-        "bytes and decode in the task.",
+        "Not needed: serdes are named bytes, string, json, msgpack, integer, long, double, timestamp and uuid. For "
+        "others use bytes and decode in the task.",
     ),
     # State.
     _key("stores.<name>.factory", "", "Not needed: a store is an LMDB database, declared by any key of its own."),

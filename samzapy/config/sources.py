@@ -10,12 +10,12 @@ with Kafka's own `EnvVarConfigProvider`: a secret need not stand in a file, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from samzapy.config.keys import KEYS
+from samzapy.config.keys import KEYS, SCHEME_KEY
 from samzapy.config.lookup import nearest
 from samzapy.config.problems import Problems
 from samzapy.config.properties_file import entries
@@ -30,6 +30,7 @@ class Source(StrEnum):
     """Where a value can come from; the weaker ones first."""
 
     DEFAULT = "default"
+    JOB = "job file"
     FILE = "file"
     ENVIRONMENT = "environment"
     SET = "--set"
@@ -70,24 +71,51 @@ def read_properties(text: str, source: str) -> tuple[Setting, ...]:
 
 
 def merge(
-    *, file: Iterable[Setting], environment: Mapping[str, str], overrides: Iterable[str]
+    *,
+    file: Iterable[Setting],
+    environment: Mapping[str, str],
+    overrides: Iterable[str],
+    declared: Sequence[Setting] = (),
 ) -> tuple[Setting, ...]:
-    """All settings of file, environment and `--set`, the weaker before the stronger.
+    """All settings, the weaker before the stronger.
+
+    They come from the job file, the properties file, the environment and `--set`.
 
     The environment names a key in capitals with underscores: SAMZAPY_SET_JOB_NAME for job.name. Only keys without a
     `<name>` part can be given there, since a dot and an underscore look the same. Any value may contain `${env:NAME}`.
     A value whose variable is not set stays as it is, and `check_filled` refuses it.
 
     Raises:
-        ConfigError: overrides without `=`, and environment variables that name no key, all in one message.
+        ConfigError: overrides without `=`, environment variables that name no key, and settings that contradict
+            `declared`, all in one message.
     """
     problems = Problems()
     given = [*file, *_of_environment(environment, problems)]
     for override in overrides:
         with problems.of_block():
             given.append(_of_override(override))
+    filled = [_filled(setting, environment) for setting in given]
+    _check_declared(declared, filled, problems)
     problems.raise_all()
-    return tuple(_filled(setting, environment) for setting in given)
+    return (*declared, *filled)
+
+
+def _check_declared(declared: Sequence[Setting], given: Sequence[Setting], problems: Problems) -> None:
+    """Note the settings that contradict the code.
+
+    What the job file declares is what its code is written for, so no other source may change it. The scheme is only
+    chosen for it.
+    """
+    by_key = {setting.key: setting for setting in declared if setting.key != SCHEME_KEY}
+    for setting in given:
+        own = by_key.get(setting.key)
+        if own is not None and own.value != setting.value:
+            problems.add(
+                ConfigError(
+                    f"{setting.key}: wanted {own.value}, as {own.place} declares, found {setting.value} "
+                    f"({setting.place}); remove it there, or change the declaration"
+                )
+            )
 
 
 def check_filled(key: str, text: Text) -> None:

@@ -10,28 +10,25 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from samzapy.config import JobConfig
 from samzapy.errors import TaskModuleError
-from samzapy.task import LoadedTask, load_task_factory
 
 _CONTEXT, _COLLECTOR = "context", "collector"
 _ROLES: Mapping[str, Sequence[str]] = {"process": ("envelope", _COLLECTOR, _CONTEXT), "init": (_CONTEXT,)}
 
 
-def load_checked_task(job_file: Path, config: JobConfig) -> Callable[[], LoadedTask]:
-    """Load the task of the job file; check its arguments and literal names.
+def check_names(job_file: Path, config: JobConfig) -> None:
+    """Check the literal names in the task of a job file.
 
     Raises:
-        TaskModuleError: as `load_task_factory`; or a name is not declared.
+        TaskModuleError: a name is not declared.
     """
-    factory = load_task_factory(job_file)
     problems = undeclared(job_file.read_text(encoding="utf-8"), config)
     if problems:
         raise TaskModuleError("\n".join(f"{job_file}: {problem}" for problem in problems))
-    return factory
 
 
 def undeclared(source: str, config: JobConfig) -> Sequence[str]:

@@ -17,6 +17,7 @@ from samzapy.config import (
     read_properties,
 )
 from samzapy.errors import ConfigError
+from samzapy.task import load_task_factory
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,24 +42,50 @@ def log_files_read(job_file: Path | None, config_file: Path | None) -> None:
 
 
 def read_config(
-    job_file: Path, config_file: Path | None, overrides: Sequence[str], environment: Mapping[str, str]
+    job_file: Path,
+    config_file: Path | None,
+    overrides: Sequence[str],
+    environment: Mapping[str, str],
+    declared: Sequence[Setting] | None = None,
 ) -> JobConfig:
     """Read the job's configuration from the properties file, environment, overrides.
 
+    Args:
+        declared: the settings that the job file declares in code; the weakest. None: they are read from the job file
+            beside the properties file, if the properties name no inputs.
+
     Raises:
-        ConfigError: the file cannot be read, or has a wrong value.
+        ConfigError: the file cannot be read, has a wrong value, or contradicts `declared`.
+        TaskModuleError: the job file does not import.
     """
-    settings = read_settings(config_path(job_file, config_file), overrides, environment)
+    path = config_path(job_file, config_file)
+    settings = read_settings(path, overrides, environment, declared or ())
+    if declared is None and all(setting.key != "task.inputs" for setting in settings):
+        settings = read_settings(path, overrides, environment, declared_beside(path))
     config = parse_config(in_force(settings))
     # A property that the Java client does not have is refused here, before that client exists.
     java_properties(config.client_properties(config.default_system))
     return config
 
 
-def read_settings(path: Path, overrides: Sequence[str], environment: Mapping[str, str]) -> tuple[Setting, ...]:
+def declared_beside(config_file: Path) -> tuple[Setting, ...]:
+    """The settings that the job file beside a properties file declares.
+
+    None without such a file.
+
+    Raises:
+        TaskModuleError: it does not import, or has no task.
+    """
+    job_file = config_file.with_suffix(".py")
+    return load_task_factory(job_file).declared.settings() if job_file.is_file() else ()
+
+
+def read_settings(
+    path: Path, overrides: Sequence[str], environment: Mapping[str, str], declared: Sequence[Setting] = ()
+) -> tuple[Setting, ...]:
     """All settings, the weaker ones before the stronger.
 
-    They come from the properties file, the environment and `--set`.
+    They come from the job file, the properties file, the environment and `--set`.
 
     Raises:
         ConfigError: the file cannot be read, or one of the sources is malformed.
@@ -71,7 +98,7 @@ def read_settings(path: Path, overrides: Sequence[str], environment: Mapping[str
             f"{_home_hint(path)}"
         ) from error
     file = read_properties(properties_text(raw, str(path)), str(path))
-    return merge(file=file, environment=environment, overrides=overrides)
+    return merge(file=file, environment=environment, overrides=overrides, declared=declared)
 
 
 def _home_hint(path: Path) -> str:

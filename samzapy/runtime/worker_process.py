@@ -166,6 +166,7 @@ class _WorkerProcess:
                 plan=plan,
                 routes=routes,
                 new_task=self._new_task,
+                declared=self._new_task.declared,
                 environment=self._environment(plan, plan.routes[first].environment_dir),
                 limits=TransactionLimits(
                     duration_max_s=config.transaction_max_ms / 1000,

@@ -29,15 +29,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from samzapy.config import JobConfig
+from samzapy.config import JobConfig, StoreConfig
 from samzapy.container.task.ports import Headers, LocalPosition
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.topic_limits import TopicLimits
 from samzapy.container.task.transaction import TransactionLimits
 from samzapy.container.task.work_plan import Route, Rows, WorkPlan
+from samzapy.declared_task import Declared
 from samzapy.errors import TaskError
 from samzapy.model.job import ExecutionId, TaskName
-from samzapy.model.serde import key_serde_of, serde_of
+from samzapy.model.serde import NamedSerde, Structured, key_serde_of, named, serde_of
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.runtime.job_config import read_config
@@ -52,8 +53,8 @@ _BATCH_BYTES_MAX = 1_048_588
 class InputMessage:
     """A message for the task; a pair `(key, value)` stands for one of the first input.
 
-    `key` and `value` are encoded with the serdes of the input. `stream` is `system.stream`, or a topic of the job's
-    default system; empty for the first input.
+    `key` and `value` are encoded with the serdes of the input; a dict stands for a Struct, too. `stream` is
+    `system.stream`, or a topic of the job's default system; empty for the first input.
     """
 
     key: Any
@@ -84,6 +85,7 @@ class TaskRun:
 
     outputs: tuple[OutputMessage, ...]
     _config: JobConfig
+    _serdes: _Serdes
     _entries: Mapping[str, Mapping[bytes, bytes]]
 
     def sent_to(self, topic: str) -> tuple[OutputMessage, ...]:
@@ -104,7 +106,7 @@ class TaskRun:
                 f"wanted a store of the job ({', '.join(declared) or 'it has none'}), found {store!r}; declare it with "
                 f"stores.{store}.msg.serde"
             )
-        decode = serde_of(declared[store].msg_serde).decode
+        decode = self._serdes.of_store(declared[store]).decode
         name_decode = serde_of(declared[store].key_serde).decode
         entries: dict[Any, Any] = {}
         for stored, value in self._entries[store].items():
@@ -136,13 +138,16 @@ def run_task(
     """
     path = Path(job_file).absolute()
     overrides = [f"{key}={value}" for key, value in (settings or {}).items()]
-    config = read_config(path, None if config_file is None else Path(config_file), overrides, {})
+    new_task = load_task_factory(path)
+    declared = new_task.declared
+    config = read_config(path, None if config_file is None else Path(config_file), overrides, {}, declared.settings())
     plan = _plan(config, path)
-    producer, state = _Producer(config), _State(plan)
+    producer, state, serdes = _Producer(config), _State(plan), _Serdes(config, declared)
     runner = TaskRunner(
         plan=plan,
         routes=range(len(plan.routes)),
-        new_task=load_task_factory(path),
+        new_task=new_task,
+        declared=declared,
         environment=state,
         limits=TransactionLimits(
             duration_max_s=3600.0,
@@ -155,13 +160,13 @@ def run_task(
         current_thread=threading.current_thread,
     )
     try:
-        for report in runner.run(_rows(plan, messages), producer):
+        for report in runner.run(_rows(plan, serdes, messages), producer):
             if report.error:
                 raise TaskError(report.error)
     finally:
         runner.close()
-    outputs = tuple(_output(config, sent) for sent in producer.sent)
-    return TaskRun(outputs=outputs, _config=config, _entries=state.entries)
+    outputs = tuple(_output(config, serdes, sent) for sent in producer.sent)
+    return TaskRun(outputs=outputs, _config=config, _serdes=serdes, _entries=state.entries)
 
 
 def _plan(config: JobConfig, job_file: Path) -> WorkPlan:
@@ -189,7 +194,36 @@ def _plan(config: JobConfig, job_file: Path) -> WorkPlan:
     )
 
 
-def _rows(plan: WorkPlan, messages: Iterable[InputMessage | tuple[Any, Any]]) -> Iterable[Rows]:
+@dataclass(frozen=True, slots=True)
+class _Serdes:
+    """The serdes of streams and stores.
+
+    Those that the job file declares come before those of the configuration.
+    """
+
+    config: JobConfig
+    declared: Declared
+
+    def of_stream(self, stream: str) -> tuple[NamedSerde, NamedSerde]:
+        """Those of keys and values."""
+        own = self.declared.streams.get(stream)
+        if own is not None:
+            return named(own.key, is_key=True), named(own.value)
+        return key_serde_of(self.config.key_serde(stream)), serde_of(self.config.msg_serde(stream))
+
+    def of_store(self, store: StoreConfig) -> NamedSerde:
+        state = self.declared.states.get(store.name)
+        return serde_of(store.msg_serde) if state is None else named(state.serde)
+
+    def encode_value(self, stream: str, value: Any) -> bytes | None:
+        """A message's value, which may also be given as builtins: a dict for a Struct."""
+        own = self.declared.streams.get(stream)
+        if own is not None and isinstance(own.value, Structured) and isinstance(value, dict | list):
+            return serde_of(own.value.name).encode(value)
+        return self.of_stream(stream)[1].encode(value)
+
+
+def _rows(plan: WorkPlan, serdes: _Serdes, messages: Iterable[InputMessage | tuple[Any, Any]]) -> Iterable[Rows]:
     """Runs of messages of one input; offsets count per input."""
     config = plan.config
     routes = {str(route.ssp_kb.ssp.system_stream): index for index, route in enumerate(plan.routes)}
@@ -208,27 +242,27 @@ def _rows(plan: WorkPlan, messages: Iterable[InputMessage | tuple[Any, Any]]) ->
     offsets = dict.fromkeys(routes, 0)
     for stream, group in groupby(given, key=stream_of):
         run = list(group)
-        key_encode = key_serde_of(config.key_serde(stream)).encode
-        value_encode = serde_of(config.msg_serde(stream)).encode
+        key_encode = serdes.of_stream(stream)[0].encode
         begin = offsets[stream]
         offsets[stream] += len(run)
         yield Rows(
             routes[stream],
             range(begin, offsets[stream]),
             [key_encode(message.key) for message in run],
-            [value_encode(message.value) for message in run],
+            [serdes.encode_value(stream, message.value) for message in run],
             [message.timestamp_ms for message in run],
             [tuple(message.headers) for message in run],
         )
 
 
-def _output(config: JobConfig, sent: _Sent) -> OutputMessage:
+def _output(config: JobConfig, serdes: _Serdes, sent: _Sent) -> OutputMessage:
     stream = f"{config.default_system}.{sent.topic}"
     is_dead = stream == config.dead_letter_output
+    key, value = serdes.of_stream(stream)
     return OutputMessage(
         topic=sent.topic,
-        key=sent.key if is_dead else key_serde_of(config.key_serde(stream)).decode(sent.key),
-        value=sent.value if is_dead else serde_of(config.msg_serde(stream)).decode(sent.value),
+        key=sent.key if is_dead else key.decode(sent.key),
+        value=sent.value if is_dead else value.decode(sent.value),
         headers=sent.headers,
         partition=sent.partition,
         timestamp_ms=sent.timestamp_ms,

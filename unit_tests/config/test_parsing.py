@@ -107,13 +107,13 @@ def test_an_empty_value_means_the_default() -> None:
         (
             "systems.kafka.samza.msg.serde",
             "avro",
-            "wanted one of bytes, string, json, integer, long, double, timestamp, uuid, found 'avro'",
+            "wanted one of bytes, string, json, msgpack, integer, long, double, timestamp, uuid, found 'avro'",
         ),
         ("stores.seen.changelog.replication.factor", "two", "wanted a number"),
         (
             "stores.seen.msg.serde",
             "",
-            "wanted one of bytes, string, json, integer, long, double, timestamp, uuid, found ''",
+            "wanted one of bytes, string, json, msgpack, integer, long, double, timestamp, uuid, found ''",
         ),
         ("stores.no-dash.msg.serde", "json", "wanted a store name of letters, digits and underscores"),
     ],

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from samzapy.errors import ExitCode, TaskModuleError
-from samzapy.runtime.declared_names import load_checked_task, undeclared
+from samzapy.runtime.declared_names import check_names, undeclared
 from unit_tests.fixtures.container_worlds import a_job
 
 FUNCTION = "import samzapy\n@samzapy.task\ndef job(e, c, x):\n"
@@ -95,7 +95,7 @@ def test_a_job_file_with_such_a_name_is_refused_with_all_of_them(tmp_path: Path)
     job.write_text(in_a_function("x.store('one')", "x.store('two')"))
 
     with pytest.raises(TaskModuleError, match="job.py: line 4: wanted store 'one'") as refused:
-        load_checked_task(job, CONFIG)
+        check_names(job, CONFIG)
 
     assert "job.py: line 5: wanted store 'two'" in str(refused.value)
     assert ExitCode.USAGE == refused.value.exit_code

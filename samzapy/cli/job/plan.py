@@ -46,11 +46,12 @@ from samzapy.plan.plan_change import (
     plan_change,
     plan_change_json,
 )
-from samzapy.runtime.declared_names import load_checked_task
+from samzapy.runtime.declared_names import check_names
 from samzapy.runtime.input_keys import divided_ssps, keeps_keys, look_at_inputs, warn_of_bootstrap
 from samzapy.runtime.job_address import JobAddress
 from samzapy.runtime.job_config import log_files_read, read_config
 from samzapy.runtime.job_groupers import load_groupers
+from samzapy.task import load_task_factory
 
 _COUNT = re.compile(r"0*[1-9][0-9]{0,5}")
 
@@ -115,11 +116,12 @@ def plan(
       samzapy job plan --config flights.properties
       samzapy job plan --config flights.properties --partitions kafka.flights=8 --processors 0@host-a,1@host-b
     """
-    config = read_config(config_file, config_file, overrides, os.environ)
+    task_file = (job_file or config_file.with_suffix(".py")).absolute()
+    declared = load_task_factory(task_file).declared.settings() if task_file.is_file() else ()
+    config = read_config(config_file, config_file, overrides, os.environ, declared)
     log_files_read(job_file, config_file)
-    task_file = job_file or config_file.with_suffix(".py")
     if task_file.is_file():
-        load_checked_task(task_file.absolute(), config)
+        check_names(task_file, config)
     config, known = _offline(config, partitions) if partitions is not None else _by_cluster(config)
     warn_of_bootstrap(config)
     if previous_file is not None:

@@ -34,7 +34,7 @@ from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError, SamzapyError
 from samzapy.model.launch import Launch
 from samzapy.model.topics import coordinator_topic
-from samzapy.runtime.declared_names import load_checked_task
+from samzapy.runtime.declared_names import check_names
 from samzapy.runtime.input_keys import check_inputs
 from samzapy.runtime.job_config import log_files_read, read_config
 from samzapy.runtime.job_file import expected_generation_option
@@ -48,6 +48,7 @@ from samzapy.runtime.submission import (
     running_containers,
     submission_of,
 )
+from samzapy.task import load_task_factory
 
 _LOG = logging.getLogger(__name__)
 _CLOSE_WAIT_S = 3.0
@@ -105,9 +106,9 @@ def submit(
         *([] if containers is None else [f"{COUNT_KEY}={containers}"]),
         *([] if manager is None else [f"cluster.manager={manager}"]),
     ]
-    config = _coordinators_config(job_file, config_file, overrides)
     job_file = job_file.absolute()
-    load_checked_task(job_file, config)
+    config = _coordinators_config(job_file, config_file, overrides)
+    check_names(job_file, config)
     find_java()
     log_files_read(job_file, config_file)
     launcher = launcher_of(config, job_file, _absolute(config_file), overrides, spark_options)
@@ -301,7 +302,8 @@ def _coordinators_config(job_file: Path, config_file: Path | None, overrides: Se
     Raises:
         ConfigError: the configuration is invalid.
     """
-    return read_config(job_file, config_file, [*overrides, f"local.store.dir={os.devnull}"], os.environ)
+    declared = load_task_factory(job_file).declared.settings()
+    return read_config(job_file, config_file, [*overrides, f"local.store.dir={os.devnull}"], os.environ, declared)
 
 
 def _absolute(path: Path | None) -> Path | None:

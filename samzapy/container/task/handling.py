@@ -25,7 +25,6 @@ from samzapy.errors import (
     ProducerError,
 )
 from samzapy.model.ssp import SystemStreamPartition
-from samzapy.task import IncomingMessageEnvelope
 
 
 class Handling:
@@ -65,7 +64,7 @@ class Handling:
         Returns:
             Index and offset of the last message, how many were skipped, and how many outputs there were.
         """
-        ssp, (_, key_decode, value_decode, intermediate) = source.ssp_kb.ssp, source
+        ssp, (_, key_decode, value_decode, intermediate, new_message) = source.ssp_kb.ssp, source
         producer, handled = transaction.producer, transaction.handled[rows.route]
         produce, state, journal = producer.produce, self._state, self._state.journal
         limits, now_s, bytes_max = self._limits, self._limits.now_s, self._limits.bytes_max
@@ -88,7 +87,7 @@ class Handling:
                     state.message_key, state.key_prefix = key, None
                 try:
                     process(
-                        IncomingMessageEnvelope(
+                        new_message(
                             ssp,
                             offset,
                             key if key_decode is None else key_decode(key),

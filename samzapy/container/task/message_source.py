@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 from samzapy.config import JobConfig
 from samzapy.container.task.ports import SlotGuard
-from samzapy.container.task.work_plan import Message, Refusal, Route, Rows
+from samzapy.container.task.work_plan import Message as Row
+from samzapy.container.task.work_plan import Refusal, Route, Rows
 from samzapy.errors import WorkerDiedError
-from samzapy.model.serde import Serde, key_serde_of, serde_of
+from samzapy.model.serde import NamedSerde, key_serde_of, named, serde_of
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.streams import AnyStream, IncomingMessageEnvelope, Message
 
 
 class Source(NamedTuple):
@@ -24,20 +26,27 @@ class Source(NamedTuple):
     key_decode: Callable[[bytes | None], Any] | None
     value_decode: Callable[[bytes | None], Any] | None
     intermediate: str
+    # The class of its messages.
+    new_message: Callable[..., IncomingMessageEnvelope] = IncomingMessageEnvelope
 
     @classmethod
-    def of(cls, route: Route, config: JobConfig) -> Source:
+    def of(cls, route: Route, config: JobConfig, declared: AnyStream | None = None) -> Source:
+        """The source of a route.
+
+        Args:
+            declared: the stream as the job file declares it, with serdes of its own.
+        """
         stream = str(route.ssp_kb.ssp.system_stream)
         own = config.intermediate_of(stream)
-        return cls(
-            route.ssp_kb,
-            _decode(key_serde_of(config.key_serde(stream))),
-            _decode(serde_of(config.msg_serde(stream))),
-            "" if own is None else own.name,
-        )
+        intermediate = "" if own is None else own.name
+        if declared is not None:
+            key, value = named(declared.key, is_key=True), named(declared.value)
+            return cls(route.ssp_kb, _decode(key), _decode(value), intermediate, Message)
+        key, value = key_serde_of(config.key_serde(stream)), serde_of(config.msg_serde(stream))
+        return cls(route.ssp_kb, _decode(key), _decode(value), intermediate)
 
 
-def _decode(serde: Serde) -> Callable[[bytes | None], Any] | None:
+def _decode(serde: NamedSerde) -> Callable[[bytes | None], Any] | None:
     """The decoder of a serde; None for bytes.
 
     A call that returns its argument would cost 5 % of a record's time.
@@ -45,7 +54,7 @@ def _decode(serde: Serde) -> Callable[[bytes | None], Any] | None:
     return None if serde.name == "bytes" else serde.decode
 
 
-def noted(messages: Iterator[Message], route: int, slot: SlotGuard) -> Iterator[Message]:
+def noted(messages: Iterator[Row], route: int, slot: SlotGuard) -> Iterator[Row]:
     """`messages`, each one noted before it is handled."""
     for message in messages:
         slot.note(route, message[1])
@@ -58,12 +67,12 @@ class Gate:
     Decoding one of these raises WorkerDiedError.
     """
 
-    def __init__(self, refusals: Mapping[int, Refusal], messages: Iterator[Message]) -> None:
+    def __init__(self, refusals: Mapping[int, Refusal], messages: Iterator[Row]) -> None:
         self._refusals = refusals
         self._messages = messages
         self._refusal: Refusal | None = None
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Row]:
         for message in self._messages:
             self._refusal = self._refusals.get(message[1])
             yield message

@@ -9,9 +9,11 @@ from samzapy.config import JobConfig
 from samzapy.container.task.message_scope import MessageScope, Place
 from samzapy.container.task.record_size import record_bytes, too_large
 from samzapy.errors import TaskError, UndeclaredError
-from samzapy.model.serde import key_serde_of, serde_of
-from samzapy.task import HeadersToSend
+from samzapy.model.serde import key_serde_of, named, serde_of
+from samzapy.streams import AnyStream, HeadersToSend
 
+_Encoders = tuple[str, Callable[[Any], bytes | None], Callable[[Any], bytes | None]]
+"""The topic of an output, and the encoders of its keys and values."""
 TIMESTAMP_MS_MIN: Final = -(2**63)
 TIMESTAMP_MS_MAX: Final = 2**63 - 1
 
@@ -19,8 +21,14 @@ TIMESTAMP_MS_MAX: Final = 2**63 - 1
 class Collector:
     """Holds outputs back until their message is done (`task.MessageCollector`)."""
 
-    def __init__(self, config: JobConfig, scope: MessageScope) -> None:
+    def __init__(self, config: JobConfig, scope: MessageScope, declared: Sequence[AnyStream] | None = None) -> None:
+        """Hold nothing yet.
+
+        Args:
+            declared: the outputs that the job file declares; None if it declares none, and names streams by text.
+        """
         self._scope = scope
+        self._declared = declared
         # The place of its message; None while that message is in hand.
         self.expired_at: Place | None = None
         self.held: list[tuple[Any, ...]] = []
@@ -33,12 +41,12 @@ class Collector:
         # By topic, as far as topics were asked; others have the default of the cluster.
         self.record_bytes_max: dict[str, int] = {}
         self._record_bytes_max = config.record_bytes_max
-        self._streams: dict[str, tuple[str, Callable[[Any], bytes | None], Callable[[Any], bytes | None]]] = {}
-        self._intermediates: set[str] = set()
+        self._streams: dict[str | AnyStream, _Encoders] = {}
+        self._intermediates: set[str | AnyStream] = set()
 
     def send(
         self,
-        stream: str,
+        stream: str | AnyStream,
         value: Any,
         key: Any = None,
         *,
@@ -69,7 +77,7 @@ class Collector:
     def successor(self) -> Collector:
         """The collector of the next message."""
         # One attribute after the other: after `__dict__.update` each attribute would be slower to read.
-        new = Collector(self._config, self._scope)
+        new = Collector(self._config, self._scope, self._declared)
         new.bytes_sent, new.must_be_checked, new.compacted = self.bytes_sent, self.must_be_checked, self.compacted
         new.record_bytes_max, new._streams = self.record_bytes_max, self._streams
         new._intermediates = self._intermediates
@@ -83,7 +91,7 @@ class Collector:
         """Every topic that was sent to so far."""
         return {topic for topic, _, _ in self._streams.values()}
 
-    def _check_placed(self, stream: str, partition: int | None, timestamp_ms: int | None) -> None:
+    def _check_placed(self, stream: str | AnyStream, partition: int | None, timestamp_ms: int | None) -> None:
         """Raise TaskError for a partition or a time that no topic takes.
 
         `OutputChecks` checks the others against their topic.
@@ -96,16 +104,21 @@ class Collector:
             _check_intermediate(stream, partition, timestamp_ms)
         self.must_be_checked = True
 
-    def _stream(self, stream: str) -> tuple[str, Callable[[Any], bytes | None], Callable[[Any], bytes | None]]:
-        qualified = self._config.qualified(stream)
+    def _stream(self, stream: str | AnyStream) -> _Encoders:
+        if self._declared is not None and stream not in self._declared:
+            names = ", ".join(output.name for output in self._declared) or "none"
+            raise UndeclaredError(
+                f"wanted an output that the task declares ({names}), found {stream!r}; add it to outputs=[...]"
+            )
+        qualified = self._config.qualified(stream if isinstance(stream, str) else stream.name)
         system, _, topic = qualified.partition(".")
         if not topic or system != self._config.inputs[0].partition(".")[0]:
             raise UndeclaredError(f"wanted an output stream of the job's cluster (kafka.orders), found {stream!r}")
-        encoders = (
-            topic,
-            key_serde_of(self._config.key_serde(qualified)).encode,
-            serde_of(self._config.msg_serde(qualified)).encode,
-        )
+        if isinstance(stream, str):
+            key, value = key_serde_of(self._config.key_serde(qualified)), serde_of(self._config.msg_serde(qualified))
+        else:
+            key, value = named(stream.key, is_key=True), named(stream.value)
+        encoders = (topic, key.encode, value.encode)
         own = self._config.intermediate_of(qualified)
         if own is not None:
             encoders = (topic, _keyed(own.name, encoders[1]), encoders[2])
@@ -115,7 +128,7 @@ class Collector:
         return encoders
 
 
-def _check_partition(stream: str, partition: int | None) -> None:
+def _check_partition(stream: str | AnyStream, partition: int | None) -> None:
     """Raise TaskError for a partition that the producer would refuse.
 
     It would do so later, when the message is no longer known.
@@ -124,7 +137,7 @@ def _check_partition(stream: str, partition: int | None) -> None:
         raise TaskError(f"output to {stream}: wanted a partition of 0 or more, found {partition!r}")
 
 
-def _check_timestamp(stream: str, timestamp_ms: int | None) -> None:
+def _check_timestamp(stream: str | AnyStream, timestamp_ms: int | None) -> None:
     if timestamp_ms is None:
         return
     if not _is_number(timestamp_ms) or not TIMESTAMP_MS_MIN <= timestamp_ms <= TIMESTAMP_MS_MAX:
@@ -150,7 +163,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _pairs(stream: str, headers: HeadersToSend) -> tuple[tuple[str, bytes | None], ...]:
+def _pairs(stream: str | AnyStream, headers: HeadersToSend) -> tuple[tuple[str, bytes | None], ...]:
     """`headers` as the producer takes them.
 
     Raises TaskError for headers that the producer would refuse, cut off or crash of.
@@ -173,7 +186,7 @@ def _pairs(stream: str, headers: HeadersToSend) -> tuple[tuple[str, bytes | None
     return pairs
 
 
-def _check_name(stream: str, name: str) -> None:
+def _check_name(stream: str | AnyStream, name: str) -> None:
     try:
         name.encode()
     except UnicodeEncodeError as error:
@@ -203,7 +216,7 @@ def _keyed(name: str, encode: Callable[[Any], bytes | None]) -> Callable[[Any], 
     return encoded
 
 
-def _check_intermediate(stream: str, partition: int | None, timestamp_ms: int | None) -> None:
+def _check_intermediate(stream: str | AnyStream, partition: int | None, timestamp_ms: int | None) -> None:
     if partition is not None:
         raise TaskError(
             f"an output to the intermediate stream {stream}: wanted no partition, because the key chooses it, whatever "

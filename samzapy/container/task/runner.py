@@ -35,9 +35,11 @@ from samzapy.container.task.transaction import (
     Transactions,
 )
 from samzapy.container.task.user_errors import user_traceback
-from samzapy.container.task.work_plan import Message, Report, Rows, WorkPlan
+from samzapy.container.task.work_plan import Message, Report, Route, Rows, WorkPlan
+from samzapy.declared_task import Declared
+from samzapy.model.serde import named
 from samzapy.model.text import error_text
-from samzapy.task import LoadedTask
+from samzapy.task import LoadedTask, ProcessFunction
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class TaskRunner:
         plan: WorkPlan,
         routes: Sequence[int],
         new_task: Callable[[], LoadedTask],
+        declared: Declared | None = None,
         environment: Environment,
         limits: TransactionLimits,
         crash_points: CrashPoints,
@@ -62,11 +65,14 @@ class TaskRunner:
         `is_interrupted` says whether a signal interrupted this process. An error of user code then comes from the
         interrupt; the same class of error without a signal is a failure of the message.
         """
-        config, route = plan.config, plan.routes[routes[0]]
+        config, route, declared = plan.config, plan.routes[routes[0]], declared or Declared()
         self._plan = plan
         self._task_name = route.task_name
         self._is_interrupted = is_interrupted
-        self._sources = {index: Source.of(plan.routes[index], config) for index in routes}
+        self._sources = {
+            index: Source.of(plan.routes[index], config, declared.streams.get(_stream_of(plan.routes[index])))
+            for index in routes
+        }
         self._limits = limits
         self._meter = Meter(limits.now_s)
         self._scope = MessageScope(route.task_name, current_thread)
@@ -77,8 +83,9 @@ class TaskRunner:
             keeps_journal=config.error_policy != "fail",
             costs=self._meter.stores,
             scope=self._scope,
+            serdes={name: named(state.serde) for name, state in declared.states.items()},
         )
-        collector = Collector(config, self._scope)
+        collector = Collector(config, self._scope, declared.outputs if declared.inputs else None)
         intermediates = {item.name: item.system_stream for item in config.intermediates}
         self._handles = Handles(collector, Context(route, config.properties, intermediates, self._state), self._state)
         checks = OutputChecks(config, collector, limits.wall_ms)
@@ -96,6 +103,8 @@ class TaskRunner:
         """
         try:
             self._task = new_task()
+            if self._task.bind is not None:
+                self._task.bind(self._state.stores, self._handles.context)
             if self._task.init is not None:
                 self._task.init(self._handles.context)
         except BaseException as error:  # User code may raise anything, and no message is in hand.
@@ -217,14 +226,13 @@ class TaskRunner:
 
     def _handle(self, rows: Rows, start: int, transaction: Transaction, slot: SlotGuard) -> int:
         """Handle rows from `start` until the transaction is full; return the next index."""
-        assert self._task is not None, "a task that could not be made fails at its first row"
         source, messages = self._opened(rows, start, slot)
         handled = transaction.handled_of(rows.route, source.ssp_kb)
         self._state.is_broadcast = bool(source.ssp_kb.reader)
         self._scope.begin()
         try:
             index, offset, skipped, records_out = self._handling.each(
-                self._task.process, rows, start, messages, source, transaction
+                self._process(source), rows, start, messages, source, transaction
             )
         finally:
             self._scope.end()
@@ -233,6 +241,11 @@ class TaskRunner:
         handled.records_out += records_out
         self._meter.skipped += skipped
         return index + 1
+
+    def _process(self, source: Source) -> ProcessFunction:
+        """What handles the messages of a source."""
+        assert self._task is not None, "a task that could not be made fails at its first row"
+        return self._task.handlers.get(str(source.ssp_kb.ssp.system_stream), self._task.process)
 
     def _opened(self, rows: Rows, start: int, slot: SlotGuard) -> tuple[Source, Iterator[Message]]:
         """The source and the messages of the rows.
@@ -248,3 +261,7 @@ class TaskRunner:
             key_decode, value_decode = gate.checked(source.key_decode), gate.checked(source.value_decode)
             return source._replace(key_decode=key_decode, value_decode=value_decode), iter(gate)
         return source, messages
+
+
+def _stream_of(route: Route) -> str:
+    return str(route.ssp_kb.ssp.system_stream)

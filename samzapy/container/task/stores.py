@@ -13,7 +13,7 @@ from samzapy.container.task.ports import LocalTransaction
 from samzapy.container.task.record_size import too_large
 from samzapy.errors import TaskError
 from samzapy.model.job import TaskName
-from samzapy.model.serde import SerdeError, serde_of
+from samzapy.model.serde import NamedSerde, SerdeError, serde_of
 from samzapy.stream.changelog import changelog_key, task_entry_key
 
 _METHODS: Final = frozenset({"get", "put", "delete"})
@@ -36,7 +36,14 @@ class TaskState:
         keeps_journal: bool,
         costs: StoreCosts,
         scope: MessageScope,
+        serdes: Mapping[str, NamedSerde] | None = None,
     ) -> None:
+        """Make the stores.
+
+        Args:
+            serdes: by store, the serde of its values where the job file declares it; else the configuration's.
+        """
+        self.serdes = serdes or {}
         self.scope = scope
         self.costs = costs
         self.record_bytes_max = record_bytes_max
@@ -100,7 +107,7 @@ class Store:
         self, config: StoreConfig, state: TaskState, written: dict[bytes, bytes | None], task_name: TaskName
     ) -> None:
         self._name = config.name
-        self._serde = serde_of(config.msg_serde)
+        self._serde = state.serdes.get(config.name) or serde_of(config.msg_serde)
         self._name_encode = serde_of(config.key_serde).encode
         self._state = state
         self._written = written

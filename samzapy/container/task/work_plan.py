@@ -17,7 +17,7 @@ from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.task_stats import TaskStats
 from samzapy.stream.numbering import BEGINNING, Numbering
-from samzapy.task import Headers
+from samzapy.streams import Headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

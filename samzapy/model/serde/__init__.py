@@ -1,11 +1,41 @@
-"""Serdes: how a value of Python becomes bytes, and back.
-
-`None` (no key, a tombstone) passes through every one of them.
-"""
+"""Serdes: how a value of Python becomes bytes, and back."""
 
 from __future__ import annotations
 
-from samzapy.model.serde.base import Serde, SerdeError
+from samzapy.model.serde.base import NamedSerde, SerdeError
 from samzapy.model.serde.named import key_serde_of, serde_of
+from samzapy.model.serde.typed import (
+    Bytes,
+    Double,
+    Integer,
+    Json,
+    Long,
+    Msgpack,
+    Serde,
+    String,
+    Structured,
+    Timestamp,
+    Uuid,
+    name_of,
+    named,
+)
 
-__all__ = ["Serde", "SerdeError", "key_serde_of", "serde_of"]
+__all__ = [
+    "Bytes",
+    "Double",
+    "Integer",
+    "Json",
+    "Long",
+    "Msgpack",
+    "NamedSerde",
+    "Serde",
+    "SerdeError",
+    "String",
+    "Structured",
+    "Timestamp",
+    "Uuid",
+    "key_serde_of",
+    "name_of",
+    "named",
+    "serde_of",
+]

@@ -12,8 +12,11 @@ class SerdeError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serde:
-    """A named pair of functions. Both raise `SerdeError` and nothing else."""
+class NamedSerde:
+    """A named pair of functions, as the runtime calls them.
+
+    Both raise `SerdeError` and nothing else. `None` (no key, a tombstone) passes through.
+    """
 
     name: str
     encode: Callable[[Any], bytes | None]

@@ -21,7 +21,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from samzapy.model.first_bytes import looks_like
-from samzapy.model.serde.base import Serde, SerdeError
+from samzapy.model.serde.base import NamedSerde, SerdeError
 
 _FORMATS: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
     "integer": (">i", (int,)),
@@ -31,12 +31,12 @@ _FORMATS: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
 }
 
 
-def fixed_width(where: str) -> Sequence[Serde]:
+def fixed_width(where: str) -> Sequence[NamedSerde]:
     """The serdes of this module. `where` ends their errors."""
     return [*(_number(name, *_FORMATS[name], where) for name in _FORMATS), _uuid(where)]
 
 
-def _number(name: str, layout: str, types: tuple[type, ...], where: str) -> Serde:
+def _number(name: str, layout: str, types: tuple[type, ...], where: str) -> NamedSerde:
     struct, wanted = Struct(layout), types[0].__name__
     pack, unpack = struct.pack, struct.unpack
 
@@ -51,16 +51,16 @@ def _number(name: str, layout: str, types: tuple[type, ...], where: str) -> Serd
         except (StructError, OverflowError) as error:
             raise SerdeError(f"serde {name}: wanted a number of {struct.size} bytes, found {error}{where}") from error
 
-    return Serde(name=name, encode=encode, decode=_decode(name, struct.size, lambda raw: unpack(raw)[0], where))
+    return NamedSerde(name=name, encode=encode, decode=_decode(name, struct.size, lambda raw: unpack(raw)[0], where))
 
 
-def _uuid(where: str) -> Serde:
+def _uuid(where: str) -> NamedSerde:
     def encode(value: Any) -> bytes | None:
         if value is None or isinstance(value, UUID):
             return None if value is None else value.bytes
         raise SerdeError(f"serde uuid: wanted uuid.UUID or None, found {type(value).__name__}{where}")
 
-    return Serde(name="uuid", encode=encode, decode=_decode("uuid", 16, lambda raw: UUID(bytes=raw), where))
+    return NamedSerde(name="uuid", encode=encode, decode=_decode("uuid", 16, lambda raw: UUID(bytes=raw), where))
 
 
 def _decode(name: str, size: int, of_bytes: Callable[[bytes], Any], where: str) -> Callable[[bytes | None], Any]:

@@ -1,4 +1,4 @@
-"""Serdes by name: bytes, string (UTF-8), JSON, and those of `fixed_width`.
+"""Serdes by name: bytes, text, JSON, MessagePack, and those of `fixed_width`.
 
 JSON is strict both ways: no NaN or Infinity, no number that overflows, no object with the same key twice. A value that
 was read can be written again. JSON is written compactly, with keys in the order given.
@@ -11,13 +11,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
+
 from samzapy.model.first_bytes import looks_like
-from samzapy.model.serde.base import Serde, SerdeError
+from samzapy.model.serde.base import NamedSerde, SerdeError
 from samzapy.model.serde.fixed_width import fixed_width
 from samzapy.model.strict_json import may_be_deep, parse_json, parse_json_text
 
 
-def serde_of(name: str) -> Serde:
+def serde_of(name: str) -> NamedSerde:
     """The serde called `name`.
 
     Raises KeyError: the configuration has checked the name already.
@@ -25,7 +27,7 @@ def serde_of(name: str) -> Serde:
     return _SERDES[name]
 
 
-def key_serde_of(name: str) -> Serde:
+def key_serde_of(name: str) -> NamedSerde:
     """As `serde_of`, for keys of messages: its errors say that it was the key."""
     return _KEY_SERDES[name]
 
@@ -64,7 +66,7 @@ def _has_text_keys_only(value: Any) -> bool:
     return True
 
 
-def _bytes(where: str) -> Serde:
+def _bytes(where: str) -> NamedSerde:
     def encode(value: Any) -> bytes | None:
         if value is None or isinstance(value, bytes):
             return value
@@ -72,10 +74,10 @@ def _bytes(where: str) -> Serde:
             return bytes(value)
         raise SerdeError(f"serde bytes: wanted bytes or None, found {type(value).__name__}{where}")
 
-    return Serde(name="bytes", encode=encode, decode=lambda raw: raw)
+    return NamedSerde(name="bytes", encode=encode, decode=lambda raw: raw)
 
 
-def _string(where: str) -> Serde:
+def _string(where: str) -> NamedSerde:
     def encode(value: Any) -> bytes | None:
         if value is None:
             return None
@@ -94,10 +96,10 @@ def _string(where: str) -> Serde:
         except UnicodeDecodeError as error:
             raise SerdeError(f"serde string: {error}{looks_like(raw)}{where}") from error
 
-    return Serde(name="string", encode=encode, decode=decode)
+    return NamedSerde(name="string", encode=encode, decode=decode)
 
 
-def _json(where: str) -> Serde:
+def _json(where: str) -> NamedSerde:
     def encode(value: Any) -> bytes | None:
         if value is None:
             return None
@@ -114,11 +116,31 @@ def _json(where: str) -> Serde:
         except ValueError as error:
             raise SerdeError(f"serde json: {error}{where}") from error
 
-    return Serde(name="json", encode=encode, decode=decode)
+    return NamedSerde(name="json", encode=encode, decode=decode)
 
 
-def _all(where: str) -> dict[str, Serde]:
-    serdes = (_bytes(where), _string(where), _json(where), *fixed_width(where))
+def _msgpack(where: str) -> NamedSerde:
+    def encode(value: Any) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            return msgspec.msgpack.encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise SerdeError(f"serde msgpack: {error}{where}") from error
+
+    def decode(raw: bytes | None) -> Any:
+        if raw is None:
+            return None
+        try:
+            return msgspec.msgpack.decode(raw)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise SerdeError(f"serde msgpack: {error}{looks_like(raw)}{where}") from error
+
+    return NamedSerde(name="msgpack", encode=encode, decode=decode)
+
+
+def _all(where: str) -> dict[str, NamedSerde]:
+    serdes = (_bytes(where), _string(where), _json(where), _msgpack(where), *fixed_width(where))
     return {serde.name: serde for serde in serdes}
 
 

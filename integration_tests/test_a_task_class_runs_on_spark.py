@@ -1,0 +1,115 @@
+"""A task class that declares its streams and state, on real Kafka and Spark."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, run_python, run_samzapy, unique
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.container_broker import ContainerBroker
+
+_JOB = """
+import samzapy as sz
+
+
+class Order(sz.Struct):
+    amount: float
+
+
+orders = sz.Stream("kafka.{orders}", key=sz.String, value=sz.Json(Order))
+refunds = sz.Stream("kafka.{refunds}", key=sz.String, value=sz.Long)
+totals = sz.Stream("kafka.{totals}", key=sz.String, value=sz.Double)
+
+
+@sz.task(inputs=[orders, refunds], outputs=[totals])
+class Totals(sz.Task[str, Order]):
+    total = sz.value(sz.Double, default=0.0)
+    last = sz.value(sz.Msgpack(Order))
+    seen = sz.counter()
+
+    @refunds.each
+    def refunded(self, message: sz.Message[str, int], out: sz.Output) -> None:
+        self.total.set(self.total.get() - message.value)
+        out.send(totals, self.total.get(), key=message.key)
+
+    def process(self, message: sz.Message[str, Order], out: sz.Output) -> None:
+        last = self.last.get()
+        assert (last is None) == (self.seen.get() == 0)
+        assert last is None or last.amount == self.seen.get() - 1
+        assert message.value.amount == self.seen.get()
+        self.last.set(message.value)
+        self.seen.add()
+        self.total.set(self.total.get() + message.value.amount)
+        out.send(totals, self.total.get(), key=message.key)
+
+
+if __name__ == "__main__":
+    sz.run()
+"""
+_PROPERTIES = """
+job.name={job}
+systems.kafka.bootstrap.servers={servers}
+systems.kafka.samza.offset.default=oldest
+systems.kafka.samza.offset.end=head
+local.store.dir={state}
+"""
+_KEYS = ("a", "b", "c")
+_EACH = 20
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Iterator[WarmSpark]:
+    warm = WarmSpark(tmp_path)
+    yield warm
+    warm.close()
+
+
+@pytest.mark.timeout(300)
+def test_declared_streams_and_state_need_no_properties_and_are_shown_with_their_lines(
+    broker: DevBroker | ContainerBroker, spark: WarmSpark, tmp_path: Path
+) -> None:
+    cluster = Cluster(broker.bootstrap_servers)
+    topics = {name: cluster.topic(name) for name in ("orders", "refunds", "totals")}
+    job_file, job = tmp_path / "job.py", unique("classes")
+    job_file.write_text(_JOB.format(**topics))
+    properties = _PROPERTIES.format(job=job, servers=broker.bootstrap_servers, state=tmp_path / "state")
+    job_file.with_suffix(".properties").write_text(properties)
+
+    cluster.publish(topics["orders"], *orders())
+    cluster.publish(topics["refunds"], Message(key=b"a", value=struct.pack(">q", 100)))
+
+    ended = run_python(job_file, environment=spark.environment)
+
+    assert 0 == ended.code, ended.told
+    sums = [sum(range(count + 1)) for count in range(_EACH)]
+    totals = {key: totals_of(cluster, topics["totals"], key) for key in _KEYS}
+    # A refund comes before, between or behind the orders of its key.
+    amounts = [after - before for before, after in pairwise([0.0, *totals.pop("a")])]
+    assert sorted(amounts) == [-100, *range(_EACH)]
+    assert {"b": sums, "c": sums} == totals
+    explained = run_samzapy(
+        "config", "explain", f"systems.kafka.streams.{topics['totals']}.samza.msg.serde", "--config",
+        str(job_file.with_suffix(".properties")), "--job", f"{job}-1",
+    )  # fmt: skip
+    assert "double" in explained.told and "job.py:11" in explained.told, explained.told
+
+
+def orders() -> list[Message]:
+    """For each key as many orders, whose amounts count up."""
+    return [
+        Message(key=key.encode(), value=json.dumps({"amount": amount, "more": "is ignored"}).encode())
+        for amount in range(_EACH)
+        for key in _KEYS
+    ]
+
+
+def totals_of(cluster: Cluster, topic: str, key: str) -> list[float]:
+    return [
+        struct.unpack(">d", record.value or b"")[0] for record in cluster.read(topic) if record.key == key.encode()
+    ]

@@ -1,0 +1,164 @@
+"""The declarations of a task class: streams, state, handlers of single streams."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from samzapy.config import SCHEME_KEY, Setting, Source
+from samzapy.errors import TaskModuleError
+from samzapy.model.serde import name_of
+from samzapy.state import Counter, State, Value
+from samzapy.streams import STREAM_OF_HANDLER, AnyStream
+
+DECLARED: Final = "__samzapy_declared__"
+"""The attribute of a marked task that has its `Declared`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """The declarations of a job file.
+
+    Empty for a task of a properties file alone.
+
+    Attributes:
+        handlers: by name of an input, the name of the method that handles it.
+        states: by name.
+        place: where the task is marked, `job.py:12`.
+    """
+
+    inputs: tuple[AnyStream, ...] = ()
+    outputs: tuple[AnyStream, ...] = ()
+    states: Mapping[str, Value[Any, Any] | Counter] = field(default_factory=dict)
+    handlers: Mapping[str, str] = field(default_factory=dict)
+    place: str = ""
+
+    @property
+    def streams(self) -> Mapping[str, AnyStream]:
+        """Inputs and outputs by name."""
+        return {stream.name: stream for stream in (*self.inputs, *self.outputs)}
+
+    def settings(self) -> tuple[Setting, ...]:
+        """The declarations as configuration, with their places."""
+        settings = [_setting("task.inputs", ",".join(stream.name for stream in self.inputs), self.place)]
+        if len(self.inputs) > 1 and self.states:
+            # Else each input had tasks of its own, and a key as many states as there are inputs.
+            settings.append(_setting(SCHEME_KEY, "cogroup", self.place))
+        for stream in self.streams.values():
+            system, _, topic = stream.name.partition(".")
+            prefix = f"systems.{system}.streams.{topic}.samza"
+            settings.append(_setting(f"{prefix}.key.serde", name_of(stream.key), stream.place))
+            settings.append(_setting(f"{prefix}.msg.serde", name_of(stream.value), stream.place))
+        for name, state in self.states.items():
+            settings.append(_setting(f"stores.{name}.msg.serde", name_of(state.serde), state.place))
+            settings.append(_setting(f"stores.{name}.scope", state.scope, state.place))
+        return tuple(settings) if self.inputs else ()
+
+
+def _setting(key: str, value: str, place: str) -> Setting:
+    return Setting(key=key, value=value, source=Source.JOB, place=place)
+
+
+def declared(marked: Any, inputs: Sequence[AnyStream], outputs: Sequence[AnyStream], place: str) -> Declared:
+    """What a marked class or function declares.
+
+    Raises:
+        TaskModuleError: no inputs, a stream that is declared twice in different ways, an input without a handler, or a
+            handler of a stream that is no input.
+    """
+    if not inputs:
+        raise TaskModuleError(f"{place}: wanted inputs=[...] with one stream or more, found none")
+    _check_streams([*inputs, *outputs])
+    handlers = _handlers(marked, inputs, place) if isinstance(marked, type) else {}
+    return Declared(
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        states={state.name: state for state in _states(marked)},
+        handlers=handlers,
+        place=place,
+    )
+
+
+def _check_streams(streams: Sequence[AnyStream]) -> None:
+    by_name: dict[str, AnyStream] = {}
+    for stream in streams:
+        other = by_name.setdefault(stream.name, stream)
+        if other is not stream:
+            raise TaskModuleError(
+                f"{stream.place}: wanted one declaration of the stream {stream.name}, found another at {other.place}; "
+                "use one object for inputs and outputs"
+            )
+
+
+def _states(marked: Any) -> Iterator[Value[Any, Any] | Counter]:
+    """The states of a class and of the classes that it extends."""
+    names = {name for one in inspect.getmro(marked) for name in vars(one)} if isinstance(marked, type) else ()
+    for name in sorted(names):
+        state = inspect.getattr_static(marked, name)
+        if not isinstance(state, Value | Counter):
+            continue
+        if name.startswith("_"):
+            raise TaskModuleError(
+                f"{state.place}: wanted a state whose name does not begin with _, found {name}; such names are "
+                "samzapy's own"
+            )
+        if name != state.name:
+            raise TaskModuleError(f"{state.place}: wanted one name for a state, found {state.name} and {name}")
+        yield state
+
+
+def _handlers(marked: type, inputs: Sequence[AnyStream], place: str) -> Mapping[str, str]:
+    """By input, the name of its method."""
+    handlers: dict[str, str] = {}
+    for name, method in inspect.getmembers(marked, inspect.isfunction):
+        stream = getattr(method, STREAM_OF_HANDLER, None)
+        if stream is None:
+            continue
+        if stream not in inputs:
+            raise TaskModuleError(
+                f"{place}: wanted .each of an input of the task, found {name} marked with that of {stream.name}, which "
+                "inputs=[...] does not have"
+            )
+        if stream.name in handlers:
+            raise TaskModuleError(
+                f"{place}: wanted one handler of {stream.name}, found {handlers[stream.name]} and {name}"
+            )
+        handlers[stream.name] = name
+    left = [stream.name for stream in inputs if stream.name not in handlers]
+    if left and not has_process(marked):
+        raise TaskModuleError(
+            f"{place}: wanted a method process(self, message, out), or one marked with .each for {', '.join(left)}; "
+            "found neither"
+        )
+    return {**dict.fromkeys(left, "process"), **handlers}
+
+
+def has_process(marked: type) -> bool:
+    """Whether a class has a `process` of its own, not only that of `Task`."""
+    method = getattr(marked, "process", None)
+    return callable(method) and not hasattr(method, IS_MISSING)
+
+
+IS_MISSING: Final = "__samzapy_missing__"
+"""The attribute of a method of `Task` that a task may have instead."""
+Handle = Callable[[Any, Any, Any], None]
+
+
+def handle_of(instance: Any, name: str) -> Handle:
+    """A method `(message, out)` as the loop over messages calls it."""
+    method = getattr(instance, name)
+
+    def handle(message: Any, out: Any, context: Any) -> None:
+        method(message, out)
+
+    return handle
+
+
+def bind(instance: Any, states: Mapping[str, State], stores: Mapping[str, Any], context: Any) -> None:
+    """Give an instance its context, and its states of one task."""
+    instance.context = context
+    for name, state in states.items():
+        assert isinstance(state, Value | Counter)
+        setattr(instance, name, state.bound(stores))

@@ -1,0 +1,201 @@
+"""Serdes as objects with a type, for streams and state that a job file declares.
+
+`Serde[T]` is the interface; an object of the user's own needs `encode` and `decode`, and may raise anything. mypy then
+finds a value of a wrong type where it is sent, stored or handled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, Final, Generic, Protocol, TypeVar, get_origin, overload
+from uuid import UUID
+
+import msgspec
+
+from samzapy.model.first_bytes import looks_like
+from samzapy.model.serde.base import NamedSerde, SerdeError
+from samzapy.model.serde.named import key_serde_of, serde_of
+from samzapy.model.text import error_text
+
+T = TypeVar("T")
+_OWN: Final = "bytes"
+"""The name in the configuration of a serde that has no name of its own."""
+
+
+class Serde(Protocol[T]):
+    """How a value becomes bytes, and back."""
+
+    def encode(self, value: T, /) -> bytes: ...
+    def decode(self, raw: bytes, /) -> T: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin(Generic[T]):
+    """A serde that the configuration knows by its name."""
+
+    name: str
+
+    def encode(self, value: T, /) -> bytes:
+        """Raises SerdeError for a value of another type."""
+        if value is None:
+            raise SerdeError(f"serde {self.name}: wanted a value, found None")
+        raw = serde_of(self.name).encode(value)
+        assert raw is not None
+        return raw
+
+    def decode(self, raw: bytes, /) -> T:
+        """Raises SerdeError for bytes that are no such value."""
+        value: T = serde_of(self.name).decode(raw)
+        return value
+
+
+Bytes: Final[Builtin[bytes]] = Builtin("bytes")
+String: Final[Builtin[str]] = Builtin("string")
+Integer: Final[Builtin[int]] = Builtin("integer")
+Long: Final[Builtin[int]] = Builtin("long")
+Double: Final[Builtin[float]] = Builtin("double")
+Timestamp: Final[Builtin[int]] = Builtin("timestamp")
+Uuid: Final[Builtin[UUID]] = Builtin("uuid")
+
+
+@dataclass(frozen=True, slots=True)
+class Structured(Generic[T]):
+    """A serde of msgspec for one type. Made by `Json` and `Msgpack`.
+
+    `upgrade` turns a value of an older form, as builtins, into one of the type.
+    """
+
+    name: str
+    type: Any
+    # The class of every value; None for types that are no classes, such as `dict[str, int]`.
+    _class: type | None = field(repr=False)
+    _encode: Callable[[Any], bytes] = field(repr=False)
+    _decode: Callable[[bytes], T] = field(repr=False)
+    _decode_any: Callable[[bytes], Any] = field(repr=False)
+    upgrade: Callable[[Any], T] | None = None
+
+    def encode(self, value: T, /) -> bytes:
+        """Raises SerdeError for a value of another type, and for NaN and infinity."""
+        if self._class is not None and not isinstance(value, self._class):
+            raise SerdeError(f"serde {self}: wanted {self._class.__name__}, found {type(value).__name__}")
+        try:
+            raw = self._encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise SerdeError(f"serde {self}: {error}") from error
+        # In JSON msgspec writes null for a number that JSON does not have.
+        if self.name == "json" and b"null" in raw and not _is_finite(msgspec.to_builtins(value)):
+            raise SerdeError(f"serde {self}: wanted numbers that JSON has, found NaN or infinity")
+        return raw
+
+    def decode(self, raw: bytes, /) -> T:
+        """Raises SerdeError for bytes that are no such value, also after `upgrade`."""
+        try:
+            return self._decode(raw)
+        except (msgspec.DecodeError, RecursionError) as error:
+            if self.upgrade is None or not isinstance(error, msgspec.ValidationError):
+                raise SerdeError(f"serde {self}: {error}{looks_like(raw)}") from error
+            refusal = error
+        value = self.upgrade(self._decode_any(raw))
+        if self._class is not None and not isinstance(value, self._class):
+            raise SerdeError(
+                f"serde {self}: {refusal}; upgrade was tried: wanted {self._class.__name__} of it, found "
+                f"{type(value).__name__}"
+            )
+        return value
+
+    def __str__(self) -> str:
+        return f"{self.name}({getattr(self.type, '__name__', self.type)})"
+
+
+@overload
+def Json() -> Builtin[Any]: ...
+
+
+@overload
+def Json(of: type[T], *, upgrade: Callable[[Any], T] | None = None) -> Structured[T]: ...
+
+
+def Json(of: Any = None, *, upgrade: Callable[[Any], Any] | None = None) -> Any:
+    """JSON of one type.
+
+    The type is a `Struct`, a dataclass, a TypedDict or a builtin such as `dict[str, int]`. Without a type, it is the
+    serde `json`, of anything. Fields that the type does not have are ignored, unless a Struct is declared with
+    `forbid_unknown_fields=True`.
+
+    Raises:
+        TypeError: msgspec has no JSON for the type.
+    """
+    if of is None:
+        return Builtin("json")
+    return _structured("json", of, msgspec.json.Encoder().encode, msgspec.json.Decoder, upgrade)
+
+
+def Msgpack(of: type[T], *, upgrade: Callable[[Any], T] | None = None) -> Structured[T]:
+    """MessagePack of one type, as `Json`.
+
+    Raises:
+        TypeError: msgspec has no MessagePack for the type.
+    """
+    return _structured("msgpack", of, msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder, upgrade)
+
+
+def _structured(
+    name: str,
+    of: Any,
+    encode: Callable[[Any], bytes],
+    decoder: Callable[..., Any],
+    upgrade: Callable[[Any], T] | None,
+) -> Structured[T]:
+    # A TypedDict has no instances, and mypy lets an int be a float.
+    is_class = isinstance(of, type) and get_origin(of) is None and not hasattr(of, "__total__") and of is not float
+    return Structured(name, of, of if is_class else None, encode, decoder(of).decode, decoder().decode, upgrade)
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    return not isinstance(value, list | tuple) or all(map(_is_finite, value))
+
+
+def name_of(serde: Serde[Any]) -> str:
+    """The name of a serde in the configuration."""
+    return serde.name if isinstance(serde, Builtin | Structured) else _OWN
+
+
+def named(serde: Serde[Any], *, is_key: bool = False) -> NamedSerde:
+    """A serde as the runtime calls it.
+
+    None passes through, and every error is a SerdeError.
+    """
+    if isinstance(serde, Builtin):
+        return key_serde_of(serde.name) if is_key else serde_of(serde.name)
+    name = str(serde) if isinstance(serde, Structured) else type(serde).__name__
+    where = " (the key)" if is_key else ""
+
+    def encode(value: Any) -> bytes | None:
+        if value is None:
+            return None
+        raw = _called(serde.encode, value, name, where)
+        if not isinstance(raw, bytes):
+            raise SerdeError(f"serde {name}: wanted bytes of encode, found {type(raw).__name__}{where}")
+        return raw
+
+    def decode(raw: bytes | None) -> Any:
+        return None if raw is None else _called(serde.decode, raw, name, where)
+
+    return NamedSerde(name=name, encode=encode, decode=decode)
+
+
+def _called(function: Callable[[Any], Any], value: Any, name: str, where: str) -> Any:
+    try:
+        return function(value)
+    except SerdeError as error:
+        if where:
+            raise SerdeError(f"{error}{where}") from error
+        raise
+    except Exception as error:  # A serde of the user's may raise anything.
+        raise SerdeError(f"serde {name}: {error_text(error)}{where}") from error

@@ -1,0 +1,156 @@
+"""Messages, and streams that a job file declares with their types.
+
+```python
+payments = samzapy.Stream("kafka.payments", key=samzapy.String, value=samzapy.Json(Payment))
+```
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePath
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from samzapy.errors import TaskModuleError
+from samzapy.model.serde import Serde, name_of
+from samzapy.model.ssp import SystemStreamPartition
+
+K = TypeVar("K")
+V = TypeVar("V")
+Own = TypeVar("Own")
+Struct = msgspec.Struct
+"""The base of a message or state with fields: decoded four times as fast as a dict, and checked."""
+Headers = tuple[tuple[str, bytes | None], ...]
+HeadersToSend = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+STREAM_OF_HANDLER = "__samzapy_stream__"
+"""The attribute of a method that `Stream.each` has marked."""
+
+
+class IncomingMessageEnvelope(msgspec.Struct, eq=False):
+    """One message of an input.
+
+    Attributes:
+        ssp: where it was read.
+        offset: its offset there.
+        key, value: decoded by the stream's serdes; `None` for a message without a key and for a tombstone.
+        key_bytes, value_bytes: exactly as on the topic.
+        timestamp_ms: the record's timestamp as its producer wrote it, milliseconds since 1970; -1 if it
+            wrote none.
+        headers: in order, names may repeat.
+        intermediate: name of the intermediate stream that it comes from; empty for a message of another input.
+    """
+
+    ssp: SystemStreamPartition
+    offset: int
+    key: Any
+    value: Any
+    key_bytes: bytes | None
+    value_bytes: bytes | None
+    timestamp_ms: int
+    headers: Headers = ()
+    intermediate: str = ""
+
+    def __repr__(self) -> str:
+        return f"IncomingMessageEnvelope({self.ssp}@{self.offset}, key={self.key!r})"
+
+
+class Message(IncomingMessageEnvelope, Generic[K, V], eq=False):
+    """One message of a declared input, with the types of its key and value.
+
+    Attributes:
+        key, value: None for a message without a key, and for a tombstone; the types do not tell.
+    """
+
+    key: K
+    value: V
+
+    @property
+    def time_ms(self) -> int:
+        """The time of the message, milliseconds since 1970: the record's timestamp."""
+        return self.timestamp_ms
+
+
+class Output(Protocol):
+    """Takes the messages that a task class sends.
+
+    As `MessageCollector`, with the types of the stream.
+    """
+
+    def send(
+        self,
+        stream: Stream[K, V],
+        value: V,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        headers: HeadersToSend | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Send a message to a declared output. See `MessageCollector.send`.
+
+        Raises:
+            SerdeError, TaskError: as there.
+            UndeclaredError: the stream is not in `outputs=[...]`.
+        """
+        ...
+
+
+class Stream(Generic[K, V]):
+    """An input or output of the job.
+
+    Attributes:
+        name: `kafka.payments`: the system, a dot, the topic.
+        key, value: their serdes.
+        place: where it is declared, `job.py:12`.
+    """
+
+    __slots__ = ("key", "name", "place", "value")
+
+    def __init__(self, name: str, *, key: Serde[K], value: Serde[V]) -> None:
+        """Declare a stream.
+
+        Raises:
+            TaskModuleError: the name has no system, or the key's serde does not give one spelling to equal keys.
+        """
+        self.name = name
+        self.key = key
+        self.value = value
+        self.place = place_of_caller()
+        system, _, topic = name.partition(".")
+        if not system or not topic:
+            raise TaskModuleError(
+                f"{self.place}: wanted a stream as system.topic, for instance kafka.payments, found {name!r}"
+            )
+        if name_of(key) == "double":
+            raise TaskModuleError(
+                f"{self.place}: stream {name}: wanted a serde for keys, found double: 0.0 and -0.0 are equal and have "
+                "different bytes, so one key would be two"
+            )
+
+    def each(
+        self, method: Callable[[Own, Message[K, V], Output], None]
+    ) -> Callable[[Own, Message[K, V], Output], None]:
+        """Mark the method of a task class that handles this stream.
+
+        Its arguments are those of `Task.process`: `(self, message, out)`.
+        """
+        setattr(method, STREAM_OF_HANDLER, self)
+        return method
+
+    def __repr__(self) -> str:
+        return f"Stream({self.name!r})"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def place_of_caller(depth: int = 2) -> str:
+    """The file and line that declares something, `job.py:12`."""
+    frame = sys._getframe(depth)
+    return f"{PurePath(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+AnyStream = Stream[Any, Any]

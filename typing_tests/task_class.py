@@ -1,0 +1,65 @@
+"""What mypy accepts and refuses in a task class. A line with `# wrong` must have an error, and no other one may."""
+
+from __future__ import annotations
+
+import samzapy as sz
+
+
+class Order(sz.Struct):
+    item: str
+    amount: float
+
+
+class Roman:
+    """A serde of a user's own."""
+
+    def encode(self, value: int) -> bytes:
+        return b"I" * value
+
+    def decode(self, raw: bytes) -> int:
+        return len(raw)
+
+
+orders = sz.Stream("kafka.orders", key=sz.String, value=sz.Json(Order))
+refunds = sz.Stream("kafka.refunds", key=sz.String, value=sz.Long)
+anything = sz.Stream("kafka.anything", key=sz.Bytes, value=sz.Json())
+romans = sz.Stream("kafka.romans", key=sz.Uuid, value=Roman())
+totals = sz.Stream("kafka.totals", key=sz.String, value=sz.Double)
+wrong_key = sz.Stream("kafka.wrong", key="string", value=sz.Double)  # wrong
+wrong_upgrade = sz.Json(Order, upgrade=lambda old: 1)  # wrong
+
+
+@sz.task(inputs=[orders, refunds, anything], outputs=[totals, romans])
+class Totals(sz.Task[bytes, object]):
+    total = sz.value(sz.Double, default=0.0)
+    last = sz.value(sz.Json(Order))
+    seen = sz.counter()
+    wrong_default = sz.value(sz.Double, default="none")  # wrong
+
+    @orders.each
+    def ordered(self, message: sz.Message[str, Order], out: sz.Output) -> None:
+        self.total.set(self.total.get() + message.value.amount)
+        self.total.set("1")  # wrong
+        self.last.set(message.value)
+        self.last.set(message.value.item)  # wrong
+        _ = self.last.get().item  # wrong
+        previous = self.last.get()
+        if previous is not None:
+            _ = previous.item
+        _ = message.value.price  # wrong
+        out.send(totals, self.total.get(), key=message.key)
+        out.send(totals, message.value)  # wrong
+        out.send(totals, 1.0, key=b"a")  # wrong
+        out.send(romans, self.seen.add(2))
+        out.send("totals", 1.0)  # wrong
+        self.seen.add(0.5)  # wrong
+
+    @refunds.each
+    def refunded(self, message: sz.Message[str, int], out: sz.Output) -> None:
+        self.total.set(self.total.get() - message.value)
+
+    @refunds.each  # wrong
+    def refunded_otherwise(self, message: sz.Message[str, Order], out: sz.Output) -> None: ...
+
+    def process(self, message: sz.Message[bytes, object], out: sz.Output) -> None:
+        self.context.task_name.upper()

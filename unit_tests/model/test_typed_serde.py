@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypedDict
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samzapy.model.serde import (
+    Bytes,
+    Double,
+    Integer,
+    Json,
+    Long,
+    Msgpack,
+    Serde,
+    SerdeError,
+    String,
+    Timestamp,
+    Uuid,
+    name_of,
+    named,
+)
+
+
+class Order(msgspec.Struct):
+    item: str
+    amount: float = 0.0
+    more: Order | None = None
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True):
+    item: str
+
+
+@dataclass
+class Place:
+    x: int
+
+
+class Named(TypedDict):
+    name: str
+
+
+orders = st.builds(Order, st.text(st.characters(codec="utf-8")), st.floats(allow_nan=False, allow_infinity=False))
+
+
+@pytest.mark.parametrize("make", [Json, Msgpack])
+@given(order=orders)
+def test_a_struct_comes_back_as_it_was(make: Callable[..., Serde[Order]], order: Order) -> None:
+    serde = make(Order)
+
+    assert order == serde.decode(serde.encode(order))
+
+
+@pytest.mark.parametrize("make", [Json, Msgpack])
+@pytest.mark.parametrize(
+    ("of", "value"),
+    [(Place, Place(1)), (Named, {"name": "a"}), (dict[str, int], {"a": 1}), (list[Place], [Place(2)]), (float, 1)],
+)
+def test_dataclasses_typed_dicts_and_builtins_have_serdes(
+    make: Callable[..., Serde[Any]], of: Any, value: Any
+) -> None:
+    serde = make(of)
+
+    assert value == serde.decode(serde.encode(value))
+
+
+@pytest.mark.parametrize(
+    ("serde", "value"),
+    [
+        (Bytes, b"a"),
+        (String, "ä"),
+        (Integer, -1),
+        (Long, 2**40),
+        (Double, 0.5),
+        (Timestamp, 7),
+        (Uuid, UUID(int=1)),
+        (Json(), {"a": [1]}),
+    ],
+)
+def test_a_builtin_serde_has_the_name_of_the_configuration(serde: Serde[Any], value: Any) -> None:
+    assert value == serde.decode(serde.encode(value))
+    assert serde.encode(value) == named(serde).encode(value)
+    assert name_of(serde) == named(serde).name
+
+
+@pytest.mark.parametrize("serde", [Long, Json(Order), Msgpack(Order)])
+def test_none_passes_through_the_runtime_s_form(serde: Serde[Any]) -> None:
+    assert (None, None) == (named(serde).encode(None), named(serde).decode(None))
+
+
+def test_none_is_refused_where_a_value_is_declared() -> None:
+    with pytest.raises(SerdeError, match="serde long: wanted a value, found None"):
+        Long.encode(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("wrap", [lambda order: order, lambda order: Order("b", more=order)])
+def test_json_refuses_a_number_that_it_does_not_have(number: float, wrap: Callable[[Order], Order]) -> None:
+    """msgspec writes null for it, which nobody asked for."""
+    with pytest.raises(SerdeError, match=r"serde json\(Order\): wanted numbers that JSON has, found NaN or infinity"):
+        Json(Order).encode(wrap(Order("a", number)))
+
+
+def test_msgpack_has_every_number() -> None:
+    serde = Msgpack(Order)
+
+    assert float("inf") == serde.decode(serde.encode(Order("a", float("inf")))).amount
+
+
+def test_a_value_of_another_type_is_refused_with_both() -> None:
+    with pytest.raises(SerdeError, match=r"serde json\(Order\): wanted Order, found dict"):
+        Json(Order).encode({"item": "a"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b'{"item":1}', "Expected `str`, got `int` - at `$.item`"),
+        (b"{}", "Object missing required field `item`"),
+        (b"{", "Input data was truncated"),
+        (b'{"item":"a","amount":NaN}', "JSON is malformed: invalid character"),
+        (b"\x1f\x8b\x08", "gzip"),
+    ],
+)
+def test_bytes_that_are_no_such_value_are_refused_with_the_field(raw: bytes, reason: str) -> None:
+    with pytest.raises(SerdeError, match=r"serde json\(Order\)") as refused:
+        Json(Order).decode(raw)
+
+    assert reason in str(refused.value)
+
+
+def test_a_depth_that_no_stack_has_is_refused() -> None:
+    with pytest.raises(SerdeError):
+        Json(list[Any]).decode(b"[" * 100_000)
+
+
+def test_unknown_fields_are_ignored_unless_the_struct_forbids_them() -> None:
+    assert Order("a") == Json(Order).decode(b'{"item":"a","unknown":1}')
+    with pytest.raises(SerdeError, match="unknown field `unknown`"):
+        Json(Strict).decode(b'{"item":"a","unknown":1}')
+
+
+def test_an_upgrade_is_tried_only_for_what_does_not_fit() -> None:
+    asked: list[Any] = []
+
+    def upgrade(old: Any) -> Order:
+        asked.append(old)
+        return Order(old["name"])
+
+    serde = Json(Order, upgrade=upgrade)
+
+    assert Order("a") == serde.decode(b'{"item":"a"}')
+    assert Order("b") == serde.decode(b'{"name":"b"}')
+    assert [{"name": "b"}] == asked
+
+
+def test_an_upgrade_that_makes_something_else_is_refused_with_the_first_reason() -> None:
+    serde = Json(Order, upgrade=lambda old: old)
+
+    with pytest.raises(
+        SerdeError, match=r"missing required field `item`.*upgrade was tried: wanted Order of it, found"
+    ):
+        serde.decode(b'{"name":"b"}')
+
+
+def test_an_upgrade_that_raises_is_an_error_of_the_serde() -> None:
+    serde = named(Json(Order, upgrade=lambda old: Order(old["nothing"])))
+
+    with pytest.raises(SerdeError, match=r"serde json\(Order\): KeyError: 'nothing'"):
+        serde.decode(b'{"name":"b"}')
+
+
+class Broken:
+    def encode(self, value: Any) -> Any:
+        if value == "raise":
+            raise RuntimeError("no")
+        return "text"
+
+    def decode(self, raw: bytes) -> Any:
+        raise RuntimeError("no")
+
+
+def test_whatever_a_serde_of_the_user_s_raises_is_a_serde_error_with_its_name() -> None:
+    serde = named(Broken(), is_key=True)
+
+    for call, given_ in ((serde.encode, "raise"), (serde.decode, b"x")):
+        with pytest.raises(SerdeError, match=r"serde Broken: RuntimeError: no \(the key\)"):
+            call(given_)  # type: ignore[operator]
+    with pytest.raises(SerdeError, match=r"serde Broken: wanted bytes of encode, found str \(the key\)"):
+        serde.encode("a")

@@ -1,0 +1,360 @@
+"""Tasks as classes that declare their streams and state, run by the code that runs them in a Spark worker."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from samzapy.errors import ConfigError, SamzapyError, TaskError, TaskModuleError
+from samzapy.runtime.job_config import read_config
+from samzapy.task import load_task_factory
+from samzapy.testing.task_kit import InputMessage, run_task
+
+_HEAD = """
+import samzapy as sz
+
+class Order(sz.Struct):
+    item: str
+    amount: float
+
+orders = sz.Stream("kafka.orders", key=sz.String, value=sz.Json(Order))
+totals = sz.Stream("kafka.totals", key=sz.String, value=sz.Double)
+"""
+_TOTALS = """
+@sz.task(inputs=[orders], outputs=[totals])
+class Totals(sz.Task[str, Order]):
+    total = sz.value(sz.Double, default=0.0)
+    seen = sz.counter()
+
+    def process(self, message, out):
+        self.seen.add()
+        self.total.set(self.total.get() + message.value.amount)
+        out.send(totals, self.total.get(), key=message.key)
+"""
+_CLASS = "@sz.task(inputs=[orders])\nclass T(sz.Task):\n"
+_PROPERTIES = "job.name=job\nsystems.kafka.bootstrap.servers=localhost:9092\nlocal.store.dir=state\n"
+
+
+def a_job(tmp_path: Path, text: str, properties: str = "") -> Path:
+    path = tmp_path / "job.py"
+    path.write_text(_HEAD.lstrip() + dedent(text).lstrip())
+    path.with_suffix(".properties").write_text(_PROPERTIES + properties)
+    return path
+
+
+def an_order(key: str, amount: float) -> tuple[str, dict[str, object]]:
+    return key, {"item": "x", "amount": amount}
+
+
+def test_a_class_sums_by_key_in_its_declared_state(tmp_path: Path) -> None:
+    run = run_task(a_job(tmp_path, _TOTALS), [an_order("a", 1.5), an_order("b", 2), an_order("a", 3)])
+
+    assert [("a", 1.5), ("b", 2.0), ("a", 4.5)] == [(sent.key, sent.value) for sent in run.sent_to("totals")]
+    assert {"a": 4.5, "b": 2.0} == run.state("total")
+    assert {"a": 2, "b": 1} == run.state("seen")
+
+
+def test_a_message_has_the_declared_type_and_its_time(tmp_path: Path) -> None:
+    text = """
+    texts = sz.Stream("kafka.texts", key=sz.String, value=sz.String)
+
+    @sz.task(inputs=[orders], outputs=[texts])
+    class Show(sz.Task[str, Order]):
+        def process(self, message, out):
+            out.send(texts, f"{type(message).__name__} {type(message.value).__name__} {message.time_ms}")
+    """
+
+    run = run_task(a_job(tmp_path, text), [InputMessage(key="a", value={"item": "x", "amount": 1}, timestamp_ms=7)])
+
+    assert ["Message Order 7"] == [sent.value for sent in run.outputs]
+
+
+def test_each_input_has_its_own_handler_and_the_others_go_to_process(tmp_path: Path) -> None:
+    text = """
+    refunds = sz.Stream("kafka.refunds", key=sz.String, value=sz.Double)
+    others = sz.Stream("kafka.others", key=sz.String, value=sz.Long)
+
+    @sz.task(inputs=[orders, refunds, others], outputs=[totals])
+    class Balance(sz.Task[str, int]):
+        balance = sz.value(sz.Double, default=0.0)
+
+        @orders.each
+        def ordered(self, message, out):
+            self.balance.set(self.balance.get() + message.value.amount)
+
+        @refunds.each
+        def refunded(self, message, out):
+            self.balance.set(self.balance.get() - message.value)
+
+        def process(self, message, out):
+            out.send(totals, self.balance.get(), key=message.key)
+    """
+    messages = [
+        InputMessage(key="a", value={"item": "x", "amount": 10}),
+        InputMessage(key="a", value=4.0, stream="kafka.refunds"),
+        InputMessage(key="a", value=1, stream="kafka.others"),
+    ]
+
+    run = run_task(a_job(tmp_path, text), messages)
+
+    assert [6.0] == [sent.value for sent in run.outputs]
+
+
+@pytest.mark.parametrize(("line", "scheme"), [("", "cogroup"), ("task.partition.scheme=max", "max")])
+def test_inputs_that_share_state_meet_in_one_task_unless_the_properties_say_otherwise(
+    tmp_path: Path, line: str, scheme: str
+) -> None:
+    job = a_job(tmp_path, _TOTALS.replace("inputs=[orders]", "inputs=[orders, totals]"), f"{line}\n")
+
+    config = read_config(job, None, [], {}, load_task_factory(job).declared.settings())
+
+    assert scheme == config.partition_scheme
+
+
+def test_inputs_without_state_are_read_by_tasks_of_their_own(tmp_path: Path) -> None:
+    job = a_job(
+        tmp_path,
+        "@sz.task(inputs=[orders, totals])\nclass T(sz.Task):\n    def process(self, message, out): pass",
+    )
+
+    assert "max" == read_config(job, None, [], {}, load_task_factory(job).declared.settings()).partition_scheme
+
+
+def test_a_function_may_declare_its_streams_too(tmp_path: Path) -> None:
+    text = """
+    @sz.task(inputs=[orders], outputs=[totals])
+    def copy(message, out, context):
+        out.send(totals, message.value.amount, key=message.key)
+    """
+
+    assert [2.0] == [sent.value for sent in run_task(a_job(tmp_path, text), [an_order("a", 2)]).outputs]
+
+
+def test_init_and_close_are_called_and_context_is_there_from_init_on(tmp_path: Path) -> None:
+    text = """
+    @sz.task(inputs=[orders], outputs=[totals])
+    class Task(sz.Task[str, Order]):
+        def init(self, context):
+            self.size = float(len(self.context.task_name))
+
+        def process(self, message, out):
+            assert self.context.task_name
+            out.send(totals, self.size, key=message.key)
+
+        def close(self):
+            open(__file__ + ".closed", "w").close()
+    """
+    job = a_job(tmp_path, text)
+
+    assert [11.0] == [sent.value for sent in run_task(job, [an_order("a", 2)]).outputs]
+    assert (tmp_path / "job.py.closed").exists()
+
+
+def test_state_of_scope_task_belongs_to_no_key(tmp_path: Path) -> None:
+    text = """
+    @sz.task(inputs=[orders], outputs=[totals])
+    class Task(sz.Task[str, Order]):
+        seen = sz.counter(scope="task")
+
+        def process(self, message, out):
+            out.send(totals, float(self.seen.add()), key=message.key)
+    """
+
+    run = run_task(a_job(tmp_path, text), [an_order("a", 2), an_order("b", 2)])
+
+    assert [1.0, 2.0] == [sent.value for sent in run.outputs]
+
+
+def test_cleared_state_has_its_default_again(tmp_path: Path) -> None:
+    text = """
+    @sz.task(inputs=[orders], outputs=[totals])
+    class Task(sz.Task[str, Order]):
+        total = sz.value(sz.Double, default=0.5)
+        seen = sz.counter()
+
+        def process(self, message, out):
+            self.total.set(9.0), self.seen.add(5)
+            self.total.clear(), self.seen.clear()
+            out.send(totals, self.total.get() + self.seen.get(), key=message.key)
+    """
+
+    run = run_task(a_job(tmp_path, text), [an_order("a", 2)])
+
+    assert [0.5] == [sent.value for sent in run.outputs]
+    assert {} == run.state("total") == run.state("seen")
+
+
+def test_state_is_bound_to_the_instance_of_one_task(tmp_path: Path) -> None:
+    """Two tasks in one process have a store each."""
+    factory = load_task_factory(a_job(tmp_path, _TOTALS))
+    one, other = factory(), factory()
+    stores: list[dict[str, dict[str, int]]] = [{}, {}]
+    assert one.bind is not None and other.bind is not None
+    for task, own in zip((one, other), stores, strict=True):
+        entry = _Entry()
+        own["seen"] = entry.values
+        task.bind({"seen": entry, "total": _Entry()}, None)  # type: ignore[arg-type,misc]
+
+    one.process.__closure__[0].cell_contents.__self__.seen.add(3)  # type: ignore[attr-defined,index]
+
+    assert [{"": 3}, {}] == [own["seen"] for own in stores]
+
+
+class _Entry:
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+
+    def get(self) -> int | None:
+        return self.values.get("")
+
+    def put(self, value: int) -> None:
+        self.values[""] = value
+
+
+def test_a_serde_of_the_user_s_own_is_used_and_its_error_names_it(tmp_path: Path) -> None:
+    text = """
+    class Roman:
+        def encode(self, value): return "I" .encode() * value
+        def decode(self, raw): return {b"I": 1, b"II": 2}[raw]
+
+    numbers = sz.Stream("kafka.numbers", key=sz.String, value=Roman())
+
+    @sz.task(inputs=[numbers], outputs=[numbers])
+    class Task(sz.Task[str, int]):
+        def process(self, message, out):
+            out.send(numbers, message.value + 1, key=message.key)
+    """
+    job = a_job(tmp_path, text)
+
+    assert [2] == [sent.value for sent in run_task(job, [("a", 1)]).outputs]
+    with pytest.raises(TaskError, match=r"serde Roman: KeyError"):
+        run_task(job, [("a", 7)])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("sz.Stream('orders', key=sz.String, value=sz.Bytes)", "job.py:9: wanted a stream as system.topic"),
+        ("sz.Stream('kafka.o', key=sz.Double, value=sz.Bytes)", "wanted a serde for keys, found double"),
+        ("@sz.task(inputs=[])\nclass T(sz.Task): pass", "wanted inputs=.* with one stream or more, found none"),
+        (
+            "@sz.task(inputs=[orders])\nclass T(sz.Task): pass",
+            r"wanted a method process\(self, message, out\), or one marked with .each for kafka.orders; found neither",
+        ),
+        (
+            "@sz.task(inputs=[orders])\nclass T(sz.Task):\n    @totals.each\n    def a(self, message, out): pass",
+            "wanted .each of an input of the task, found a marked with that of kafka.totals",
+        ),
+        (
+            "@sz.task(inputs=[orders])\nclass T(sz.Task):\n    @orders.each\n    def a(self, message, out): pass\n"
+            "    @orders.each\n    def b(self, message, out): pass",
+            "wanted one handler of kafka.orders, found a and b",
+        ),
+        (
+            "again = sz.Stream('kafka.orders', key=sz.String, value=sz.Bytes)\n"
+            "@sz.task(inputs=[orders], outputs=[again])\nclass T(sz.Task):\n    def process(self, message, out): pass",
+            "job.py:9: wanted one declaration of the stream kafka.orders, found another at job.py:7",
+        ),
+        (
+            "@sz.task(inputs=[orders])\nclass T(sz.Task):\n    def process(self, message, out, context): pass",
+            r"wanted T.process\(self, message, out\), found",
+        ),
+        (
+            "@sz.task(inputs=[orders])\nclass T(sz.Task):\n    async def process(self, message, out): pass",
+            "wanted a plain function, found T.process with `async`",
+        ),
+        (
+            f"{_CLASS}    _x = sz.counter()\n    def process(self, message, out): pass",
+            "wanted a state whose name does not begin with _, found _x",
+        ),
+        (
+            f"{_CLASS}    x = y = sz.counter()\n    def process(self, message, out): pass",
+            "wanted one name for a state, found x and y",
+        ),
+        ("sz.value(sz.Json(), default=[])", "wanted a default that does not change, found list"),
+        ("sz.counter(scope='job')", "wanted a scope of key, task, broadcast, found 'job'"),
+    ],
+)
+def test_a_wrong_declaration_is_refused_with_its_place(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(TaskModuleError, match=reason):
+        load_task_factory(a_job(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (
+            "systems.kafka.streams.orders.samza.msg.serde=string",
+            r"systems.kafka.streams.orders.samza.msg.serde: wanted json, as job.py:7 declares, found string \("
+            r".*job.properties:4\); remove it there",
+        ),
+        ("stores.total.msg.serde=json", "stores.total.msg.serde: wanted double, as job.py:11 declares, found json"),
+        ("stores.seen.scope=task", "stores.seen.scope: wanted key, as job.py:12 declares, found task"),
+        ("task.inputs=kafka.other", "task.inputs: wanted kafka.orders, as job.py:9 declares, found kafka.other"),
+    ],
+)
+def test_a_property_that_contradicts_the_code_is_refused_with_both_places(
+    tmp_path: Path, line: str, reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        run_task(a_job(tmp_path, _TOTALS, f"{line}\n"), [])
+
+
+def test_a_property_that_says_the_same_and_other_sizes_are_accepted(tmp_path: Path) -> None:
+    job = a_job(tmp_path, _TOTALS, "task.inputs=kafka.orders\nstores.total.changelog.replication.factor=1\n")
+
+    assert 1 == len(run_task(job, [an_order("a", 1)]).outputs)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("out.send(totals, 'text', key=message.key)", "serde double: wanted float or None, found str"),
+        (
+            "out.send(orders, message.value, key=message.key)",
+            "wanted an output that the task declares .kafka.totals.",
+        ),
+        ("out.send('totals', 1.0)", "wanted an output that the task declares .kafka.totals., found 'totals'"),
+        ("self.total.set('text')", "serde double: wanted float or None, found str"),
+        ("self.total.set(None)", "store total: wanted a value, found None"),
+        ("type(self).total.get()", r"state total \(job.py:\d+\): wanted a use by an instance of its task"),
+    ],
+)
+def test_a_wrong_value_or_stream_fails_the_message_with_a_named_error(tmp_path: Path, body: str, reason: str) -> None:
+    text = f"""
+@sz.task(inputs=[orders], outputs=[totals])
+class Task(sz.Task[str, Order]):
+    total = sz.value(sz.Double)
+
+    def process(self, message, out):
+        {body}
+"""
+
+    with pytest.raises(TaskError, match=reason):
+        run_task(a_job(tmp_path, text), [an_order("a", 1)])
+
+
+def test_state_that_is_used_before_a_message_is_refused(tmp_path: Path) -> None:
+    text = """
+    @sz.task(inputs=[orders])
+    class Task(sz.Task[str, Order]):
+        total = sz.value(sz.Double)
+
+        def init(self, context):
+            self.total.get()
+
+        def process(self, message, out): ...
+    """
+
+    with pytest.raises(SamzapyError, match="init"):
+        run_task(a_job(tmp_path, text), [an_order("a", 1)])
+
+
+def test_bytes_that_are_no_such_value_name_the_type_and_the_field(tmp_path: Path) -> None:
+    raw = {"item": "x", "amount": "much"}
+
+    with pytest.raises(TaskError, match=re.escape("serde json(Order): Expected `float`, got `str` - at `$.amount`")):
+        run_task(a_job(tmp_path, _TOTALS), [("a", raw)])
