@@ -10,6 +10,7 @@ that runs user code, so other work on the machine moves them less than wall time
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import tempfile
@@ -155,6 +156,9 @@ def main() -> None:
             "1:1": _Subject(copy_each, Path(directory, "copy"), slot, stores=False),
             "keyed count": _Subject(count_keys, Path(directory, "count"), slot, stores=True),
         }
+        # As the worker process does.
+        gc.collect()
+        gc.freeze()
         for _ in range(options.rounds):
             found.setdefault("Arrow to rows", []).append(_ns_of_rows(Random(2)))
             for name, subject in subjects.items():
