@@ -5,7 +5,7 @@ This is a `container.task.ports.TailReader`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -44,23 +44,22 @@ class KafkaTailReader:
         self._next = dict(offsets)
         self._consumer.assign([TopicPartition(*place, offset) for place, offset in sorted(offsets.items())])
 
-    def poll(self, timeout_s: float, count_max: int, gather_s: Callable[[], float]) -> Sequence[InputRecord]:
+    def poll(self, timeout_s: float, count_max: int) -> Sequence[InputRecord]:
         try:
-            return self._poll(timeout_s, count_max, gather_s)
+            return self._poll(timeout_s, count_max)
         except TailEndedError:
             # The consumer is past records that the tail does not get, or reads a partition no more.
             self._next = {}
             raise
 
-    def _poll(self, timeout_s: float, count_max: int, gather_s: Callable[[], float]) -> Sequence[InputRecord]:
+    def _poll(self, timeout_s: float, count_max: int) -> Sequence[InputRecord]:
         assert self._consumer is not None
         try:
-            # `consume` waits its whole time-out unless `count_max` messages come before.
+            # `consume` with a time-out would wait for all of `count_max`.
             first = self._consumer.poll(timeout_s)
             if first is None:
                 return ()
-            more_s = gather_s() if first.error() is None else 0.0
-            messages = [first, *self._consumer.consume(count_max - 1, more_s)]
+            messages = [first, *self._consumer.consume(count_max - 1, 0)]
         except KafkaException as error:
             raise TailEndedError(f"a tail cannot read its inputs: {error}") from error
         return [record for record in map(self._record, messages) if record is not None]

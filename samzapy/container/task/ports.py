@@ -173,13 +173,10 @@ class TailReader(Protocol):
         """
         ...
 
-    def poll(self, timeout_s: float, count_max: int, gather_s: Callable[[], float]) -> Sequence[InputRecord]:
+    def poll(self, timeout_s: float, count_max: int) -> Sequence[InputRecord]:
         """Committed records, in offset order within each partition.
 
-        Waits up to `timeout_s` for the first one. `gather_s` then tells how long to wait for more.
-
-        Raises:
-            TailEndedError: nothing more can be read here.
+        Waits for the first one. Raises TailEndedError.
         """
         ...
 

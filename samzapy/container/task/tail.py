@@ -24,12 +24,6 @@ from samzapy.model.task_stats import TaskStats
 
 POLL_S: Final = 0.02
 """How long a tail waits for records before it looks at the signals; a tail ends within this time and a transaction."""
-PACE_S: Final = 0.006
-"""The least time between the beginnings of two transactions of a tail.
-
-A transaction takes 1 to 2 ms of CPU, however few records it has. Records that come sooner wait, and share the next
-one. A record that comes alone does not wait.
-"""
 FELL_BEHIND: Final = "a tail fell behind"
 _YIELD_S: Final = 0.02
 _PUBLISH_EVERY_S: Final = 0.5
@@ -88,8 +82,6 @@ class Tail:
         self._reports: dict[int, list[Report]] = {}
         self._is_over = False
         self._published_at_s = ports.now_s()
-        # When the last transaction began.
-        self._begun_at_s = ports.now_s() - PACE_S
 
     def run(self) -> None:
         """Read and handle records until the tails end.
@@ -100,9 +92,7 @@ class Tail:
         try:
             self._ports.reader.assign(self._first_offsets())
             while not self._must_end():
-                records = self._ports.reader.poll(POLL_S, _BUNCH_MAX, self._gather_s)
-                if records:
-                    self._begun_at_s = self._ports.now_s()
+                records = self._ports.reader.poll(POLL_S, _BUNCH_MAX)
                 self._handle(records)
                 if len(records) >= _BUNCH_MAX and self._ports.reader.lag() > self._lag_max:
                     self._ports.board.end_all(FELL_BEHIND)
@@ -113,10 +103,6 @@ class Tail:
             self._ports.board.end_all(str(ended))
         finally:
             self._publish()
-
-    def _gather_s(self) -> float:
-        """How long to wait for more records, now that there is one."""
-        return max(0.0, self._begun_at_s + PACE_S - self._ports.now_s())
 
     def _first_offsets(self) -> Mapping[Place, int]:
         first: dict[Place, int] = {}

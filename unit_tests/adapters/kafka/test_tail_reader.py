@@ -76,7 +76,7 @@ def a_reader(monkeypatch: pytest.MonkeyPatch, *messages: Message) -> tuple[Kafka
 
 def test_a_consumer_keeps_its_place_from_one_tail_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, consumer = a_reader(monkeypatch, Message(0), Message(1))
-    assert [0, 1] == [record.offset for record in reader.poll(0, 10, lambda: 0.0)]
+    assert [0, 1] == [record.offset for record in reader.poll(0, 10)]
 
     reader.assign({("t", 0): 2})
 
@@ -85,7 +85,7 @@ def test_a_consumer_keeps_its_place_from_one_tail_to_the_next(monkeypatch: pytes
 
 def test_a_consumer_goes_back_for_records_that_no_tail_has_handled(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, consumer = a_reader(monkeypatch, Message(0), Message(1))
-    reader.poll(0, 10, lambda: 0.0)
+    reader.poll(0, 10)
 
     reader.assign({("t", 0): 1})
 
@@ -99,7 +99,7 @@ def test_a_consumer_that_had_to_give_up_is_placed_anew(monkeypatch: pytest.Monke
     """It has read beyond the records that the tail got, or it fetches a partition no more."""
     reader, consumer = a_reader(monkeypatch, Message(0), odd, Message(2))
     with pytest.raises(TailEndedError):
-        reader.poll(0, 10, lambda: 0.0)
+        reader.poll(0, 10)
 
     reader.assign({("t", 0): 2})
 

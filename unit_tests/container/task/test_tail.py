@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from samzapy.container.task.ports import TailEndedError
-from samzapy.container.task.tail import PACE_S, joined
+from samzapy.container.task.tail import joined
 from samzapy.container.task.work_plan import InputRecord, Report, ReportKind
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.task_stats import TaskStats
@@ -36,22 +36,6 @@ def test_each_bunch_of_records_is_one_transaction() -> None:
     assert [2, 1] == tasks.offsets()
     assert {0: 2, 1: 1} == board.read_to
     assert [(0, 2, 2), (1, 1, 1)] == [(report.route, report.offset_next, report.commits) for report in board.reports]
-
-
-def test_records_that_follow_each_other_closely_share_a_transaction() -> None:
-    """A record that comes alone does not wait; one that comes 2 ms after a transaction began waits for the rest."""
-    tasks, board = Tasks(A), MemoryTailBoard()
-    reader = MemoryTailReader([a_record(0)], [a_record(1)], [a_record(2)])
-    moments_s = iter((0.0, 0.002, PACE_S * 10))
-
-    def process(envelope: Any, collector: Any, context: Any) -> None:
-        sum_up(envelope, collector, context)
-        tasks.now_s = next(moments_s)
-
-    tasks.process = process
-    tasks.tail(reader, board).run()
-
-    assert [0.0, pytest.approx(PACE_S), pytest.approx(PACE_S - 0.002)] == reader.gathered_s
 
 
 def test_reading_begins_where_the_micro_batch_ended() -> None:
