@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench_measure import Others, cpu_of, tree_of
@@ -46,18 +46,23 @@ class Stream:
 class Latency:
     """`startup_s`: from the start of the process to the first output that a reader could see.
 
-    `others_cores`: what others took meanwhile. `cores`: of all processes of the subject, in the measured window.
-    `idle_cores`: the same without records, None where this was not measured. `lost` and `doubled` are of all records
-    that the broker took.
+    `others_cores`: what others took meanwhile. `cores_of`: by role (JVM, its compiler, driver, workers), in the
+    measured window. `idle_cores`: of all, without records; None where this was not measured. `lost` and `doubled` are
+    of all records that the broker took.
     """
 
     startup_s: float
     latencies_ms: tuple[float, ...]
     others_cores: float
-    cores: float = 0.0
+    cores_of: Mapping[str, float] = field(default_factory=dict)
     idle_cores: float | None = None
     lost: int = 0
     doubled: int = 0
+
+    @property
+    def cores(self) -> float:
+        """Of all processes of the subject."""
+        return sum(self.cores_of.values())
 
 
 def measure_latency(subject: Subject, place: Place, stream: Stream) -> Latency:
@@ -70,7 +75,7 @@ def measure_latency(subject: Subject, place: Place, stream: Stream) -> Latency:
             sending.start()
             startup_s = reader.first(process)
             begin_s = time.monotonic() + stream.settle_s
-            cores = reader.read_window(process, begin_s, begin_s + stream.measure_s)
+            cores_of = reader.read_window(process, begin_s, begin_s + stream.measure_s)
             others_cores = others.cores()
             sent = sending.stop()
             reader.drain(sent)
@@ -78,7 +83,7 @@ def measure_latency(subject: Subject, place: Place, stream: Stream) -> Latency:
                 startup_s=startup_s,
                 latencies_ms=reader.latencies_ms(begin_s, begin_s + stream.measure_s),
                 others_cores=others_cores,
-                cores=cores,
+                cores_of=cores_of,
                 idle_cores=_idle_cores(process, stream.idle_s) if stream.idle_s else None,
                 lost=sent - len(reader.seen),
                 doubled=sum(reader.seen.values()) - len(reader.seen),
@@ -157,14 +162,14 @@ class Reader:
             process.check_alive()
         raise DeadlineError(f"{process.log_path.name}: no output within {_START_WITHIN_S:g} s")
 
-    def read_window(self, process: Running, begin_s: float, end_s: float) -> float:
-        """Read until the window ends; return the cores that the subject used in it."""
+    def read_window(self, process: Running, begin_s: float, end_s: float) -> Mapping[str, float]:
+        """Read until the window ends; return the cores that the subject used in it, by role."""
         self._read_until(begin_s)
-        first_s, used_s = time.monotonic(), _used_s(process)
+        first_s, before_s = time.monotonic(), cpu_of(tree_of(process.pid))
         self._read_until(end_s)
-        passed_s, used_s = time.monotonic() - first_s, _used_s(process) - used_s
+        passed_s, after_s = time.monotonic() - first_s, cpu_of(tree_of(process.pid))
         process.check_alive()
-        return used_s / passed_s
+        return {role: (used_s - before_s[role]) / passed_s for role, used_s in after_s.items()}
 
     def drain(self, sent: int) -> None:
         """Read until each record was seen, or in vain; and a little longer, for what comes twice."""

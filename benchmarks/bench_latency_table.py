@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench_latency import Latency, percentiles
+from bench_measure import CPU_ROLES
 from bench_report import bullets, table
 
 PERCENTS = (50, 90, 95, 99, 99.9, 100)
@@ -40,13 +41,26 @@ class Bar:
 def rows_table(rows: Sequence[Row]) -> str:
     """Everything measured, in the order in which it was."""
     return table(
-        ("subject", "records/s", *_COLUMNS, "cores", "idle cores", "lost", "doubled", "records", "others", "load"),
+        (
+            "subject",
+            "records/s",
+            *_COLUMNS,
+            "cores",
+            "by JVM, JIT, driver, workers",
+            "idle cores",
+            "lost",
+            "doubled",
+            "records",
+            "others",
+            "load",
+        ),
         [
             (
                 row.name,
                 row.rate,
                 *(f"{'-' if ms is None else f'{ms:.1f}'}" for ms in percentiles(row.found.latencies_ms, PERCENTS)),
                 f"{row.found.cores:.2f}",
+                ", ".join(f"{row.found.cores_of.get(role, 0.0):.2f}" for role in CPU_ROLES),
                 "-" if row.found.idle_cores is None else f"{row.found.idle_cores:.3f}",
                 f"{row.found.lost}",
                 f"{row.found.doubled}",

@@ -16,7 +16,7 @@ def a_latency(
         startup_s=9.0,
         latencies_ms=values or tuple(float(number % 7) for number in range(2000)),
         others_cores=0.0,
-        cores=cores,
+        cores_of={"JVM": cores},
         idle_cores=idle,
         lost=lost,
         doubled=doubled,
