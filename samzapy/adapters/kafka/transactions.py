@@ -287,7 +287,9 @@ class TransactionalProducer:
             FencedError, ProducerError: nothing was committed if a record was not delivered; otherwise it is
                 unknown. Read before anything else.
         """
-        self.flush()
+        # The caller has flushed, as a rule, and to wait for nothing takes a call into the client's threads.
+        if len(self._producer):
+            self.flush()
         self._end(self._producer.commit_transaction, "committing")
 
     def abort(self) -> None:

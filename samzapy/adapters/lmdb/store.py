@@ -20,7 +20,6 @@ import errno
 import fcntl
 import glob
 import hashlib
-import json
 import logging
 import os
 import re
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import lmdb
+import msgspec
 from xxhash import xxh3_64_digest, xxh64_intdigest
 
 from samzapy.adapters.boot import boot_id
@@ -494,18 +494,18 @@ class LmdbTransaction:
         if position is None:
             raise self._environment.damaged("another position")
         try:
-            fields = json.loads(position)
+            fields = msgspec.json.decode(position)
             marks = fields.pop("changelog_last", {})
             return LocalPosition(
                 **fields, changelog_last={store: ChangelogMark(*mark) for store, mark in marks.items()}
             )
-        except (AttributeError, ValueError, TypeError) as error:
+        except (AttributeError, ValueError, TypeError, msgspec.DecodeError) as error:
             raise LocalStateError(_no_use(self._environment.path, error)) from error
 
     def set_position(self, position: LocalPosition) -> None:
         fields = {name: getattr(position, name) for name in LocalPosition.__dataclass_fields__}
         with _reported(self._environment):
-            value = sealed(_POSITION, json.dumps(fields).encode())
+            value = sealed(_POSITION, msgspec.json.encode(fields))
             self._transaction.put(_POSITION, value, db=self._environment.meta)
 
     def get(self, store: str, key: bytes) -> bytes | None:

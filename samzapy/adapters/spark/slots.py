@@ -84,7 +84,8 @@ class _SlotFile:
         return SlotContent(**json.loads(raw)) if raw.strip() else SlotContent(query=0, instance=0, state=CLEAN)
 
     def write(self, content: SlotContent) -> None:
-        text = json.dumps({"query": content.query, "instance": content.instance, "state": content.state})
+        # Twice for each transaction, so without an encoder.
+        text = f'{{"query": {content.query}, "instance": {content.instance}, "state": "{content.state}"}}'
         os.pwrite(self._descriptor, text.ljust(CONTENT_BYTES).encode(), 0)
 
     def note(self, query_number: int, route: int, offset: int) -> None:
@@ -229,10 +230,10 @@ class HeldSlot(Generic[P]):
         return self._slots.producer(self)
 
     def mark_open(self) -> None:
-        self.set_content(replace(self.content, state=OPEN))
+        self._set_state(OPEN)
 
     def mark_clean(self) -> None:
-        self.set_content(replace(self.content, state=CLEAN))
+        self._set_state(CLEAN)
         if self._has_note:
             self._file.note(*_NO_NOTE)
             self._has_note = False
@@ -243,6 +244,10 @@ class HeldSlot(Generic[P]):
 
     def check_lease(self) -> None:
         self._lease.check()
+
+    def _set_state(self, state: str) -> None:
+        content = self.content
+        self.set_content(SlotContent(query=content.query, instance=content.instance, state=state))
 
     def set_content(self, content: SlotContent) -> None:
         self._file.write(content)

@@ -10,7 +10,7 @@ two of these effects leaves nothing that the next start cannot catch up with.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from samzapy.container.task.changelog_mark import ChangelogMark, mark_of
 from samzapy.container.task.message_scope import Place
@@ -24,6 +24,8 @@ from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.codec import encode
 from samzapy.stream.records import CheckpointPut
+
+_DISK_SEEN_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,9 @@ class Transactions:
         self._environment = environment
         self._state = state
         self._limits = limits
+        self._disk_bytes = 0
+        # When they were looked at; a tail commits hundreds of transactions a second.
+        self._disk_seen_s: float | None = None
 
     def begin(self, producer: Producer) -> Transaction:
         """Begin the local transaction; Kafka's has begun.
@@ -162,8 +167,11 @@ class Transactions:
         )
 
     def bytes_on_disk(self) -> int:
-        """The size of the local store; 0 when that is not known."""
-        return self._environment.bytes_on_disk()
+        """The size of the local store, at most a second old; 0 when that is not known."""
+        now_s = self._limits.now_s()
+        if self._disk_seen_s is None or now_s >= self._disk_seen_s + _DISK_SEEN_EVERY_S:
+            self._disk_bytes, self._disk_seen_s = self._environment.bytes_on_disk(), now_s
+        return self._disk_bytes
 
     def _produce_changelog(self, producer: Producer, written: dict[str, ChangelogMark]) -> None:
         """Produce one record per changed entry.
@@ -202,12 +210,14 @@ class Transactions:
         position = transaction.position
         changelog_moved = {store: mark.offset + 1 for store, mark in written.items()}
         local.set_position(
-            replace(
-                position,
+            LocalPosition(
+                execution_id=position.execution_id,
+                epoch=position.epoch,
                 offsets_next={**position.offsets_next, **moved},
                 changelog_next={**position.changelog_next, **changelog_moved},
-                changelog_last={**position.changelog_last, **written},
                 caught_up_at_ms=self._limits.wall_ms(),
+                changelog_topic_ids=position.changelog_topic_ids,
+                changelog_last={**position.changelog_last, **written},
             )
         )
         local.commit()

@@ -246,7 +246,7 @@ def test_an_entry_whose_key_was_changed_is_missed_by_name(task: Path, data: Path
 
 
 def test_a_position_that_was_changed_counts_for_nothing(task: Path, data: Path) -> None:
-    offset = data.read_bytes().index(b'"epoch": 7') + len(b'"epoch": ')
+    offset = data.read_bytes().index(b'"epoch":7') + len(b'"epoch":')
     change(data, offset, b"8")
 
     with opened(task / "1") as environment:
@@ -261,7 +261,7 @@ def test_a_page_of_the_position_that_is_no_page_is_named_and_left_behind(
 ) -> None:
     content = data.read_bytes()
     for start in range(0, len(content), PAGE_BYTES):
-        if b'"epoch": 7' in content[start : start + PAGE_BYTES]:
+        if b'"epoch":7' in content[start : start + PAGE_BYTES]:
             change(data, start + PAGE_FLAGS_AT, flags)
 
     read = child(task, "print(position_in(directory.open()))")
