@@ -1,9 +1,10 @@
-"""A task class that declares its streams and state, on real Kafka and Spark."""
+"""A task class that declares its streams and state, on real Kafka and Spark; its state is read by `samzapy state`."""
 
 from __future__ import annotations
 
 import json
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -98,6 +99,19 @@ def test_declared_streams_and_state_need_no_properties_and_are_shown_with_their_
         str(job_file.with_suffix(".properties")), "--job", f"{job}-1",
     )  # fmt: skip
     assert "double" in explained.told and "job.py:11" in explained.told, explained.told
+    address = ("--job", f"{job}-1", "--bootstrap-servers", broker.bootstrap_servers)
+    got = run_samzapy("state", "get", *address, "--store", "total", "--key", "a", "-o", "json")
+    assert [("a", sums[-1] - 100)] == [(row["key"], row["value"]) for row in json.loads(got.told)]
+    scanned = run_samzapy("state", "scan", *address, "--store", "last", "-o", "json")
+    assert [(key, {"amount": _EACH - 1}) for key in _KEYS] == [
+        (row["key"], row["value"]) for row in json.loads(scanned.told)
+    ]
+    counts: Counter[str] = Counter()
+    for row in json.loads(run_samzapy("state", "count", *address, "-o", "json").told):
+        counts[row["store"]] += row["entries"]
+    assert {"last": 3, "seen": 3, "total": 3} == counts
+    run_samzapy("state", "get", *address, "--store", "total", "--key", "z").refused(3, "store total under key 'z'")
+    run_samzapy("state", "scan", *address, "--store", "sum").refused(2, "(last, seen, total), found 'sum'")
 
 
 def orders() -> list[Message]:

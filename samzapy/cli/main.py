@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "doctor": LazyCommand("samzapy.cli.doctor:doctor", "Diagnose a job and suggest remedies."),
     "job": LazyCommand("samzapy.cli.job.group:job", "Submit, stop, scale and inspect a job."),
     "run": LazyCommand("samzapy.cli.run:run", "Run a job file with spark-submit."),
+    "state": LazyCommand("samzapy.cli.state:state", "Read the entries of a store from its changelog."),
     "task": LazyCommand("samzapy.cli.stream.task:task", "Explain why a task runs on its processor."),
     "stream": LazyCommand(
         "samzapy.cli.stream.group:stream", "Read and verify the history of the coordinator's decisions."

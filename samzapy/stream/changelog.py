@@ -62,6 +62,20 @@ def task_entry_key(task_name: str, sub_key: bytes) -> bytes:
     return changelog_key(task_name.encode(), _ENTRY + sub_key)
 
 
+def split_task_entry_key(key: bytes) -> tuple[str, bytes] | None:
+    """`(task_name, sub_key)` of a key made by `task_entry_key`; None for a mark.
+
+    Raises:
+        ValueError: no such key.
+    """
+    owner, rest = split_changelog_key(key)
+    if rest[:1] == _MARK:
+        return None
+    if rest[:1] != _ENTRY:
+        raise ValueError(f"wanted an entry of a task, found {rest[:1].hex() or 'nothing'} behind its name")
+    return owner.decode(), rest[1:]
+
+
 def copy_mark_key(task_name: str) -> bytes:
     """The key of the record that closes a task's copy of a broadcast store.
 
