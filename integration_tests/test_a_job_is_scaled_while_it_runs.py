@@ -9,9 +9,10 @@ import pytest
 
 from integration_tests.factor_walk import KILLS, FactorWalk
 from integration_tests.seeds import told_seed
+from integration_tests.sizes import sized
 from integration_tests.support.ledger import told
 
-CHANGES = 8
+CHANGES = sized(8, short=6)
 RECORDS_PER_S = 300
 
 
