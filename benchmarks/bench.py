@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import bench_api
 import bench_latency_table as latency_table
 import bench_report as report
 import click
@@ -402,6 +403,18 @@ def start(rounds: int, only: tuple[str, ...], page: Path | None) -> None:
     click.echo(body)
     if page or not only:
         report.write_section(page or PAGE, "start", body)
+
+
+@main.command()
+@click.option("--rounds", default=15, show_default=True)
+@click.option("--page", type=click.Path(path_type=Path), default=PAGE, show_default=True, help="Write there.")
+def api(rounds: int, page: Path) -> None:
+    """CPU of a task class beside a function, of typed values and counters beside JSON; a minute."""
+    begun, load_before = datetime.datetime.now(datetime.UTC), load()
+    figures = bench_api.measure(rounds)
+    body = bench_api.section(figures, [machine(begun, load_before), versions("msgspec", "confluent-kafka", "lmdb")])
+    click.echo(body)
+    report.write_section(page, "api", body)
 
 
 @main.command()

@@ -70,6 +70,11 @@ class _Slot:
     mark_open = mark_clean = note = check_lease = nothing
 
 
+def a_slot() -> Any:
+    """A slot with a producer in front of the mock broker."""
+    return _Slot()
+
+
 def _nothing(envelope: Any, collector: Any, context: Any) -> None:
     pass
 

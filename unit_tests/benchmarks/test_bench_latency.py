@@ -81,8 +81,8 @@ def test_others_than_samzapy_with_tails_have_no_bar() -> None:
 
 
 def test_a_row_shows_idle_cores_only_where_they_were_measured() -> None:
-    assert "| 0.20 | 0.012 | 0 | 0 |" in rows_table([a_row(found=a_latency(idle=0.012))])
-    assert "| 0.20 | - | 0 | 0 |" in rows_table([a_row()])
+    assert "| 0.20, 0.00, 0.00, 0.00 | 0.012 | 0 | 0 |" in rows_table([a_row(found=a_latency(idle=0.012))])
+    assert "| 0.20, 0.00, 0.00, 0.00 | - | 0 | 0 |" in rows_table([a_row()])
 
 
 def test_the_section_says_what_was_skipped() -> None:

@@ -14,7 +14,7 @@ Kafka's own `UUIDSerializer` writes 36 characters of text; for that, use the ser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final
@@ -29,6 +29,7 @@ _FORMATS: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
     "double": (">d", (float, int)),
     "timestamp": (">q", (int,)),
 }
+_UUID_BYTES: Final = 16
 
 
 def fixed_width(where: str) -> Sequence[NamedSerde]:
@@ -37,21 +38,29 @@ def fixed_width(where: str) -> Sequence[NamedSerde]:
 
 
 def _number(name: str, layout: str, types: tuple[type, ...], where: str) -> NamedSerde:
-    struct, wanted = Struct(layout), types[0].__name__
+    struct, exact = Struct(layout), types[0]
     pack, unpack = struct.pack, struct.unpack
 
     def encode(value: Any) -> bytes | None:
         if value is None:
             return None
-        # True and False are of type int, and come back as 1 and 0.
-        if type(value) is bool or not isinstance(value, types):
-            raise SerdeError(f"serde {name}: wanted {wanted} or None, found {type(value).__name__}{where}")
+        # True and False are of type int, and would come back as 1 and 0.
+        if type(value) is not exact and (type(value) is bool or not isinstance(value, types)):
+            raise SerdeError(f"serde {name}: wanted {exact.__name__} or None, found {type(value).__name__}{where}")
         try:
             return pack(value)
         except (StructError, OverflowError) as error:
             raise SerdeError(f"serde {name}: wanted a number of {struct.size} bytes, found {error}{where}") from error
 
-    return NamedSerde(name=name, encode=encode, decode=_decode(name, struct.size, lambda raw: unpack(raw)[0], where))
+    def decode(raw: bytes | None) -> Any:
+        if raw is None:
+            return None
+        try:
+            return unpack(raw)[0]
+        except StructError:
+            raise _other_length(name, struct.size, raw, where) from None
+
+    return NamedSerde(name=name, encode=encode, decode=decode)
 
 
 def _uuid(where: str) -> NamedSerde:
@@ -60,15 +69,15 @@ def _uuid(where: str) -> NamedSerde:
             return None if value is None else value.bytes
         raise SerdeError(f"serde uuid: wanted uuid.UUID or None, found {type(value).__name__}{where}")
 
-    return NamedSerde(name="uuid", encode=encode, decode=_decode("uuid", 16, lambda raw: UUID(bytes=raw), where))
-
-
-def _decode(name: str, size: int, of_bytes: Callable[[bytes], Any], where: str) -> Callable[[bytes | None], Any]:
     def decode(raw: bytes | None) -> Any:
         if raw is None:
             return None
-        if len(raw) != size:
-            raise SerdeError(f"serde {name}: wanted {size} bytes, found {len(raw)}{looks_like(raw)}{where}")
-        return of_bytes(raw)
+        if len(raw) != _UUID_BYTES:
+            raise _other_length("uuid", _UUID_BYTES, raw, where)
+        return UUID(bytes=raw)
 
-    return decode
+    return NamedSerde(name="uuid", encode=encode, decode=decode)
+
+
+def _other_length(name: str, size: int, raw: bytes, where: str) -> SerdeError:
+    return SerdeError(f"serde {name}: wanted {size} bytes, found {len(raw)}{looks_like(raw)}{where}")
