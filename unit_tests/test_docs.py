@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
+import sys
 from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
@@ -235,6 +237,20 @@ def test_the_example_of_task_classes_is_a_job(tmp_path: Path) -> None:
     settings = {setting.key: setting for setting in load_task_factory(tmp_path / "totals.py").declared.settings()}
     for key, value, place in (line.split() for line in explained.splitlines()):
         assert (value, place) == (settings[key].value, settings[key].place)
+
+
+def test_the_example_of_testing_a_job_passes(tmp_path: Path) -> None:
+    job, test = code_blocks(text_of("docs/guides/testing-your-job.md"), "python")
+    (tmp_path / "shout.py").write_text(job, encoding="utf-8")
+    (tmp_path / "test_shout.py").write_text(test, encoding="utf-8")
+    (tmp_path / "shout.properties").write_text(
+        "job.name=shout\nsystems.kafka.bootstrap.servers=localhost:1\nlocal.store.dir=state\n"
+    )
+
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    assert "1 passed" in ran.stdout, ran.stdout + ran.stderr
 
 
 def test_the_two_commands_come_first() -> None:

@@ -1,0 +1,83 @@
+"""Fixtures for tests of a job. Installed with `pip install samzapy[test]`.
+
+| fixture | scope | value |
+|---|---|---|
+| `run_task` | test | `samzapy.testing.task_kit.run_task`, with paths from the directory of the test |
+| `dev_broker` | session | a Kafka broker on this machine, without Docker; needs Java |
+| `kafka_container` | session | a Kafka broker in Docker; the test is skipped where Docker does not answer |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+# Every pytest of an environment with samzapy loads this module, so the fixtures import what they need themselves.
+if TYPE_CHECKING:
+    from samzapy.testing.broker import DevBroker
+    from samzapy.testing.container_broker import ContainerBroker
+    from samzapy.testing.task_kit import InputMessage, TaskRun
+
+
+class RunTask(Protocol):
+    """The fixture `run_task`."""
+
+    def __call__(
+        self,
+        job_file: str | os.PathLike[str],
+        messages: Iterable[InputMessage | tuple[Any, Any]],
+        *,
+        config_file: str | os.PathLike[str] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> TaskRun: ...
+
+
+@pytest.fixture
+def run_task(request: pytest.FixtureRequest) -> RunTask:
+    """Run a job's task on messages in memory, without Spark and Kafka.
+
+    Paths are relative to the directory of the test, whatever directory pytest was started in.
+    """
+    from samzapy.testing.task_kit import run_task as run_task_of
+
+    here = Path(request.path).parent
+
+    def run(
+        job_file: str | os.PathLike[str],
+        messages: Iterable[InputMessage | tuple[Any, Any]],
+        *,
+        config_file: str | os.PathLike[str] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> TaskRun:
+        config = None if config_file is None else here / config_file
+        return run_task_of(here / job_file, messages, config_file=config, settings=settings)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def dev_broker() -> Iterator[DevBroker]:
+    """A broker of this session, on a free port of this machine.
+
+    Its `bootstrap_servers` are those of a client. The first start downloads Kafka.
+    """
+    from samzapy.testing.broker import DevBroker
+
+    with DevBroker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def kafka_container() -> Iterator[ContainerBroker]:
+    """A broker in Docker, by testcontainers: `pip install samzapy[test,docker]`."""
+    from samzapy.testing.container_broker import ContainerBroker, docker_trouble
+
+    trouble = docker_trouble()
+    if trouble is not None:
+        pytest.skip(trouble)
+    with ContainerBroker() as broker:
+        yield broker
