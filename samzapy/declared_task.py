@@ -24,6 +24,7 @@ class Declared:
     Empty for a task of a properties file alone.
 
     Attributes:
+        broadcast: inputs that every task gets whole.
         handlers: by name of an input, the name of the method that handles it.
         states: by name.
         place: where the task is marked, `job.py:12`.
@@ -31,6 +32,7 @@ class Declared:
 
     inputs: tuple[AnyStream, ...] = ()
     outputs: tuple[AnyStream, ...] = ()
+    broadcast: tuple[AnyStream, ...] = ()
     states: Mapping[str, Value[Any, Any] | Counter] = field(default_factory=dict)
     handlers: Mapping[str, str] = field(default_factory=dict)
     place: str = ""
@@ -38,11 +40,14 @@ class Declared:
     @property
     def streams(self) -> Mapping[str, AnyStream]:
         """Inputs and outputs by name."""
-        return {stream.name: stream for stream in (*self.inputs, *self.outputs)}
+        return {stream.name: stream for stream in (*self.inputs, *self.broadcast, *self.outputs)}
 
     def settings(self) -> tuple[Setting, ...]:
         """The declarations as configuration, with their places."""
         settings = [_setting("task.inputs", ",".join(stream.name for stream in self.inputs), self.place)]
+        if self.broadcast:
+            names = ",".join(stream.name for stream in self.broadcast)
+            settings.append(_setting("task.broadcast.inputs", names, self.place))
         if len(self.inputs) > 1 and self.states:
             # Else each input had tasks of its own, and a key as many states as there are inputs.
             settings.append(_setting(SCHEME_KEY, "cogroup", self.place))
@@ -56,12 +61,32 @@ class Declared:
             settings.append(_setting(f"stores.{name}.scope", state.scope, state.place))
         return tuple(settings) if self.inputs else ()
 
+    def check(self, streams_read: Sequence[str]) -> None:
+        """Refuse inputs of the configuration that the task does not declare.
+
+        Raises:
+            TaskModuleError: no method would handle their messages.
+        """
+        names = {stream.name for stream in (*self.inputs, *self.broadcast)}
+        others = [stream for stream in streams_read if stream not in names]
+        if self.inputs and others:
+            raise TaskModuleError(
+                f"{self.place}: wanted a task that declares every input, found {', '.join(others)} in the properties "
+                "only; add it to inputs=[...] or broadcast=[...]. A task class has no intermediate streams"
+            )
+
 
 def _setting(key: str, value: str, place: str) -> Setting:
     return Setting(key=key, value=value, source=Source.JOB, place=place)
 
 
-def declared(marked: Any, inputs: Sequence[AnyStream], outputs: Sequence[AnyStream], place: str) -> Declared:
+def declared(
+    marked: Any,
+    inputs: Sequence[AnyStream],
+    outputs: Sequence[AnyStream],
+    broadcast: Sequence[AnyStream],
+    place: str,
+) -> Declared:
     """What a marked class or function declares.
 
     Raises:
@@ -70,11 +95,12 @@ def declared(marked: Any, inputs: Sequence[AnyStream], outputs: Sequence[AnyStre
     """
     if not inputs:
         raise TaskModuleError(f"{place}: wanted inputs=[...] with one stream or more, found none")
-    _check_streams([*inputs, *outputs])
-    handlers = _handlers(marked, inputs, place) if isinstance(marked, type) else {}
+    _check_streams([*inputs, *broadcast, *outputs])
+    handlers = _handlers(marked, [*inputs, *broadcast], place) if isinstance(marked, type) else {}
     return Declared(
         inputs=tuple(inputs),
         outputs=tuple(outputs),
+        broadcast=tuple(broadcast),
         states={state.name: state for state in _states(marked)},
         handlers=handlers,
         place=place,

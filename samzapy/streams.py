@@ -113,7 +113,8 @@ class Stream(Generic[K, V]):
         """Declare a stream.
 
         Raises:
-            TaskModuleError: the name has no system, or the key's serde does not give one spelling to equal keys.
+            TaskModuleError: the name has no system or is a pattern, or the key's serde does not give one spelling to
+                equal keys.
         """
         self.name = name
         self.key = key
@@ -123,6 +124,11 @@ class Stream(Generic[K, V]):
         if not system or not topic:
             raise TaskModuleError(
                 f"{self.place}: wanted a stream as system.topic, for instance kafka.payments, found {name!r}"
+            )
+        if topic.startswith("~"):
+            raise TaskModuleError(
+                f"{self.place}: wanted the name of one topic, found the pattern {name}; declare each topic, or name "
+                "the pattern in task.inputs and mark a function with @samzapy.task"
             )
         if name_of(key) == "double":
             raise TaskModuleError(

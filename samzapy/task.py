@@ -185,29 +185,40 @@ def task(marked: Marked, /) -> Marked: ...
 
 
 @overload
-def task(*, inputs: Sequence[AnyStream], outputs: Sequence[AnyStream] = ()) -> Callable[[Marked], Marked]: ...
+def task(
+    *, inputs: Sequence[AnyStream], outputs: Sequence[AnyStream] = (), broadcast: Sequence[AnyStream] = ()
+) -> Callable[[Marked], Marked]: ...
 
 
 def task(
-    marked: Any = None, /, *, inputs: Sequence[AnyStream] = (), outputs: Sequence[AnyStream] = ()
+    marked: Any = None,
+    /,
+    *,
+    inputs: Sequence[AnyStream] = (),
+    outputs: Sequence[AnyStream] = (),
+    broadcast: Sequence[AnyStream] = (),
 ) -> Callable[..., Any]:
     """Mark the job file's task.
 
     A task is a function `(envelope, collector, context)`, or a class with `process`. With `inputs=[...]`, the methods
-    of a class take `(message, out)`, see `Task`.
+    of a class take `(message, out)`, see `Task`. Every task gets all messages of the streams in `broadcast`.
 
     Raises:
         TaskModuleError: it is neither, takes other arguments, declares something twice, or a call of it would run
             nothing (`async def`, `yield`).
     """
     if marked is not None:
+        if isinstance(marked, type) and issubclass(marked, Task):
+            raise TaskModuleError(
+                f"@samzapy.task: wanted inputs=[...] for {marked.__name__}, which extends samzapy.Task, found none"
+            )
         _check_marked(marked, _ARGUMENTS)
         setattr(marked, _MARK, True)
         return marked  # type: ignore[no-any-return]
     place = place_of_caller()
 
     def mark(given: Marked) -> Marked:
-        own = declared(given, inputs, outputs, place)
+        own = declared(given, inputs, outputs, broadcast, place)
         handlers = dict.fromkeys(own.handlers.values(), ("message", "out"))
         methods = {"init": ("context",), **handlers, "close": ()}
         _check_marked(given, methods if isinstance(given, type) else _ARGUMENTS)

@@ -238,6 +238,11 @@ def test_a_serde_of_the_user_s_own_is_used_and_its_error_names_it(tmp_path: Path
     ("text", "reason"),
     [
         ("sz.Stream('orders', key=sz.String, value=sz.Bytes)", "job.py:9: wanted a stream as system.topic"),
+        ("sz.Stream('kafka.~o.*', key=sz.Bytes, value=sz.Bytes)", "wanted the name of one topic, found the pattern"),
+        (
+            "@sz.task\nclass T(sz.Task):\n    def process(self, m, out): pass",
+            r"wanted inputs=\[...\] for T, which extends",
+        ),
         ("sz.Stream('kafka.o', key=sz.Double, value=sz.Bytes)", "wanted a serde for keys, found double"),
         ("@sz.task(inputs=[])\nclass T(sz.Task): pass", "wanted inputs=.* with one stream or more, found none"),
         (
@@ -303,6 +308,44 @@ def test_a_property_that_contradicts_the_code_is_refused_with_both_places(
         run_task(a_job(tmp_path, _TOTALS, f"{line}\n"), [])
 
 
+@pytest.mark.parametrize(
+    ("line", "stream"),
+    [
+        ("task.broadcast.inputs=kafka.rules", "kafka.rules"),
+        ("task.intermediate.by_shop.partitions=4", "kafka.__samzapy-intermediate-job-1-by_shop"),
+    ],
+)
+def test_an_input_of_the_properties_that_no_method_would_handle_is_refused(
+    tmp_path: Path, line: str, stream: str
+) -> None:
+    with pytest.raises(TaskModuleError, match=f"job.py:9: wanted a task that declares every input, found {stream}"):
+        run_task(a_job(tmp_path, _TOTALS, f"{line}\n"), [])
+
+
+def test_every_task_gets_the_messages_of_a_broadcast_input(tmp_path: Path) -> None:
+    text = """
+    rates = sz.Stream("kafka.rates", key=sz.String, value=sz.Double)
+
+    @sz.task(inputs=[orders], outputs=[totals], broadcast=[rates])
+    class Convert(sz.Task[str, Order]):
+        rate = sz.value(sz.Double, default=1.0, scope="broadcast")
+
+        @rates.each
+        def changed(self, message, out):
+            self.rate.set(message.value)
+
+        def process(self, message, out):
+            out.send(totals, message.value.amount * self.rate.get(), key=message.key)
+    """
+    job = a_job(tmp_path, text)
+
+    run = run_task(job, [an_order("a", 2), InputMessage(key="eur", value=1.5, stream="rates"), an_order("a", 2)])
+
+    assert [2.0, 3.0] == [sent.value for sent in run.outputs]
+    (broadcast,) = read_config(job, None, [], {}, load_task_factory(job).declared.settings()).broadcast_inputs
+    assert ("kafka.rates", None) == (broadcast.system_stream, broadcast.partitions)
+
+
 def test_a_property_that_says_the_same_and_other_sizes_are_accepted(tmp_path: Path) -> None:
     job = a_job(tmp_path, _TOTALS, "task.inputs=kafka.orders\nstores.total.changelog.replication.factor=1\n")
 
@@ -351,6 +394,23 @@ def test_state_that_is_used_before_a_message_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(SamzapyError, match="init"):
         run_task(a_job(tmp_path, text), [an_order("a", 1)])
+
+
+def test_a_failure_shows_the_user_s_code_and_none_of_samzapy(tmp_path: Path) -> None:
+    text = """
+    @sz.task(inputs=[orders])
+    class Task(sz.Task[str, Order]):
+        total = sz.value(sz.Double)
+
+        def process(self, message, out):
+            self.total.set("text")
+    """
+
+    with pytest.raises(TaskError, match="job.py") as failed:
+        run_task(a_job(tmp_path, text), [an_order("a", 1)])
+
+    assert 'self.total.set("text")' in str(failed.value)
+    assert "/samzapy/" not in str(failed.value)
 
 
 def test_bytes_that_are_no_such_value_name_the_type_and_the_field(tmp_path: Path) -> None:

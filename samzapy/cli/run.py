@@ -52,9 +52,9 @@ def run(
       samzapy run examples/flight_delays.py --set systems.kafka.bootstrap.servers=localhost:9092 --master local[4]
     """
     # Fail here, before the JVM starts, and without a stack trace.
-    declared = load_task_factory(job_file.absolute()).declared.settings()
-    config = read_config(job_file, config_file, overrides, os.environ, declared)
-    check_names(job_file.absolute(), config)
+    declared = load_task_factory(job_file.absolute()).declared
+    config = read_config(job_file, config_file, overrides, os.environ, declared.settings())
+    check_names(job_file.absolute(), config, declared)
     find_java()
     config.bootstrap_servers(config.default_system)
     command = submit_command(job_file, config_file, overrides, spark_options)

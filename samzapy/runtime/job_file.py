@@ -64,9 +64,9 @@ def _run(leaving: ExitStack) -> int:
         _prepare_jvm()
         job_file = _main_file()
         options = _parse_arguments(sys.argv[1:])
-        declared = load_task_factory(job_file).declared.settings()
-        config = read_config(job_file, options.config_file, options.overrides, os.environ, declared)
-        check_names(job_file, config)
+        declared = load_task_factory(job_file).declared
+        config = read_config(job_file, options.config_file, options.overrides, os.environ, declared.settings())
+        check_names(job_file, config, declared)
         log_files_read(job_file, options.config_file)
         container_start.run_container(config, job_file, leaving, options.expected_generation)
     except SamzapyError as error:

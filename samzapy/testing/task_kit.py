@@ -141,6 +141,7 @@ def run_task(
     new_task = load_task_factory(path)
     declared = new_task.declared
     config = read_config(path, None if config_file is None else Path(config_file), overrides, {}, declared.settings())
+    declared.check(config.streams_read)
     plan = _plan(config, path)
     producer, state, serdes = _Producer(config), _State(plan), _Serdes(config, declared)
     runner = TaskRunner(
@@ -171,13 +172,14 @@ def run_task(
 
 def _plan(config: JobConfig, job_file: Path) -> WorkPlan:
     task_name = TaskName("Partition 0")
+    broadcast = {item.system_stream for item in config.broadcast_inputs}
     return WorkPlan(
         config=config,
         execution_id=ExecutionId("test"),
         query_number=1,
         routes=tuple(
             Route(
-                ssp_kb=SspKeyBucket.parse(f"{stream}.0:0/1"),
+                ssp_kb=SspKeyBucket.parse(f"{stream}.0@{task_name}" if stream in broadcast else f"{stream}.0:0/1"),
                 task_name=task_name,
                 partition_id=0,
                 epoch=1,

@@ -25,6 +25,7 @@ from samzapy.config import FACTOR_KEY, JobConfig, is_id
 from samzapy.coordinator.assignment.replanning import recorded_facts
 from samzapy.coordinator.lifecycle.submission import check_readable, factor_to_be, inputs_to_read
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of
+from samzapy.declared_task import Declared
 from samzapy.errors import ConfigError, PartitionerError
 from samzapy.model.container import Locality
 from samzapy.model.job import JobModel, ProcessorId, TaskModel
@@ -117,11 +118,11 @@ def plan(
       samzapy job plan --config flights.properties --partitions kafka.flights=8 --processors 0@host-a,1@host-b
     """
     task_file = (job_file or config_file.with_suffix(".py")).absolute()
-    declared = load_task_factory(task_file).declared.settings() if task_file.is_file() else ()
-    config = read_config(config_file, config_file, overrides, os.environ, declared)
+    declared = load_task_factory(task_file).declared if task_file.is_file() else Declared()
+    config = read_config(config_file, config_file, overrides, os.environ, declared.settings())
     log_files_read(job_file, config_file)
     if task_file.is_file():
-        check_names(task_file, config)
+        check_names(task_file, config, declared)
     config, known = _offline(config, partitions) if partitions is not None else _by_cluster(config)
     warn_of_bootstrap(config)
     if previous_file is not None:

@@ -31,6 +31,7 @@ from samzapy.coordinator.launching.launches import failed_job, is_over
 from samzapy.coordinator.lifecycle.submission import refuse_self_managed
 from samzapy.coordinator.ports import Launcher
 from samzapy.coordinator.state import CoordinatorState
+from samzapy.declared_task import Declared
 from samzapy.errors import ConfigError, SamzapyError
 from samzapy.model.launch import Launch
 from samzapy.model.topics import coordinator_topic
@@ -107,8 +108,9 @@ def submit(
         *([] if manager is None else [f"cluster.manager={manager}"]),
     ]
     job_file = job_file.absolute()
-    config = _coordinators_config(job_file, config_file, overrides)
-    check_names(job_file, config)
+    declared = load_task_factory(job_file).declared
+    config = _coordinators_config(job_file, config_file, overrides, declared)
+    check_names(job_file, config, declared)
     find_java()
     log_files_read(job_file, config_file)
     launcher = launcher_of(config, job_file, _absolute(config_file), overrides, spark_options)
@@ -296,14 +298,16 @@ def _leader_search(config: JobConfig, connection: KafkaConnection) -> Iterator[C
         search.close()
 
 
-def _coordinators_config(job_file: Path, config_file: Path | None, overrides: Sequence[str]) -> JobConfig:
+def _coordinators_config(
+    job_file: Path, config_file: Path | None, overrides: Sequence[str], declared: Declared
+) -> JobConfig:
     """The configuration of a coordinator, which has no local state directory.
 
     Raises:
         ConfigError: the configuration is invalid.
     """
-    declared = load_task_factory(job_file).declared.settings()
-    return read_config(job_file, config_file, [*overrides, f"local.store.dir={os.devnull}"], os.environ, declared)
+    at_devnull = [*overrides, f"local.store.dir={os.devnull}"]
+    return read_config(job_file, config_file, at_devnull, os.environ, declared.settings())
 
 
 def _absolute(path: Path | None) -> Path | None:

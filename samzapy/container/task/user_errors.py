@@ -6,6 +6,7 @@ An error makes its text and attributes itself, and they may be of any size.
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
 
 from samzapy.model.serde import serde_of
 from samzapy.model.text import cut
@@ -13,7 +14,9 @@ from samzapy.model.text import cut
 TRACEBACK_CHARS_MAX = 16_000
 _PART_CHARS_MAX = 2_000
 _KEY_CHARS_MAX = 200
-_OUR_DIRECTORIES = (__file__.rpartition("/")[0], serde_of.__code__.co_filename.rpartition("/")[0])
+_PARTS = Path(__file__).parents
+# The loop, the serdes, and the handles of task classes.
+_OUR_DIRECTORIES = (str(_PARTS[0]), serde_of.__code__.co_filename.rpartition("/")[0], str(_PARTS[2]))
 
 
 def user_traceback(error: BaseException) -> str:
