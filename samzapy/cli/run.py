@@ -17,10 +17,9 @@ import click
 from samzapy.adapters.maven.java import find_java
 from samzapy.config import argument_without_secret
 from samzapy.runtime.declared_names import check_names
-from samzapy.runtime.job_config import log_files_read, read_config
+from samzapy.runtime.job_config import load_job, log_files_read
 from samzapy.runtime.job_file import expected_generation_option
 from samzapy.runtime.spark_submit import check_host, environment_of_spark, submit_command, with_modules_beside
-from samzapy.task import load_task_factory
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,9 +51,8 @@ def run(
       samzapy run examples/flight_delays.py --set systems.kafka.bootstrap.servers=localhost:9092 --master local[4]
     """
     # Fail here, before the JVM starts, and without a stack trace.
-    declared = load_task_factory(job_file.absolute()).declared
-    config = read_config(job_file, config_file, overrides, os.environ, declared.settings())
-    check_names(job_file.absolute(), config, declared)
+    config, _ = load_job(job_file, config_file, overrides, os.environ)
+    check_names(job_file.absolute(), config)
     find_java()
     config.bootstrap_servers(config.default_system)
     command = submit_command(job_file, config_file, overrides, spark_options)

@@ -14,21 +14,18 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from samzapy.config import JobConfig
-from samzapy.declared_task import Declared
 from samzapy.errors import TaskModuleError
 
 _CONTEXT, _COLLECTOR = "context", "collector"
 _ROLES: Mapping[str, Sequence[str]] = {"process": ("envelope", _COLLECTOR, _CONTEXT), "init": (_CONTEXT,)}
 
 
-def check_names(job_file: Path, config: JobConfig, declared: Declared | None = None) -> None:
-    """Check the literal names in the task of a job file, and its declared inputs.
+def check_names(job_file: Path, config: JobConfig) -> None:
+    """Check the literal names in the task of a job file.
 
     Raises:
         TaskModuleError: a name is not declared.
     """
-    if declared is not None:
-        declared.check(config.streams_read)
     problems = undeclared(job_file.read_text(encoding="utf-8"), config)
     if problems:
         raise TaskModuleError("\n".join(f"{job_file}: {problem}" for problem in problems))

@@ -17,7 +17,7 @@ from samzapy.config import (
     read_properties,
 )
 from samzapy.errors import ConfigError
-from samzapy.task import load_task_factory
+from samzapy.task import TaskFactory, load_task_factory
 
 _LOG = logging.getLogger(__name__)
 
@@ -90,15 +90,41 @@ def read_settings(
     Raises:
         ConfigError: the file cannot be read, or one of the sources is malformed.
     """
+    raw = properties_bytes(path)
+    file = read_properties(properties_text(raw, str(path)), str(path))
+    return merge(file=file, environment=environment, overrides=overrides, declared=declared)
+
+
+def properties_bytes(path: Path) -> bytes:
+    """The content of a properties file.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
     try:
-        raw = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise ConfigError(
             f"wanted the job's properties in {path}, found {error.strerror}; name another file with --config"
             f"{_home_hint(path)}"
         ) from error
-    file = read_properties(properties_text(raw, str(path)), str(path))
-    return merge(file=file, environment=environment, overrides=overrides, declared=declared)
+
+
+def load_job(
+    job_file: Path, config_file: Path | None, overrides: Sequence[str], environment: Mapping[str, str]
+) -> tuple[JobConfig, TaskFactory]:
+    """The configuration of a job, and its task.
+
+    Raises:
+        ConfigError: as `read_config`.
+        TaskModuleError: the job file does not import, has no task, or has undeclared inputs.
+    """
+    # First, because a job file without its properties is mostly another file.
+    properties_bytes(config_path(job_file, config_file))
+    factory = load_task_factory(job_file.absolute())
+    config = read_config(job_file, config_file, overrides, environment, factory.declared.settings())
+    factory.declared.check(config.streams_read)
+    return config, factory
 
 
 def _home_hint(path: Path) -> str:

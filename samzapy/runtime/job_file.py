@@ -21,10 +21,10 @@ from samzapy.runtime import container_start
 from samzapy.runtime.declared_names import check_names
 from samzapy.runtime.driver_stderr import real_stderr
 from samzapy.runtime.failures import machine_error
-from samzapy.runtime.job_config import log_files_read, read_config
+from samzapy.runtime.job_config import load_job, log_files_read
 from samzapy.runtime.signals import end_with_parent
 from samzapy.runtime.spark_submit import check_host, environment_of_spark
-from samzapy.task import is_loading_job_file, load_task_factory
+from samzapy.task import is_loading_job_file
 
 _INTERRUPTED = 128 + signal.SIGINT
 
@@ -64,9 +64,8 @@ def _run(leaving: ExitStack) -> int:
         _prepare_jvm()
         job_file = _main_file()
         options = _parse_arguments(sys.argv[1:])
-        declared = load_task_factory(job_file).declared
-        config = read_config(job_file, options.config_file, options.overrides, os.environ, declared.settings())
-        check_names(job_file, config, declared)
+        config, _ = load_job(job_file, options.config_file, options.overrides, os.environ)
+        check_names(job_file, config)
         log_files_read(job_file, options.config_file)
         container_start.run_container(config, job_file, leaving, options.expected_generation)
     except SamzapyError as error:

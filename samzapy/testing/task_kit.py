@@ -41,9 +41,8 @@ from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.serde import NamedSerde, Structured, key_serde_of, named, serde_of
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
-from samzapy.runtime.job_config import read_config
+from samzapy.runtime.job_config import load_job
 from samzapy.stream.changelog import split_changelog_key
-from samzapy.task import load_task_factory
 
 _PARTITION_COUNT = 4
 _BATCH_BYTES_MAX = 1_048_588
@@ -138,10 +137,8 @@ def run_task(
     """
     path = Path(job_file).absolute()
     overrides = [f"{key}={value}" for key, value in (settings or {}).items()]
-    new_task = load_task_factory(path)
+    config, new_task = load_job(path, None if config_file is None else Path(config_file), overrides, {})
     declared = new_task.declared
-    config = read_config(path, None if config_file is None else Path(config_file), overrides, {}, declared.settings())
-    declared.check(config.streams_read)
     plan = _plan(config, path)
     producer, state, serdes = _Producer(config), _State(plan), _Serdes(config, declared)
     runner = TaskRunner(

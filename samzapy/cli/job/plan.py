@@ -122,7 +122,8 @@ def plan(
     config = read_config(config_file, config_file, overrides, os.environ, declared.settings())
     log_files_read(job_file, config_file)
     if task_file.is_file():
-        check_names(task_file, config, declared)
+        declared.check(config.streams_read)
+        check_names(task_file, config)
     config, known = _offline(config, partitions) if partitions is not None else _by_cluster(config)
     warn_of_bootstrap(config)
     if previous_file is not None:

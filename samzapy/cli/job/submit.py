@@ -31,13 +31,12 @@ from samzapy.coordinator.launching.launches import failed_job, is_over
 from samzapy.coordinator.lifecycle.submission import refuse_self_managed
 from samzapy.coordinator.ports import Launcher
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.declared_task import Declared
 from samzapy.errors import ConfigError, SamzapyError
 from samzapy.model.launch import Launch
 from samzapy.model.topics import coordinator_topic
 from samzapy.runtime.declared_names import check_names
 from samzapy.runtime.input_keys import check_inputs
-from samzapy.runtime.job_config import log_files_read, read_config
+from samzapy.runtime.job_config import load_job, log_files_read
 from samzapy.runtime.job_file import expected_generation_option
 from samzapy.runtime.job_groupers import load_groupers
 from samzapy.runtime.leadership import Coordination, Here
@@ -49,7 +48,6 @@ from samzapy.runtime.submission import (
     running_containers,
     submission_of,
 )
-from samzapy.task import load_task_factory
 
 _LOG = logging.getLogger(__name__)
 _CLOSE_WAIT_S = 3.0
@@ -108,9 +106,8 @@ def submit(
         *([] if manager is None else [f"cluster.manager={manager}"]),
     ]
     job_file = job_file.absolute()
-    declared = load_task_factory(job_file).declared
-    config = _coordinators_config(job_file, config_file, overrides, declared)
-    check_names(job_file, config, declared)
+    config = _coordinators_config(job_file, config_file, overrides)
+    check_names(job_file, config)
     find_java()
     log_files_read(job_file, config_file)
     launcher = launcher_of(config, job_file, _absolute(config_file), overrides, spark_options)
@@ -298,16 +295,14 @@ def _leader_search(config: JobConfig, connection: KafkaConnection) -> Iterator[C
         search.close()
 
 
-def _coordinators_config(
-    job_file: Path, config_file: Path | None, overrides: Sequence[str], declared: Declared
-) -> JobConfig:
+def _coordinators_config(job_file: Path, config_file: Path | None, overrides: Sequence[str]) -> JobConfig:
     """The configuration of a coordinator, which has no local state directory.
 
     Raises:
         ConfigError: the configuration is invalid.
     """
-    at_devnull = [*overrides, f"local.store.dir={os.devnull}"]
-    return read_config(job_file, config_file, at_devnull, os.environ, declared.settings())
+    config, _ = load_job(job_file, config_file, [*overrides, f"local.store.dir={os.devnull}"], os.environ)
+    return config
 
 
 def _absolute(path: Path | None) -> Path | None:
