@@ -11,27 +11,19 @@ import gc
 import json
 import statistics
 import tempfile
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench_hot_path import a_slot
+from bench_hot_path import RECORDS, OneTask, a_slot
 from bench_report import bullets, table
 
-from samzapy.adapters.lmdb.store import LmdbEnvironment
 from samzapy.config import in_force, merge, parse_config, read_properties
-from samzapy.container.task.runner import TaskRunner
-from samzapy.container.task.transaction import TransactionLimits
 from samzapy.container.task.work_plan import Rows
 from samzapy.task import load_task_factory
-from samzapy.testing.memory.process import CrashAt
-from unit_tests.fixtures.container_worlds import SSP_KB, a_plan, a_position
 
-_RECORDS = 50_000
 _PROPERTIES = """
 job.name=bench
 task.inputs=kafka.orders
@@ -134,7 +126,7 @@ RATIOS: Sequence[tuple[str, str, str, float]] = (
 
 
 class _Subject:
-    """One task with its local store."""
+    """The task of a case, which gets the next records in each round."""
 
     def __init__(self, case: Case, directory: Path, slot: Any) -> None:
         directory.mkdir(parents=True)
@@ -142,40 +134,15 @@ class _Subject:
         job_file.write_text(case.text)
         factory = load_task_factory(job_file)
         properties = read_properties(_PROPERTIES + case.properties, "bench.properties")
-        config = parse_config(
-            in_force(merge(file=properties, environment={}, overrides=(), declared=factory.declared.settings()))
-        )
-        (directory / "x").mkdir()
-        environment = LmdbEnvironment(directory / "x" / "1", config.stores)
-        local = environment.begin()
-        names = [store.name for store in config.stores]
-        local.set_position(a_position(offsets_next={str(SSP_KB): 0}, changelog_next=dict.fromkeys(names, 0)))
-        local.commit()
-        plan = a_plan(config)
-        self._slot, self._first, self._keys, self._random = slot, 0, case.keys, Random(1)
-        self._runner = TaskRunner(
-            plan=plan,
-            routes=range(len(plan.routes)),
-            new_task=factory,
-            declared=factory.declared,
-            environment=environment,
-            limits=TransactionLimits(
-                duration_max_s=60.0, bytes_max=1 << 30, now_s=time.monotonic, wall_ms=lambda: time.time_ns() // 10**6
-            ),
-            crash_points=CrashAt(),
-            is_interrupted=lambda: False,
-            current_thread=threading.current_thread,
-        )
+        settings = merge(file=properties, environment={}, overrides=(), declared=factory.declared.settings())
+        self._task = OneTask(parse_config(in_force(settings)), factory, directory, slot, factory.declared)
+        self._first, self._keys, self._random = 0, case.keys, Random(1)
 
     def ns_per_record(self) -> float:
         """The CPU time of this thread for a record of the next transaction."""
         rows = _rows(self._random, self._first, self._keys)
-        self._first += _RECORDS
-        begun_s = time.thread_time()
-        (report,) = self._runner.run([rows], self._slot)
-        took_s = time.thread_time() - begun_s
-        assert report.records_in == _RECORDS and not report.error, report
-        return took_s / _RECORDS * 1e9
+        self._first += RECORDS
+        return self._task.ns_per_record([rows])
 
 
 def _rows(random: Random, first: int, keys: int) -> Rows:
@@ -195,10 +162,10 @@ def _rows(random: Random, first: int, keys: int) -> Rows:
     ]
     return Rows(
         0,
-        range(first, first + _RECORDS),
-        [b"%08d" % random.randrange(keys) for _ in range(_RECORDS)],
-        [values[number % len(values)] for number in range(_RECORDS)],
-        [1_700_000_000_000 + first] * _RECORDS,
+        range(first, first + RECORDS),
+        [b"%08d" % random.randrange(keys) for _ in range(RECORDS)],
+        [values[number % len(values)] for number in range(RECORDS)],
+        [1_700_000_000_000 + first] * RECORDS,
         None,
     )
 
@@ -232,7 +199,7 @@ def section(figures: Mapping[str, Sequence[float]], conditions: Sequence[str]) -
     )
     rounds = len(next(iter(figures.values())))
     what = (
-        f"CPU time of the thread that runs user code, the least of {rounds} rounds of {_RECORDS:,} records; each round "
+        f"CPU time of the thread that runs user code, the least of {rounds} rounds of {RECORDS:,} records; each round "
         "runs every job once. A real local store, and librdkafka's producer in front of its mock broker. Orders of "
         "200 bytes with six fields, of which a job reads one."
     )

@@ -16,7 +16,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -30,15 +30,17 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.transactions import TransactionalProducer
 from samzapy.adapters.lmdb.store import LmdbEnvironment
 from samzapy.adapters.spark.rows import rows_of, runs
+from samzapy.config import JobConfig
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.topic_limits import TopicLimits
 from samzapy.container.task.transaction import TransactionLimits
 from samzapy.container.task.work_plan import Rows
+from samzapy.declared_task import Declared
 from samzapy.task import LoadedTask
 from samzapy.testing.memory.process import CrashAt
 from unit_tests.fixtures.container_worlds import SSP_KB, a_job, a_plan, a_position
 
-_RECORDS = 50_000
+RECORDS = 50_000
 # Of 100,000 keys over 4 partitions.
 _KEYS = 25_000
 _BATCH = 10_000
@@ -81,7 +83,7 @@ def _nothing(envelope: Any, collector: Any, context: Any) -> None:
 
 def _batches(random: Random, first: int) -> list[pa.RecordBatch]:
     """The records of one transaction, as Spark hands them over."""
-    return [_batch(random, start) for start in range(first, first + _RECORDS, _BATCH)]
+    return [_batch(random, start) for start in range(first, first + RECORDS, _BATCH)]
 
 
 def _batch(random: Random, first: int) -> pa.RecordBatch:
@@ -100,27 +102,30 @@ def _rows(batches: list[pa.RecordBatch]) -> Iterator[Rows]:
     return (rows_of(route, run) for route, run in runs(batches))
 
 
-class _Subject:
-    """One task with its local store."""
+class OneTask:
+    """One task with its local store, run by the code that runs it in a worker."""
 
-    def __init__(self, process: Callable[..., None], directory: Path, slot: Any, stores: bool) -> None:
-        config = a_job(
-            systems_kafka_samza_key_serde="bytes",
-            systems_kafka_samza_msg_serde="bytes",
-            stores_sums_msg_serde="bytes",
-        )
-        config = replace(config, stores=tuple(replace(store, name="counts") for store in config.stores if stores))
+    def __init__(
+        self,
+        config: JobConfig,
+        new_task: Callable[[], LoadedTask],
+        directory: Path,
+        slot: Any,
+        declared: Declared | None = None,
+    ) -> None:
         (directory / "x").mkdir(parents=True)
         environment = LmdbEnvironment(directory / "x" / "1", config.stores)
-        self._slot, self._first, self._random = slot, 0, Random(1)
-        plan = a_plan(config)
+        changelog_next = {store.name: 0 for store in config.stores}
         local = environment.begin()
-        local.set_position(a_position(offsets_next={str(SSP_KB): 0}, changelog_next={"counts": 0} if stores else {}))
+        local.set_position(a_position(offsets_next={str(SSP_KB): 0}, changelog_next=changelog_next))
         local.commit()
+        plan = a_plan(config)
+        self._slot = slot
         self._runner = TaskRunner(
             plan=plan,
             routes=range(len(plan.routes)),
-            new_task=lambda: LoadedTask(process=process, init=None, close=None),
+            new_task=new_task,
+            declared=declared,
             environment=environment,
             limits=TransactionLimits(
                 duration_max_s=60.0, bytes_max=1 << 30, now_s=time.monotonic, wall_ms=lambda: time.time_ns() // 10**6
@@ -130,15 +135,34 @@ class _Subject:
             current_thread=threading.current_thread,
         )
 
+    def ns_per_record(self, chunks: Iterable[Rows]) -> float:
+        """The CPU time of this thread for each record of one transaction."""
+        begun_s = time.thread_time()
+        (report,) = self._runner.run(chunks, self._slot)
+        took_s = time.thread_time() - begun_s
+        assert report.records_in == RECORDS and not report.error, report
+        return took_s / RECORDS * 1e9
+
+
+class _Subject:
+    """A task that gets the next records in each round."""
+
+    def __init__(self, process: Callable[..., None], directory: Path, slot: Any, stores: bool) -> None:
+        config = a_job(
+            systems_kafka_samza_key_serde="bytes",
+            systems_kafka_samza_msg_serde="bytes",
+            stores_sums_msg_serde="bytes",
+        )
+        config = replace(config, stores=tuple(replace(store, name="counts") for store in config.stores if stores))
+        task = LoadedTask(process=process, init=None, close=None)
+        self._task = OneTask(config, lambda: task, directory, slot)
+        self._first, self._random = 0, Random(1)
+
     def ns_per_record(self) -> float:
         """The CPU time of this thread for a record of the next transaction."""
         batches = _batches(self._random, self._first)
-        self._first += _RECORDS
-        begun_s = time.thread_time()
-        (report,) = self._runner.run(_rows(batches), self._slot)
-        took_s = time.thread_time() - begun_s
-        assert report.records_in == _RECORDS and not report.error, report
-        return took_s / _RECORDS * 1e9
+        self._first += RECORDS
+        return self._task.ns_per_record(_rows(batches))
 
 
 def _ns_of_rows(random: Random) -> float:
@@ -146,7 +170,7 @@ def _ns_of_rows(random: Random) -> float:
     begun_s = time.thread_time()
     for _ in _rows(batches):
         pass
-    return (time.thread_time() - begun_s) / _RECORDS * 1e9
+    return (time.thread_time() - begun_s) / RECORDS * 1e9
 
 
 def main() -> None:
