@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from samzapy.config import SCHEME_KEY, Setting, Source
+from samzapy.config import SCHEME_KEY, JobConfig, Setting, Source, StoreConfig
 from samzapy.errors import TaskModuleError
-from samzapy.model.serde import name_of
-from samzapy.state import Counter, State, Value
+from samzapy.model.serde import NamedSerde, key_serde_of, name_of, named, serde_of
+from samzapy.state import State
 from samzapy.streams import STREAM_OF_HANDLER, AnyStream
 
 DECLARED: Final = "__samzapy_declared__"
@@ -33,7 +33,7 @@ class Declared:
     inputs: tuple[AnyStream, ...] = ()
     outputs: tuple[AnyStream, ...] = ()
     broadcast: tuple[AnyStream, ...] = ()
-    states: Mapping[str, Value[Any, Any] | Counter] = field(default_factory=dict)
+    states: Mapping[str, State] = field(default_factory=dict)
     handlers: Mapping[str, str] = field(default_factory=dict)
     place: str = ""
 
@@ -41,6 +41,21 @@ class Declared:
     def streams(self) -> Mapping[str, AnyStream]:
         """Inputs and outputs by name."""
         return {stream.name: stream for stream in (*self.inputs, *self.broadcast, *self.outputs)}
+
+    def stream_serdes(self, stream: str, config: JobConfig) -> tuple[NamedSerde, NamedSerde]:
+        """The serdes of a stream's keys and values.
+
+        They are the declared ones, else those of the configuration.
+        """
+        own = self.streams.get(stream)
+        if own is not None:
+            return named(own.key, is_key=True), named(own.value)
+        return key_serde_of(config.key_serde(stream)), serde_of(config.msg_serde(stream))
+
+    def store_serde(self, store: StoreConfig) -> NamedSerde:
+        """The serde of a store's values, likewise."""
+        state = self.states.get(store.name)
+        return serde_of(store.msg_serde) if state is None else named(state.serde)
 
     def settings(self) -> tuple[Setting, ...]:
         """The declarations as configuration, with their places."""
@@ -86,8 +101,12 @@ def declared(
     outputs: Sequence[AnyStream],
     broadcast: Sequence[AnyStream],
     place: str,
+    no_process: Callable[..., None],
 ) -> Declared:
     """What a marked class or function declares.
+
+    Args:
+        no_process: the method of `Task` that handles nothing.
 
     Raises:
         TaskModuleError: no inputs, a stream that is declared twice in different ways, an input without a handler, or a
@@ -96,7 +115,7 @@ def declared(
     if not inputs:
         raise TaskModuleError(f"{place}: wanted inputs=[...] with one stream or more, found none")
     _check_streams([*inputs, *broadcast, *outputs])
-    handlers = _handlers(marked, [*inputs, *broadcast], place) if isinstance(marked, type) else {}
+    handlers = _handlers(marked, [*inputs, *broadcast], place, no_process) if isinstance(marked, type) else {}
     return Declared(
         inputs=tuple(inputs),
         outputs=tuple(outputs),
@@ -118,12 +137,12 @@ def _check_streams(streams: Sequence[AnyStream]) -> None:
             )
 
 
-def _states(marked: Any) -> Iterator[Value[Any, Any] | Counter]:
+def _states(marked: Any) -> Iterator[State]:
     """The states of a class and of the classes that it extends."""
     names = {name for one in inspect.getmro(marked) for name in vars(one)} if isinstance(marked, type) else ()
     for name in sorted(names):
         state = inspect.getattr_static(marked, name)
-        if not isinstance(state, Value | Counter):
+        if not isinstance(state, State):
             continue
         if name.startswith("_"):
             raise TaskModuleError(
@@ -135,7 +154,9 @@ def _states(marked: Any) -> Iterator[Value[Any, Any] | Counter]:
         yield state
 
 
-def _handlers(marked: type, inputs: Sequence[AnyStream], place: str) -> Mapping[str, str]:
+def _handlers(
+    marked: type, inputs: Sequence[AnyStream], place: str, no_process: Callable[..., None]
+) -> Mapping[str, str]:
     """By input, the name of its method."""
     handlers: dict[str, str] = {}
     for name, method in inspect.getmembers(marked, inspect.isfunction):
@@ -153,7 +174,7 @@ def _handlers(marked: type, inputs: Sequence[AnyStream], place: str) -> Mapping[
             )
         handlers[stream.name] = name
     left = [stream.name for stream in inputs if stream.name not in handlers]
-    if left and not has_process(marked):
+    if left and getattr(marked, "process", no_process) is no_process:
         raise TaskModuleError(
             f"{place}: wanted a method process(self, message, out), or one marked with .each for {', '.join(left)}; "
             "found neither"
@@ -161,14 +182,6 @@ def _handlers(marked: type, inputs: Sequence[AnyStream], place: str) -> Mapping[
     return {**dict.fromkeys(left, "process"), **handlers}
 
 
-def has_process(marked: type) -> bool:
-    """Whether a class has a `process` of its own, not only that of `Task`."""
-    method = getattr(marked, "process", None)
-    return callable(method) and not hasattr(method, IS_MISSING)
-
-
-IS_MISSING: Final = "__samzapy_missing__"
-"""The attribute of a method of `Task` that a task may have instead."""
 Handle = Callable[[Any, Any, Any], None]
 
 
@@ -186,5 +199,4 @@ def bind(instance: Any, states: Mapping[str, State], stores: Mapping[str, Any], 
     """Give an instance its context, and its states of one task."""
     instance.context = context
     for name, state in states.items():
-        assert isinstance(state, Value | Counter)
         setattr(instance, name, state.bound(stores))

@@ -17,7 +17,8 @@ entry of the message in hand.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, overload
+from copy import copy
+from typing import Any, Final, Generic, NoReturn, Protocol, Self, TypeVar, overload
 
 from samzapy.errors import OutsideMessageError, TaskModuleError
 from samzapy.model.serde import Long, Serde
@@ -39,8 +40,6 @@ class Entry(Protocol):
 class State:
     """A declared state. In a task's instance it is bound to the task's stores."""
 
-    kind: str
-
     def __init__(self, serde: Serde[Any], scope: str, place: str) -> None:
         self.serde = serde
         self.scope = scope
@@ -53,19 +52,19 @@ class State:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = self.name or name
 
-    def bind(self, entries: Mapping[str, Entry]) -> None:
-        """Act on these stores from now on.
+    def bound(self, entries: Mapping[str, Entry]) -> Self:
+        """This state in one task.
 
         Args:
             entries: by name, the store of the message in hand.
         """
-        self._entries = entries
+        new = copy(self)
+        new._entries = entries
+        return new
 
 
 class Value(State, Generic[T, D]):
     """One value per key, or per task in scope `task`."""
-
-    kind = "value"
 
     def __init__(self, serde: Serde[T], default: D, scope: str, place: str) -> None:
         super().__init__(serde, scope, place)
@@ -89,18 +88,9 @@ class Value(State, Generic[T, D]):
         """Remove the value; nothing happens if there is none."""
         self._entries[self.name].delete()
 
-    def bound(self, entries: Mapping[str, Entry]) -> Value[T, D]:
-        """This state in one task."""
-        new = Value(self.serde, self._default, self.scope, self.place)
-        new.name = self.name
-        new.bind(entries)
-        return new
-
 
 class Counter(State):
     """A whole number of 64 bits per key, or per task in scope `task`."""
-
-    kind = "counter"
 
     def get(self) -> int:
         """The number; 0 without one."""
@@ -117,13 +107,6 @@ class Counter(State):
     def clear(self) -> None:
         """Remove the number; nothing happens if there is none."""
         self._entries[self.name].delete()
-
-    def bound(self, entries: Mapping[str, Entry]) -> Counter:
-        """This state in one task."""
-        new = Counter(self.serde, self.scope, self.place)
-        new.name = self.name
-        new.bind(entries)
-        return new
 
 
 @overload

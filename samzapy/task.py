@@ -24,7 +24,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
-from samzapy.declared_task import DECLARED, IS_MISSING, Declared, bind, declared, handle_of
+from samzapy.declared_task import DECLARED, Declared, bind, declared, handle_of
 from samzapy.errors import TaskModuleError
 from samzapy.model.text import error_text
 from samzapy.streams import AnyStream, HeadersToSend, IncomingMessageEnvelope, Message, Output, place_of_caller
@@ -174,8 +174,6 @@ class Task(Generic[K, V]):
         """Release the instance, when its process ends in good order."""
 
 
-setattr(Task.process, IS_MISSING, True)
-
 ProcessFunction = Callable[[IncomingMessageEnvelope, MessageCollector, TaskContext], None]
 Marked = TypeVar("Marked", bound=Callable[..., Any])
 
@@ -218,7 +216,7 @@ def task(
     place = place_of_caller()
 
     def mark(given: Marked) -> Marked:
-        own = declared(given, inputs, outputs, broadcast, place)
+        own = declared(given, inputs, outputs, broadcast, place, Task.process)
         handlers = dict.fromkeys(own.handlers.values(), ("message", "out"))
         methods = {"init": ("context",), **handlers, "close": ()}
         _check_marked(given, methods if isinstance(given, type) else _ARGUMENTS)

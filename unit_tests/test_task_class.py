@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 from samzapy.errors import ConfigError, SamzapyError, TaskError, TaskModuleError
-from samzapy.runtime.job_config import read_config
+from samzapy.runtime.job_config import load_job
 from samzapy.task import load_task_factory
 from samzapy.testing.task_kit import InputMessage, run_task
 
@@ -109,7 +109,7 @@ def test_inputs_that_share_state_meet_in_one_task_unless_the_properties_say_othe
 ) -> None:
     job = a_job(tmp_path, _TOTALS.replace("inputs=[orders]", "inputs=[orders, totals]"), f"{line}\n")
 
-    config = read_config(job, None, [], {}, load_task_factory(job).declared.settings())
+    config, _ = load_job(job, None, [], {})
 
     assert scheme == config.partition_scheme
 
@@ -120,7 +120,7 @@ def test_inputs_without_state_are_read_by_tasks_of_their_own(tmp_path: Path) -> 
         "@sz.task(inputs=[orders, totals])\nclass T(sz.Task):\n    def process(self, message, out): pass",
     )
 
-    assert "max" == read_config(job, None, [], {}, load_task_factory(job).declared.settings()).partition_scheme
+    assert "max" == load_job(job, None, [], {})[0].partition_scheme
 
 
 def test_a_function_may_declare_its_streams_too(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_every_task_gets_the_messages_of_a_broadcast_input(tmp_path: Path) -> No
     run = run_task(job, [an_order("a", 2), InputMessage(key="eur", value=1.5, stream="rates"), an_order("a", 2)])
 
     assert [2.0, 3.0] == [sent.value for sent in run.outputs]
-    (broadcast,) = read_config(job, None, [], {}, load_task_factory(job).declared.settings()).broadcast_inputs
+    (broadcast,) = load_job(job, None, [], {})[0].broadcast_inputs
     assert ("kafka.rates", None) == (broadcast.system_stream, broadcast.partitions)
 
 

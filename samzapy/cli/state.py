@@ -50,9 +50,7 @@ def get(address: JobAddress, name: str, key: str, output: str) -> None:
     Example:
       samzapy state get --job flight-delays-1 --bootstrap-servers localhost:9092 --store delays --key JFK
     """
-    config = _config(address)
-    store = _store(config, name)
-    serdes = EntrySerdes.of(store, config.key_serde(config.inputs[0]))
+    store, serdes = _store_and_serdes(address, name)
     try:
         owner = serdes.key_bytes(key)
     except SerdeError as error:
@@ -79,10 +77,8 @@ def scan(address: JobAddress, name: str, limit: int, output: str) -> None:
     Example:
       samzapy state scan --job flight-delays-1 --bootstrap-servers localhost:9092 --store delays
     """
-    config = _config(address)
-    store = _store(config, name)
-    serdes = EntrySerdes.of(store, config.key_serde(config.inputs[0]))
-    entries = list(in_order(_entries(address, store)))
+    store, serdes = _store_and_serdes(address, name)
+    entries = in_order(_entries(address, store))
     rows = (serdes.as_json(entry) for entry in islice(entries, limit or None))
     if output == "jsonl":
         for row in rows:
@@ -120,6 +116,12 @@ def count(address: JobAddress, name: str | None, output: str) -> None:
         click.echo(json.dumps(rows, indent=2))
     else:
         print_rows(rows, ("store", "partition", "entries", "bytes"), numbers=("partition", "entries", "bytes"))
+
+
+def _store_and_serdes(address: JobAddress, name: str) -> tuple[StoreConfig, EntrySerdes]:
+    config = _config(address)
+    store = _store(config, name)
+    return store, EntrySerdes.of(store, config.key_serde(config.inputs[0]))
 
 
 def _config(address: JobAddress) -> JobConfig:

@@ -123,7 +123,7 @@ class Hint:
 
 def load_of(before: Json, now: Json) -> JobLoad:
     """The change between two statuses of one job."""
-    containers_before, containers = _by_name(before, "containers", "executionId"), _rows(now, "containers")
+    containers_before, containers = _by_name(before, "containers", "executionId"), json_rows(now, "containers")
     tasks_before = _by_name(before, "tasks", "task")
     elapsed: dict[str, _Elapsed] = {}
     for row in containers:
@@ -131,7 +131,7 @@ def load_of(before: Json, now: Json) -> JobLoad:
         elapsed[execution_id] = _Elapsed.of(containers_before.get(execution_id), row)
     tasks = []
     busy: dict[str, float] = {}
-    for row in _rows(now, "tasks"):
+    for row in json_rows(now, "tasks"):
         owner = _text(row, "owner")
         earlier = tasks_before.get(_text(row, "task"))
         if earlier is None or _text(earlier, "owner") != owner:
@@ -140,7 +140,7 @@ def load_of(before: Json, now: Json) -> JobLoad:
         tasks.append(load)
         if load.batch_share is not None:
             busy[owner] = busy.get(owner, 0.0) + load.batch_share
-    owned = [_text(row, "owner") for row in _rows(now, "tasks")]
+    owned = [_text(row, "owner") for row in json_rows(now, "tasks")]
     return JobLoad(
         job=_text(now, "job"),
         factor=int(_number(now, "factor") or 1),
@@ -305,7 +305,7 @@ def _task_load(before: Json, now: Json, elapsed: _Elapsed) -> TaskLoad:
             records_per_s=_rate(positions_before.get(_text(row, "ssp"), {}), row, elapsed),
             lag=_own_lag(row),
         )
-        for row in _rows(now, "positions")
+        for row in json_rows(now, "positions")
     )
     rates = [bucket.records_per_s for bucket in buckets if bucket.records_per_s is not None]
     # A figure of zero is left out of a task's figures; without figures the task was not reported.
@@ -321,7 +321,7 @@ def _task_load(before: Json, now: Json, elapsed: _Elapsed) -> TaskLoad:
         records_per_s=sum(rates) if rates and len(rates) == len(buckets) else None,
         lag=_whole(now, "lag"),
         batch_share=share,
-        tailing=any(row.get("tailing") is True for row in _rows(now, "positions")),
+        tailing=any(row.get("tailing") is True for row in json_rows(now, "positions")),
         key=None if busiest is None else busiest[0],
         key_share=None if busiest is None else busiest[1],
         buckets=buckets,
@@ -352,13 +352,14 @@ def _difference(before: Json, now: Json, name: str) -> float | None:
     return None if earlier is None or later is None else later - earlier
 
 
-def _rows(document: Json, name: str) -> Sequence[Json]:
+def json_rows(document: Json, name: str) -> Sequence[Json]:
+    """The objects of a list in a status; none where it has no such list."""
     rows = document.get(name)
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _by_name(document: Json, name: str, key: str) -> Mapping[str, Json]:
-    return {_text(row, key): row for row in _rows(document, name)}
+    return {_text(row, key): row for row in json_rows(document, name)}
 
 
 def _object(document: Json, name: str) -> Json:

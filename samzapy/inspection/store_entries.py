@@ -7,7 +7,7 @@ the state at the moment of reading, whatever the container does.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -75,9 +75,9 @@ def _split(key: bytes, store: StoreConfig) -> tuple[bytes, bytes | None]:
     return (b"", None) if parts is None else (parts[0].encode(), parts[1])
 
 
-def in_order(entries: Iterable[StoreEntry]) -> Iterator[StoreEntry]:
+def in_order(entries: Iterable[StoreEntry]) -> list[StoreEntry]:
     """By owner and name, as bytes."""
-    return iter(sorted(entries, key=lambda entry: (entry.owner, entry.name, entry.partition)))
+    return sorted(entries, key=lambda entry: (entry.owner, entry.name, entry.partition))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,14 +114,13 @@ class EntrySerdes:
         Raises:
             SerdeError: the text is no such key.
         """
-        serde = key_serde_of(self.key)
         if self.key in ("bytes", "string"):
             return text.encode()
         try:
             value = _PARSERS[self.key](text)
         except ValueError as error:
             raise SerdeError(f"serde {self.key}: wanted a key as text, found {text!r}: {error}") from error
-        raw = serde.encode(value)
+        raw = key_serde_of(self.key).encode(value)
         if raw is None:
             raise SerdeError(f"serde {self.key}: wanted a key, found null")
         return raw

@@ -42,26 +42,43 @@ def log_files_read(job_file: Path | None, config_file: Path | None) -> None:
 
 
 def read_config(
-    job_file: Path,
-    config_file: Path | None,
-    overrides: Sequence[str],
-    environment: Mapping[str, str],
-    declared: Sequence[Setting] | None = None,
+    job_file: Path, config_file: Path | None, overrides: Sequence[str], environment: Mapping[str, str]
 ) -> JobConfig:
     """Read the job's configuration from the properties file, environment, overrides.
 
-    Args:
-        declared: the settings that the job file declares in code; the weakest. None: they are read from the job file
-            beside the properties file, if the properties name no inputs.
+    If they name no inputs, the job file beside the properties file declares them.
 
     Raises:
-        ConfigError: the file cannot be read, has a wrong value, or contradicts `declared`.
+        ConfigError: the file cannot be read, or has a wrong value.
         TaskModuleError: the job file does not import.
     """
     path = config_path(job_file, config_file)
-    settings = read_settings(path, overrides, environment, declared or ())
-    if declared is None and all(setting.key != "task.inputs" for setting in settings):
-        settings = read_settings(path, overrides, environment, declared_beside(path))
+    file = _read_file(path)
+    settings = merge(file=file, environment=environment, overrides=overrides)
+    if all(setting.key != "task.inputs" for setting in settings):
+        settings = merge(file=file, environment=environment, overrides=overrides, declared=declared_beside(path))
+    return _config_of(settings)
+
+
+def load_job(
+    job_file: Path, config_file: Path | None, overrides: Sequence[str], environment: Mapping[str, str]
+) -> tuple[JobConfig, TaskFactory]:
+    """The configuration of a job, with the declarations of its job file, and its task.
+
+    Raises:
+        ConfigError: the file cannot be read, has a wrong value, or contradicts a declaration.
+        TaskModuleError: the job file does not import, has no task, or has undeclared inputs.
+    """
+    # First, because a job file without its properties is mostly another file.
+    file = _read_file(config_path(job_file, config_file))
+    factory = load_task_factory(job_file.absolute())
+    declared = factory.declared
+    config = _config_of(merge(file=file, environment=environment, overrides=overrides, declared=declared.settings()))
+    declared.check(config.streams_read)
+    return config, factory
+
+
+def _config_of(settings: Sequence[Setting]) -> JobConfig:
     config = parse_config(in_force(settings))
     # A property that the Java client does not have is refused here, before that client exists.
     java_properties(config.client_properties(config.default_system))
@@ -90,41 +107,18 @@ def read_settings(
     Raises:
         ConfigError: the file cannot be read, or one of the sources is malformed.
     """
-    raw = properties_bytes(path)
-    file = read_properties(properties_text(raw, str(path)), str(path))
-    return merge(file=file, environment=environment, overrides=overrides, declared=declared)
+    return merge(file=_read_file(path), environment=environment, overrides=overrides, declared=declared)
 
 
-def properties_bytes(path: Path) -> bytes:
-    """The content of a properties file.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
+def _read_file(path: Path) -> tuple[Setting, ...]:
     try:
-        return path.read_bytes()
+        raw = path.read_bytes()
     except OSError as error:
         raise ConfigError(
             f"wanted the job's properties in {path}, found {error.strerror}; name another file with --config"
             f"{_home_hint(path)}"
         ) from error
-
-
-def load_job(
-    job_file: Path, config_file: Path | None, overrides: Sequence[str], environment: Mapping[str, str]
-) -> tuple[JobConfig, TaskFactory]:
-    """The configuration of a job, and its task.
-
-    Raises:
-        ConfigError: as `read_config`.
-        TaskModuleError: the job file does not import, has no task, or has undeclared inputs.
-    """
-    # First, because a job file without its properties is mostly another file.
-    properties_bytes(config_path(job_file, config_file))
-    factory = load_task_factory(job_file.absolute())
-    config = read_config(job_file, config_file, overrides, environment, factory.declared.settings())
-    factory.declared.check(config.streams_read)
-    return config, factory
+    return read_properties(properties_text(raw, str(path)), str(path))
 
 
 def _home_hint(path: Path) -> str:

@@ -9,10 +9,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,24 +19,11 @@ import pytest
 if TYPE_CHECKING:
     from samzapy.testing.broker import DevBroker
     from samzapy.testing.container_broker import ContainerBroker
-    from samzapy.testing.task_kit import InputMessage, TaskRun
-
-
-class RunTask(Protocol):
-    """The fixture `run_task`."""
-
-    def __call__(
-        self,
-        job_file: str | os.PathLike[str],
-        messages: Iterable[InputMessage | tuple[Any, Any]],
-        *,
-        config_file: str | os.PathLike[str] | None = None,
-        settings: Mapping[str, str] | None = None,
-    ) -> TaskRun: ...
+    from samzapy.testing.task_kit import TaskRun
 
 
 @pytest.fixture
-def run_task(request: pytest.FixtureRequest) -> RunTask:
+def run_task(request: pytest.FixtureRequest) -> Callable[..., TaskRun]:
     """Run a job's task on messages in memory, without Spark and Kafka.
 
     Paths are relative to the directory of the test, whatever directory pytest was started in.
@@ -47,14 +33,10 @@ def run_task(request: pytest.FixtureRequest) -> RunTask:
     here = Path(request.path).parent
 
     def run(
-        job_file: str | os.PathLike[str],
-        messages: Iterable[InputMessage | tuple[Any, Any]],
-        *,
-        config_file: str | os.PathLike[str] | None = None,
-        settings: Mapping[str, str] | None = None,
+        job_file: Path | str, messages: Iterable[Any], *, config_file: Path | str | None = None, **options: Any
     ) -> TaskRun:
         config = None if config_file is None else here / config_file
-        return run_task_of(here / job_file, messages, config_file=config, settings=settings)
+        return run_task_of(here / job_file, messages, config_file=config, **options)
 
     return run
 

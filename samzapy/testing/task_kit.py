@@ -29,7 +29,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from samzapy.config import JobConfig, StoreConfig
+from samzapy.config import JobConfig
 from samzapy.container.task.ports import Headers, LocalPosition
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.topic_limits import TopicLimits
@@ -38,7 +38,7 @@ from samzapy.container.task.work_plan import Route, Rows, WorkPlan
 from samzapy.declared_task import Declared
 from samzapy.errors import TaskError
 from samzapy.model.job import ExecutionId, TaskName
-from samzapy.model.serde import NamedSerde, Structured, key_serde_of, named, serde_of
+from samzapy.model.serde import Structured, serde_of
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.runtime.job_config import load_job
@@ -84,7 +84,7 @@ class TaskRun:
 
     outputs: tuple[OutputMessage, ...]
     _config: JobConfig
-    _serdes: _Serdes
+    _declared: Declared
     _entries: Mapping[str, Mapping[bytes, bytes]]
 
     def sent_to(self, topic: str) -> tuple[OutputMessage, ...]:
@@ -105,7 +105,7 @@ class TaskRun:
                 f"wanted a store of the job ({', '.join(declared) or 'it has none'}), found {store!r}; declare it with "
                 f"stores.{store}.msg.serde"
             )
-        decode = self._serdes.of_store(declared[store]).decode
+        decode = self._declared.store_serde(declared[store]).decode
         name_decode = serde_of(declared[store].key_serde).decode
         entries: dict[Any, Any] = {}
         for stored, value in self._entries[store].items():
@@ -140,7 +140,7 @@ def run_task(
     config, new_task = load_job(path, None if config_file is None else Path(config_file), overrides, {})
     declared = new_task.declared
     plan = _plan(config, path)
-    producer, state, serdes = _Producer(config), _State(plan), _Serdes(config, declared)
+    producer, state = _Producer(config), _State(plan)
     runner = TaskRunner(
         plan=plan,
         routes=range(len(plan.routes)),
@@ -158,13 +158,13 @@ def run_task(
         current_thread=threading.current_thread,
     )
     try:
-        for report in runner.run(_rows(plan, serdes, messages), producer):
+        for report in runner.run(_rows(plan, declared, messages), producer):
             if report.error:
                 raise TaskError(report.error)
     finally:
         runner.close()
-    outputs = tuple(_output(config, serdes, sent) for sent in producer.sent)
-    return TaskRun(outputs=outputs, _config=config, _serdes=serdes, _entries=state.entries)
+    outputs = tuple(_output(config, declared, sent) for sent in producer.sent)
+    return TaskRun(outputs=outputs, _config=config, _declared=declared, _entries=state.entries)
 
 
 def _plan(config: JobConfig, job_file: Path) -> WorkPlan:
@@ -193,36 +193,19 @@ def _plan(config: JobConfig, job_file: Path) -> WorkPlan:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Serdes:
-    """The serdes of streams and stores.
+def _value_encoder(declared: Declared, stream: str, config: JobConfig) -> Callable[[Any], bytes | None]:
+    """Encodes the values of a stream.
 
-    Those that the job file declares come before those of the configuration.
+    They may also be given as builtins: a dict for a Struct.
     """
-
-    config: JobConfig
-    declared: Declared
-
-    def of_stream(self, stream: str) -> tuple[NamedSerde, NamedSerde]:
-        """Those of keys and values."""
-        own = self.declared.streams.get(stream)
-        if own is not None:
-            return named(own.key, is_key=True), named(own.value)
-        return key_serde_of(self.config.key_serde(stream)), serde_of(self.config.msg_serde(stream))
-
-    def of_store(self, store: StoreConfig) -> NamedSerde:
-        state = self.declared.states.get(store.name)
-        return serde_of(store.msg_serde) if state is None else named(state.serde)
-
-    def encode_value(self, stream: str, value: Any) -> bytes | None:
-        """A message's value, which may also be given as builtins: a dict for a Struct."""
-        own = self.declared.streams.get(stream)
-        if own is not None and isinstance(own.value, Structured) and isinstance(value, dict | list):
-            return serde_of(own.value.name).encode(value)
-        return self.of_stream(stream)[1].encode(value)
+    own, encode = declared.streams.get(stream), declared.stream_serdes(stream, config)[1].encode
+    if own is None or not isinstance(own.value, Structured):
+        return encode
+    encode_builtins = serde_of(own.value.name).encode
+    return lambda value: (encode_builtins if isinstance(value, dict | list) else encode)(value)
 
 
-def _rows(plan: WorkPlan, serdes: _Serdes, messages: Iterable[InputMessage | tuple[Any, Any]]) -> Iterable[Rows]:
+def _rows(plan: WorkPlan, declared: Declared, messages: Iterable[InputMessage | tuple[Any, Any]]) -> Iterable[Rows]:
     """Runs of messages of one input; offsets count per input."""
     config = plan.config
     routes = {str(route.ssp_kb.ssp.system_stream): index for index, route in enumerate(plan.routes)}
@@ -241,23 +224,24 @@ def _rows(plan: WorkPlan, serdes: _Serdes, messages: Iterable[InputMessage | tup
     offsets = dict.fromkeys(routes, 0)
     for stream, group in groupby(given, key=stream_of):
         run = list(group)
-        key_encode = serdes.of_stream(stream)[0].encode
+        key_encode = declared.stream_serdes(stream, config)[0].encode
+        value_encode = _value_encoder(declared, stream, config)
         begin = offsets[stream]
         offsets[stream] += len(run)
         yield Rows(
             routes[stream],
             range(begin, offsets[stream]),
             [key_encode(message.key) for message in run],
-            [serdes.encode_value(stream, message.value) for message in run],
+            [value_encode(message.value) for message in run],
             [message.timestamp_ms for message in run],
             [tuple(message.headers) for message in run],
         )
 
 
-def _output(config: JobConfig, serdes: _Serdes, sent: _Sent) -> OutputMessage:
+def _output(config: JobConfig, declared: Declared, sent: _Sent) -> OutputMessage:
     stream = f"{config.default_system}.{sent.topic}"
     is_dead = stream == config.dead_letter_output
-    key, value = serdes.of_stream(stream)
+    key, value = declared.stream_serdes(stream, config)
     return OutputMessage(
         topic=sent.topic,
         key=sent.key if is_dead else key.decode(sent.key),

@@ -23,6 +23,7 @@ from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.address import of_a_job
 from samzapy.cli.target.status import read_status
 from samzapy.errors import ExitCode
+from samzapy.inspection.load import json_rows
 from samzapy.runtime.job_address import JobAddress
 
 
@@ -95,16 +96,16 @@ def _print(status: Mapping[str, object]) -> None:
 
 def tail_lines(status: Mapping[str, object]) -> list[str]:
     """A line about the tasks that tail; none while no task does."""
-    tasks = _rows(status, "tasks")
-    tailing = sum(any(row.get("tailing") is True for row in _rows(task, "positions")) for task in tasks)
+    tasks = json_rows(status, "tasks")
+    tailing = sum(any(row.get("tailing") is True for row in json_rows(task, "positions")) for task in tasks)
     return [f"tails: {tailing} of {len(tasks)} tasks"] if tailing else []
 
 
 def bootstrap_lines(status: Mapping[str, object]) -> list[str]:
     """A line for each task with inputs that wait for a bootstrap input."""
     lines = []
-    for task in _rows(status, "tasks"):
-        first = [row for row in _rows(task, "positions") if row.get("bootstrapEnd") is not None]
+    for task in json_rows(status, "tasks"):
+        first = [row for row in json_rows(task, "positions") if row.get("bootstrapEnd") is not None]
         if first:
             read = ", ".join(
                 f"{_cell(row.get('ssp'))} ({_cell(row.get('offsetNext'))} of {_cell(row['bootstrapEnd'])})"
@@ -117,7 +118,7 @@ def bootstrap_lines(status: Mapping[str, object]) -> list[str]:
 def _expansions(status: Mapping[str, object]) -> list[str]:
     """A line for each input with new partitions that are not read yet."""
     lines = []
-    for row in _rows(status, "expansions"):
+    for row in json_rows(status, "expansions"):
         waits = row.get("waitsFor")
         positions = f", waits for {_cell(waits[:5])}" if isinstance(waits, list) and waits else ""
         count, count_new = _cell(row.get("partitionCount")), _cell(row.get("partitionCountNew"))
@@ -126,11 +127,6 @@ def _expansions(status: Mapping[str, object]) -> list[str]:
             f"{positions}"
         )
     return lines
-
-
-def _rows(document: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
-    rows = document.get(name)
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:

@@ -25,7 +25,6 @@ from samzapy.config import FACTOR_KEY, JobConfig, is_id
 from samzapy.coordinator.assignment.replanning import recorded_facts
 from samzapy.coordinator.lifecycle.submission import check_readable, factor_to_be, inputs_to_read
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of
-from samzapy.declared_task import Declared
 from samzapy.errors import ConfigError, PartitionerError
 from samzapy.model.container import Locality
 from samzapy.model.job import JobModel, ProcessorId, TaskModel
@@ -50,9 +49,8 @@ from samzapy.plan.plan_change import (
 from samzapy.runtime.declared_names import check_names
 from samzapy.runtime.input_keys import divided_ssps, keeps_keys, look_at_inputs, warn_of_bootstrap
 from samzapy.runtime.job_address import JobAddress
-from samzapy.runtime.job_config import log_files_read, read_config
+from samzapy.runtime.job_config import load_job, log_files_read, read_config
 from samzapy.runtime.job_groupers import load_groupers
-from samzapy.task import load_task_factory
 
 _COUNT = re.compile(r"0*[1-9][0-9]{0,5}")
 
@@ -118,12 +116,12 @@ def plan(
       samzapy job plan --config flights.properties --partitions kafka.flights=8 --processors 0@host-a,1@host-b
     """
     task_file = (job_file or config_file.with_suffix(".py")).absolute()
-    declared = load_task_factory(task_file).declared if task_file.is_file() else Declared()
-    config = read_config(config_file, config_file, overrides, os.environ, declared.settings())
-    log_files_read(job_file, config_file)
     if task_file.is_file():
-        declared.check(config.streams_read)
+        config, _ = load_job(task_file, config_file, overrides, os.environ)
         check_names(task_file, config)
+    else:
+        config = read_config(config_file, config_file, overrides, os.environ)
+    log_files_read(job_file, config_file)
     config, known = _offline(config, partitions) if partitions is not None else _by_cluster(config)
     warn_of_bootstrap(config)
     if previous_file is not None:

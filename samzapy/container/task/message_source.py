@@ -10,10 +10,11 @@ from samzapy.config import JobConfig
 from samzapy.container.task.ports import SlotGuard
 from samzapy.container.task.work_plan import Message as Row
 from samzapy.container.task.work_plan import Refusal, Route, Rows
+from samzapy.declared_task import Declared
 from samzapy.errors import WorkerDiedError
-from samzapy.model.serde import NamedSerde, key_serde_of, named, serde_of
+from samzapy.model.serde import NamedSerde
 from samzapy.model.ssp import SspKeyBucket
-from samzapy.streams import AnyStream, IncomingMessageEnvelope, Message
+from samzapy.streams import IncomingMessageEnvelope, Message
 
 
 class Source(NamedTuple):
@@ -27,23 +28,20 @@ class Source(NamedTuple):
     value_decode: Callable[[bytes | None], Any] | None
     intermediate: str
     # The class of its messages.
-    new_message: Callable[..., IncomingMessageEnvelope] = IncomingMessageEnvelope
+    new_message: Callable[..., IncomingMessageEnvelope]
 
     @classmethod
-    def of(cls, route: Route, config: JobConfig, declared: AnyStream | None = None) -> Source:
-        """The source of a route.
-
-        Args:
-            declared: the stream as the job file declares it, with serdes of its own.
-        """
+    def of(cls, route: Route, config: JobConfig, declared: Declared) -> Source:
         stream = str(route.ssp_kb.ssp.system_stream)
         own = config.intermediate_of(stream)
-        intermediate = "" if own is None else own.name
-        if declared is not None:
-            key, value = named(declared.key, is_key=True), named(declared.value)
-            return cls(route.ssp_kb, _decode(key), _decode(value), intermediate, Message)
-        key, value = key_serde_of(config.key_serde(stream)), serde_of(config.msg_serde(stream))
-        return cls(route.ssp_kb, _decode(key), _decode(value), intermediate)
+        key, value = declared.stream_serdes(stream, config)
+        return cls(
+            route.ssp_kb,
+            _decode(key),
+            _decode(value),
+            "" if own is None else own.name,
+            Message if stream in declared.streams else IncomingMessageEnvelope,
+        )
 
 
 def _decode(serde: NamedSerde) -> Callable[[bytes | None], Any] | None:

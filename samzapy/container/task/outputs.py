@@ -8,8 +8,8 @@ from typing import Any, Final
 from samzapy.config import JobConfig
 from samzapy.container.task.message_scope import MessageScope, Place
 from samzapy.container.task.record_size import record_bytes, too_large
+from samzapy.declared_task import Declared
 from samzapy.errors import TaskError, UndeclaredError
-from samzapy.model.serde import key_serde_of, named, serde_of
 from samzapy.streams import AnyStream, HeadersToSend
 
 _Encoders = tuple[str, Callable[[Any], bytes | None], Callable[[Any], bytes | None]]
@@ -21,14 +21,14 @@ TIMESTAMP_MS_MAX: Final = 2**63 - 1
 class Collector:
     """Holds outputs back until their message is done (`task.MessageCollector`)."""
 
-    def __init__(self, config: JobConfig, scope: MessageScope, declared: Sequence[AnyStream] | None = None) -> None:
+    def __init__(self, config: JobConfig, scope: MessageScope, declared: Declared | None = None) -> None:
         """Hold nothing yet.
 
         Args:
-            declared: the outputs that the job file declares; None if it declares none, and names streams by text.
+            declared: of the job file; one that declares nothing names streams by text.
         """
         self._scope = scope
-        self._declared = declared
+        self._declared = declared or Declared()
         # The place of its message; None while that message is in hand.
         self.expired_at: Place | None = None
         self.held: list[tuple[Any, ...]] = []
@@ -105,19 +105,16 @@ class Collector:
         self.must_be_checked = True
 
     def _stream(self, stream: str | AnyStream) -> _Encoders:
-        if self._declared is not None and stream not in self._declared:
-            names = ", ".join(output.name for output in self._declared) or "none"
+        if self._declared.inputs and stream not in self._declared.outputs:
+            names = ", ".join(output.name for output in self._declared.outputs) or "none"
             raise UndeclaredError(
                 f"wanted an output that the task declares ({names}), found {stream!r}; add it to outputs=[...]"
             )
-        qualified = self._config.qualified(stream if isinstance(stream, str) else stream.name)
+        qualified = self._config.qualified(str(stream))
         system, _, topic = qualified.partition(".")
         if not topic or system != self._config.inputs[0].partition(".")[0]:
             raise UndeclaredError(f"wanted an output stream of the job's cluster (kafka.orders), found {stream!r}")
-        if isinstance(stream, str):
-            key, value = key_serde_of(self._config.key_serde(qualified)), serde_of(self._config.msg_serde(qualified))
-        else:
-            key, value = named(stream.key, is_key=True), named(stream.value)
+        key, value = self._declared.stream_serdes(qualified, self._config)
         encoders = (topic, key.encode, value.encode)
         own = self._config.intermediate_of(qualified)
         if own is not None:

@@ -35,9 +35,8 @@ from samzapy.container.task.transaction import (
     Transactions,
 )
 from samzapy.container.task.user_errors import user_traceback
-from samzapy.container.task.work_plan import Message, Report, Route, Rows, WorkPlan
+from samzapy.container.task.work_plan import Message, Report, Rows, WorkPlan
 from samzapy.declared_task import Declared
-from samzapy.model.serde import named
 from samzapy.model.text import error_text
 from samzapy.task import LoadedTask, ProcessFunction
 
@@ -69,10 +68,7 @@ class TaskRunner:
         self._plan = plan
         self._task_name = route.task_name
         self._is_interrupted = is_interrupted
-        self._sources = {
-            index: Source.of(plan.routes[index], config, declared.streams.get(_stream_of(plan.routes[index])))
-            for index in routes
-        }
+        self._sources = {index: Source.of(plan.routes[index], config, declared) for index in routes}
         self._limits = limits
         self._meter = Meter(limits.now_s)
         self._scope = MessageScope(route.task_name, current_thread)
@@ -83,9 +79,9 @@ class TaskRunner:
             keeps_journal=config.error_policy != "fail",
             costs=self._meter.stores,
             scope=self._scope,
-            serdes={name: named(state.serde) for name, state in declared.states.items()},
+            declared=declared,
         )
-        collector = Collector(config, self._scope, declared.outputs if declared.inputs else None)
+        collector = Collector(config, self._scope, declared)
         intermediates = {item.name: item.system_stream for item in config.intermediates}
         self._handles = Handles(collector, Context(route, config.properties, intermediates, self._state), self._state)
         checks = OutputChecks(config, collector, limits.wall_ms)
@@ -94,6 +90,8 @@ class TaskRunner:
         self._transactions = Transactions(plan, route, environment, self._state, limits)
         self._crash_points = crash_points
         self._task: LoadedTask | None = None
+        # By route, what handles its messages.
+        self._processes: dict[int, ProcessFunction] = {}
         self._failed_at_init = self._init(new_task)
 
     def _init(self, new_task: Callable[[], LoadedTask]) -> str:
@@ -102,11 +100,13 @@ class TaskRunner:
         Returns the error when that failed, else an empty text.
         """
         try:
-            self._task = new_task()
-            if self._task.bind is not None:
-                self._task.bind(self._state.stores, self._handles.context)
-            if self._task.init is not None:
-                self._task.init(self._handles.context)
+            self._task = task = new_task()
+            for route, source in self._sources.items():
+                self._processes[route] = task.handlers.get(str(source.ssp_kb.ssp.system_stream), task.process)
+            if task.bind is not None:
+                task.bind(self._state.stores, self._handles.context)
+            if task.init is not None:
+                task.init(self._handles.context)
         except BaseException as error:  # User code may raise anything, and no message is in hand.
             if self._is_interrupted():
                 raise
@@ -232,7 +232,7 @@ class TaskRunner:
         self._scope.begin()
         try:
             index, offset, skipped, records_out = self._handling.each(
-                self._process(source), rows, start, messages, source, transaction
+                self._processes[rows.route], rows, start, messages, source, transaction
             )
         finally:
             self._scope.end()
@@ -241,11 +241,6 @@ class TaskRunner:
         handled.records_out += records_out
         self._meter.skipped += skipped
         return index + 1
-
-    def _process(self, source: Source) -> ProcessFunction:
-        """What handles the messages of a source."""
-        assert self._task is not None, "a task that could not be made fails at its first row"
-        return self._task.handlers.get(str(source.ssp_kb.ssp.system_stream), self._task.process)
 
     def _opened(self, rows: Rows, start: int, slot: SlotGuard) -> tuple[Source, Iterator[Message]]:
         """The source and the messages of the rows.
@@ -261,7 +256,3 @@ class TaskRunner:
             key_decode, value_decode = gate.checked(source.key_decode), gate.checked(source.value_decode)
             return source._replace(key_decode=key_decode, value_decode=value_decode), iter(gate)
         return source, messages
-
-
-def _stream_of(route: Route) -> str:
-    return str(route.ssp_kb.ssp.system_stream)

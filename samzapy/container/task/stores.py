@@ -11,9 +11,10 @@ from samzapy.container.task.measures import Stopwatch, StoreCosts
 from samzapy.container.task.message_scope import MessageScope, Place, in_init
 from samzapy.container.task.ports import LocalTransaction
 from samzapy.container.task.record_size import too_large
+from samzapy.declared_task import Declared
 from samzapy.errors import TaskError
 from samzapy.model.job import TaskName
-from samzapy.model.serde import NamedSerde, SerdeError, serde_of
+from samzapy.model.serde import SerdeError, serde_of
 from samzapy.stream.changelog import changelog_key, task_entry_key
 
 _METHODS: Final = frozenset({"get", "put", "delete"})
@@ -36,14 +37,9 @@ class TaskState:
         keeps_journal: bool,
         costs: StoreCosts,
         scope: MessageScope,
-        serdes: Mapping[str, NamedSerde] | None = None,
+        declared: Declared | None = None,
     ) -> None:
-        """Make the stores.
-
-        Args:
-            serdes: by store, the serde of its values where the job file declares it; else the configuration's.
-        """
-        self.serdes = serdes or {}
+        self.declared = declared or Declared()
         self.scope = scope
         self.costs = costs
         self.record_bytes_max = record_bytes_max
@@ -107,7 +103,7 @@ class Store:
         self, config: StoreConfig, state: TaskState, written: dict[bytes, bytes | None], task_name: TaskName
     ) -> None:
         self._name = config.name
-        self._serde = state.serdes.get(config.name) or serde_of(config.msg_serde)
+        self._serde = state.declared.store_serde(config)
         self._name_encode = serde_of(config.key_serde).encode
         self._state = state
         self._written = written
