@@ -24,7 +24,8 @@ from samzapy.model.serde import (
 )
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.plan.groupers import SystemStreamPartitionGrouper, TaskNameGrouper
-from samzapy.state import counter, value
+from samzapy.state import counter, map, value
+from samzapy.state import list_ as list
 from samzapy.streams import IncomingMessageEnvelope, Message, Output, Stream, Struct
 from samzapy.task import KeyedStore, MessageCollector, StreamTask, Task, TaskContext, task
 from samzapy.version import __version__ as __version__
@@ -62,6 +63,8 @@ __all__ = [
     "Timestamp",
     "Uuid",
     "counter",
+    "list",
+    "map",
     "run",
     "task",
     "value",

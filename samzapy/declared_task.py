@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from samzapy.config import SCHEME_KEY, JobConfig, Setting, Source, StoreConfig
-from samzapy.errors import TaskModuleError
-from samzapy.model.serde import NamedSerde, key_serde_of, name_of, named, serde_of
+from samzapy.errors import ConfigError, TaskModuleError
+from samzapy.model.serde import NamedSerde, key_serde_of, name_of, named, serde_of, with_flags
 from samzapy.state import State
 from samzapy.streams import STREAM_OF_HANDLER, AnyStream
 
@@ -55,7 +55,8 @@ class Declared:
     def store_serde(self, store: StoreConfig) -> NamedSerde:
         """The serde of a store's values, likewise."""
         state = self.states.get(store.name)
-        return serde_of(store.msg_serde) if state is None else named(state.serde)
+        serde = serde_of(store.msg_serde) if state is None else named(state.serde)
+        return with_flags(serde) if store.is_ordered else serde
 
     def settings(self) -> tuple[Setting, ...]:
         """The declarations as configuration, with their places."""
@@ -74,14 +75,24 @@ class Declared:
         for name, state in self.states.items():
             settings.append(_setting(f"stores.{name}.msg.serde", name_of(state.serde), state.place))
             settings.append(_setting(f"stores.{name}.scope", state.scope, state.place))
+            if state.kind != "value":
+                settings.append(_setting(f"stores.{name}.kind", state.kind, state.place))
+                settings.append(_setting(f"stores.{name}.key.serde", state.sub_keys, state.place))
         return tuple(settings) if self.inputs else ()
 
-    def check(self, streams_read: Sequence[str]) -> None:
-        """Refuse inputs of the configuration that the task does not declare.
+    def check(self, streams_read: Sequence[str], stores: Sequence[StoreConfig]) -> None:
+        """Refuse inputs, maps and lists that only the configuration declares.
 
         Raises:
-            TaskModuleError: no method would handle their messages.
+            TaskModuleError: no method would handle the messages of the inputs.
+            ConfigError: a function task has no maps and lists.
         """
+        for store in stores:
+            if store.is_ordered and store.name not in self.states:
+                raise ConfigError(
+                    f"stores.{store.name}.kind: wanted value, found {store.kind}, which only a task class can declare; "
+                    f"write {store.name} = samzapy.{store.kind}(...) in it, and leave this key out"
+                )
         names = {stream.name for stream in (*self.inputs, *self.broadcast)}
         others = [stream for stream in streams_read if stream not in names]
         if self.inputs and others:

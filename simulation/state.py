@@ -91,6 +91,12 @@ class LocalTransaction:
             return written[key]
         return self._state.of(store).get(key)
 
+    def scan(
+        self, store: str, prefix: bytes, first: bytes, end: bytes | None, *, reverse: bool, count_max: int
+    ) -> Sequence[tuple[bytes, bytes]]:
+        """No task of a simulation has an ordered store."""
+        raise AssertionError("no store is ordered here")
+
     def check(self) -> None:
         """Nothing is ever damaged here."""
 

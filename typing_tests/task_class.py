@@ -35,6 +35,10 @@ class Totals(sz.Task[bytes, object]):
     last = sz.value(sz.Json(Order))
     seen = sz.counter()
     wrong_default = sz.value(sz.Double, default="none")  # wrong
+    recent = sz.map(sz.Timestamp, sz.Json(Order))
+    by_item = sz.map((sz.String, sz.Long), sz.Double)
+    queue = sz.list(sz.Json(Order))
+    wrong_sub_key = sz.map("long", sz.Double)  # wrong
 
     @orders.each
     def ordered(self, message: sz.Message[str, Order], out: sz.Output) -> None:
@@ -53,6 +57,17 @@ class Totals(sz.Task[bytes, object]):
         out.send(romans, self.seen.add(2))
         out.send("totals", 1.0)  # wrong
         self.seen.add(0.5)  # wrong
+        self.recent.put(message.time_ms, message.value)
+        self.recent.put("now", message.value)  # wrong
+        self.recent.put(message.time_ms, 1.0)  # wrong
+        for time_ms, order in self.recent.items(first=5):
+            _ = time_ms + 1, order.item
+        _ = self.recent.get(5).item  # wrong
+        self.by_item.put((message.value.item, 1), 2.0)
+        self.by_item.put((1, message.value.item), 2.0)  # wrong
+        self.queue.append(message.value)
+        self.queue.append(message.key)  # wrong
+        _ = [order.amount for order in self.queue.pop_first(2)]
 
     @refunds.each
     def refunded(self, message: sz.Message[str, int], out: sz.Output) -> None:

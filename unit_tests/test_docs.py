@@ -239,6 +239,26 @@ def test_the_example_of_task_classes_is_a_job(tmp_path: Path) -> None:
         assert (value, place) == (settings[key].value, settings[key].place)
 
 
+def test_the_example_of_state_is_a_job(tmp_path: Path) -> None:
+    (example,) = code_blocks(text_of("docs/guides/state.md"), "python")
+    (tmp_path / "recent.py").write_text(example, encoding="utf-8")
+    (tmp_path / "recent.properties").write_text(
+        "job.name=recent\nsystems.kafka.bootstrap.servers=localhost:1\nlocal.store.dir=state\n"
+    )
+    hour_ms = 3_600_000
+    times_ms = [1, 2, 3, hour_ms, hour_ms + 2, hour_ms + 4]
+
+    run = run_task(
+        tmp_path / "recent.py",
+        [InputMessage(key="a", value={"amount": time_ms % 10}, timestamp_ms=time_ms) for time_ms in times_ms],
+    )
+
+    # At the fifth message the first two are gone, at the last one the third is, too.
+    assert [6.0] == [output.value for output in run.outputs]
+    assert {"a": 6} == run.state("seen")
+    assert [hour_ms, hour_ms + 2, hour_ms + 4] == list(run.state("recent")["a"])
+
+
 def test_the_example_of_testing_a_job_passes(tmp_path: Path) -> None:
     job, test = code_blocks(text_of("docs/guides/testing-your-job.md"), "python")
     (tmp_path / "shout.py").write_text(job, encoding="utf-8")

@@ -187,6 +187,192 @@ def test_cleared_state_has_its_default_again(tmp_path: Path) -> None:
     assert {} == run.state("total") == run.state("seen")
 
 
+_MAPS = """
+texts = sz.Stream("kafka.texts", key=sz.String, value=sz.Json())
+
+@sz.task(inputs=[texts], outputs=[texts])
+class Task(sz.Task[str, str]):
+    numbers = sz.map(sz.Long, sz.String{scope})
+    pairs = sz.map((sz.String, sz.Timestamp), sz.Json())
+    queue = sz.list(sz.String)
+
+    def process(self, message, out):
+        result = eval(message.value, {{"self": self, "message": message}})
+        out.send(texts, list(result) if hasattr(result, "__next__") else result, key=message.key)
+"""
+
+
+def results_of(tmp_path: Path, *expressions: str | tuple[str, str], scope: str = "") -> list[object]:
+    job = a_job(tmp_path, _MAPS.format(scope=scope))
+    messages = [one if isinstance(one, tuple) else ("a", one) for one in expressions]
+    return [sent.value for sent in run_task(job, messages).outputs]
+
+
+def test_a_map_is_read_in_the_order_of_its_sub_keys_with_the_writes_of_the_message(tmp_path: Path) -> None:
+    put = "[self.numbers.put(n, str(n)) for n in (5, -300, 0, 70000, -1)]"
+
+    results = results_of(
+        tmp_path,
+        f"({put}, [n for n, _ in self.numbers.items()])[1]",
+        ("b", "self.numbers.items()"),
+        "self.numbers.items(first=-1, last=5)",
+        "self.numbers.items(last=-1, reverse=True)",
+        "self.numbers.last(2)",
+        "(self.numbers.delete(0), self.numbers.put(7, 'seven'), self.numbers.last(9))[2]",
+        "self.numbers.get(7)",
+        "self.numbers.get(0)",
+        "(self.numbers.delete_range(first=6), self.numbers.items())[1]",
+        "self.numbers.clear()",
+        "self.numbers.items()",
+    )
+
+    assert [
+        [-300, -1, 0, 5, 70000],
+        [],
+        [[-1, "-1"], [0, "0"], [5, "5"]],
+        [[-1, "-1"], [-300, "-300"]],
+        [[5, "5"], [70000, "70000"]],
+        [[-300, "-300"], [-1, "-1"], [5, "5"], [7, "seven"], [70000, "70000"]],
+        "seven",
+        None,
+        [[-300, "-300"], [-1, "-1"], [5, "5"]],
+        None,
+        [],
+    ] == results
+
+
+def test_a_map_of_many_entries_is_read_and_removed_in_pages(tmp_path: Path) -> None:
+    results = results_of(
+        tmp_path,
+        "[self.numbers.put(n, 'x') for n in range(350)] and 1",
+        "[n for n, _ in self.numbers.items(first=1)]",
+        "[n for n, _ in self.numbers.items(reverse=True)]",
+        "self.numbers.delete_range(last=299)",
+        "[n for n, _ in self.numbers.items()]",
+    )
+
+    assert [1, list(range(1, 350)), list(range(349, -1, -1)), 300, list(range(300, 350))] == results
+
+
+def test_sub_keys_can_be_tuples(tmp_path: Path) -> None:
+    results = results_of(
+        tmp_path,
+        "[self.pairs.put(pair, 1) for pair in (('b', 1), ('a', 2), ('ab', 1), ('a', 1))] and 1",
+        "[sub_key for sub_key, _ in self.pairs.items()]",
+        "[sub_key for sub_key, _ in self.pairs.items(first=('a', 2), last=('ab', 9))]",
+    )
+
+    assert [1, [["a", 1], ["a", 2], ["ab", 1], ["b", 1]], [["a", 2], ["ab", 1]]] == results
+
+
+def test_a_list_keeps_the_order_and_gives_its_oldest_values(tmp_path: Path) -> None:
+    results = results_of(
+        tmp_path,
+        "[self.queue.append(text) for text in 'abcd'] and 1",
+        "(self.queue.pop_first(), len(self.queue), list(self.queue))",
+        ("b", "(len(self.queue), list(self.queue), self.queue.pop_first(3))"),
+        "(self.queue.append('e'), self.queue.pop_first(2), list(self.queue))[1:]",
+        "(self.queue.clear(), len(self.queue), bool(self.queue))[1:]",
+        "(self.queue.append('f'), list(self.queue))[1]",
+    )
+
+    assert [1, [["a"], 3, ["b", "c", "d"]], [0, [], []], [["b", "c"], ["d", "e"]], [0, False], ["f"]] == results
+
+
+def test_a_map_of_scope_task_belongs_to_no_key(tmp_path: Path) -> None:
+    results = results_of(tmp_path, "self.numbers.put(1, 'a')", ("b", "self.numbers.items()"), scope=', scope="task"')
+
+    assert [None, [[1, "a"]]] == results
+
+
+def test_the_state_of_a_run_shows_maps_by_sub_key_and_lists_by_number(tmp_path: Path) -> None:
+    job = a_job(tmp_path, _MAPS.format(scope=""))
+
+    run = run_task(job, [("a", "(self.numbers.put(2, 'x'), self.numbers.put(-2, 'y'), self.queue.append('q'))")])
+
+    assert {"a": {-2: "y", 2: "x"}} == run.state("numbers")
+    assert {"a": {0: "q"}} == run.state("queue")
+
+
+def test_a_failed_message_leaves_maps_and_lists_as_they_were(tmp_path: Path) -> None:
+    settings = {"task.error.policy": "dead-letter", "task.dead.letter.output": "kafka.dead"}
+    job = a_job(tmp_path, _MAPS.format(scope=""))
+    change = (
+        "(self.numbers.put(1, 'new'), self.numbers.delete(1), self.numbers.put(3, 'c'), self.numbers.delete(2), "
+        "self.queue.append('r'), self.queue.pop_first()"
+    )
+
+    run = run_task(
+        job,
+        [
+            ("a", "(self.numbers.put(1, 'a'), self.numbers.put(2, 'b'), self.queue.append('q'))"),
+            ("a", f"{change}, 1 / 0)"),
+            ("a", "(list(self.numbers.items()), list(self.queue))"),
+        ],
+        settings=settings,
+    )
+
+    assert [[[[1, "a"], [2, "b"]], ["q"]]] == [sent.value for sent in run.sent_to("texts")][1:]
+    assert {"a": {1: "a", 2: "b"}} == run.state("numbers")
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("self.numbers.put('1', 'a')", "serde long: wanted int or None, found str"),
+        ("self.numbers.put(None, 'a')", "serde long: wanted a sub-key, found None"),
+        ("self.numbers.put(1, 2)", "serde string: wanted str or None, found int"),
+        ("self.numbers.put(1, None)", "store numbers: wanted a value, found None"),
+        ("self.pairs.put(('x' * 300, 1), 2)", "wanted a sub-key of at most 255 bytes, found 310"),
+        ("self.pairs.get(('x',))", r"wanted a tuple of 2, found \('x',\)"),
+    ],
+)
+def test_a_wrong_sub_key_or_value_fails_the_message_with_its_reason(
+    tmp_path: Path, expression: str, reason: str
+) -> None:
+    with pytest.raises(TaskError, match=reason):
+        results_of(tmp_path, expression)
+
+
+def test_entries_of_a_map_are_not_read_after_their_message(tmp_path: Path) -> None:
+    put = "[self.numbers.put(n, 'x') for n in range(200)]"
+    keep = f"({put}, setattr(self, 'kept', self.numbers.items()), next(self.kept))[2]"
+
+    with pytest.raises(TaskError, match="wanted the next entry of store numbers to be called only while"):
+        results_of(tmp_path, keep, ("b", "list(self.kept)"))
+
+
+def test_a_value_that_the_new_type_refuses_names_its_store(tmp_path: Path) -> None:
+    text = """
+    @sz.task(inputs=[orders])
+    class Task(sz.Task[str, Order]):
+        last = sz.value({serde})
+
+        def process(self, message, out):
+            {use}
+    """
+    with pytest.raises(TaskError, match=r"offset 0.*store last: serde Strange"):
+        run_task(
+            a_job(
+                tmp_path,
+                "class Strange:\n    def encode(self, value): return b''\n    def decode(self, raw): return 1 / 0\n"
+                + dedent(text).format(serde="Strange()", use="self.last.set(1), self.last.get()"),
+            ),
+            [an_order("a", 1)],
+        )
+
+
+def test_a_map_of_the_properties_alone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"stores.other.kind: wanted value, found map, .* samzapy.map\(...\)"):
+        run_task(a_job(tmp_path, _TOTALS, "stores.other.kind=map\n"), [])
+
+
+@pytest.mark.parametrize("serde", ["long", "json", "string,long"])
+def test_a_serde_of_sub_keys_that_only_maps_have_is_refused(tmp_path: Path, serde: str) -> None:
+    with pytest.raises(ConfigError, match=r"stores.other.key.serde: wanted string or bytes, found"):
+        run_task(a_job(tmp_path, _TOTALS, f"stores.other.key.serde={serde}\n"), [])
+
+
 def test_state_is_bound_to_the_instance_of_one_task(tmp_path: Path) -> None:
     """Two tasks in one process have a store each."""
     factory = load_task_factory(a_job(tmp_path, _TOTALS))
@@ -280,6 +466,10 @@ def test_a_serde_of_the_user_s_own_is_used_and_its_error_names_it(tmp_path: Path
             "wanted one name for a state, found x and y",
         ),
         ("sz.value(sz.Json(), default=[])", "wanted a default that does not change, found list"),
+        ("sz.map(sz.Double, sz.Bytes)", r"job.py:9: wanted a serde of sub-keys that has an order .*, found double"),
+        ("sz.map((sz.Long, sz.Json()), sz.Bytes)", "wanted a serde of sub-keys that has an order .*, found json"),
+        ("sz.map((), sz.Bytes)", "wanted a serde of sub-keys, found an empty tuple"),
+        ("sz.list(sz.Bytes, scope='all')", "wanted a scope of key, task, broadcast, found 'all'"),
         ("sz.counter(scope='job')", "wanted a scope of key, task, broadcast, found 'job'"),
     ],
 )

@@ -105,6 +105,9 @@ def _check_election_time(config: JobConfig) -> None:
         )
 
 
+_NAME_SERDES: Final = ("string", "bytes")
+
+
 def _check_stores(config: JobConfig) -> None:
     if config.stores and config.local_store_dir is None:
         raise ConfigError(
@@ -112,6 +115,11 @@ def _check_stores(config: JobConfig) -> None:
             f"({', '.join(store.name for store in config.stores)}); found nothing"
         )
     for store in config.stores:
+        if not store.is_ordered and store.key_serde not in _NAME_SERDES:
+            raise ConfigError(
+                f"stores.{store.name}.key.serde: wanted {' or '.join(_NAME_SERDES)}, found {store.key_serde}; other "
+                "sub-keys need a map, which a task class declares"
+            )
         if store.scope == "broadcast" and not config.broadcast_inputs:
             raise ConfigError(
                 f"stores.{store.name}.scope=broadcast: wanted task.broadcast.inputs, because only their messages may "

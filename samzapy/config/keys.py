@@ -13,6 +13,7 @@ SERDES: Final = ("bytes", "string", "json", "msgpack", "integer", "long", "doubl
 # A number may have several spellings as a float (0.0 and -0.0, all NaN), and a key has one.
 KEY_SERDES: Final = tuple(name for name in SERDES if name != "double")
 STORE_SCOPES: Final = ("key", "broadcast", "task")
+STORE_KINDS: Final = ("value", "map", "list")
 ALL_SSPS_TO_SINGLE_TASK: Final = "all-ssps-to-single-task"
 PARTITION_SCHEMES: Final = ("max", "cogroup", "group-by-partition", "group-by-ssp", ALL_SSPS_TO_SINGLE_TASK)
 SCHEME_KEY: Final = "task.partition.scheme"
@@ -637,8 +638,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ConfigKey(
         name="stores.<name>.key.serde",
         default="string",
-        choices=("string", "bytes"),
-        meaning="Serde of the store's sub-keys.",
+        meaning="Serde of the store's sub-keys: `string` or `bytes`. A task class declares those of a map.",
     ),
     ConfigKey(
         name="stores.<name>.scope",
@@ -647,6 +647,12 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         meaning="Owner of the entries. `key`: the key of the current message; the only choice for state by key. "
         "`broadcast`: every task has all entries; written only while a broadcast message is handled, read at any "
         "time. `task`: the task, at any time; the elasticity factor of the job cannot change then.",
+    ),
+    ConfigKey(
+        name="stores.<name>.kind",
+        default="value",
+        choices=STORE_KINDS,
+        meaning="Written by samzapy; do not set it. Holds what a task class declares.",
     ),
     ConfigKey(
         name="stores.<name>.changelog.replication.factor",

@@ -29,7 +29,8 @@ _BROADCAST = re.compile(
 class StoreConfig:
     """A store.
 
-    Serdes are names from `SERDES`. `scope` is the owner of an entry: a `key` or another one.
+    Serdes are names from `SERDES`. `scope` is the owner of an entry: a `key` or another one. `kind` is `value`, or
+    what a task class declares: `map` or `list`, whose sub-keys are in order (`model.serde.ordered`).
     """
 
     name: str
@@ -38,6 +39,12 @@ class StoreConfig:
     replication_factor: int | None
     size_max_bytes: int
     scope: str = "key"
+    kind: str = "value"
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the entries of a key are read in the order of their sub-keys."""
+        return self.kind != "value"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +228,7 @@ def _store(name: str, properties: Mapping[str, str]) -> StoreConfig:
         replication_factor=None if replication is None else int(replication),
         size_max_bytes=int(str(setting("size.max.bytes", "17179869184"))),
         scope=str(setting("scope", "key")),
+        kind=str(setting("kind", "value")),
     )
 
 

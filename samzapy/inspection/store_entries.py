@@ -14,7 +14,7 @@ from uuid import UUID
 
 from samzapy.config import StoreConfig
 from samzapy.errors import CorruptRecordError
-from samzapy.model.serde import SerdeError, key_serde_of, serde_of
+from samzapy.model.serde import NamedSerde, SerdeError, key_serde_of, ordered_of, serde_of, with_flags
 from samzapy.stream.changelog import split_changelog_key, split_task_entry_key
 from samzapy.stream.log import LogRecord
 
@@ -87,22 +87,25 @@ class EntrySerdes:
     key: str
     name: str
     value: str
+    # Whether sub-keys are those of a map or list, and values stand behind their flags.
+    is_ordered: bool = False
 
     @classmethod
     def of(cls, store: StoreConfig, key_serde: str) -> EntrySerdes:
         """Those of a store of a job whose inputs have keys of `key_serde`."""
         key = key_serde if store.scope == "key" else "string"
-        return cls(key=key, name=store.key_serde, value=store.msg_serde)
+        return cls(key=key, name=store.key_serde, value=store.msg_serde, is_ordered=store.is_ordered)
 
     def as_json(self, entry: StoreEntry) -> dict[str, Any]:
         """An entry, decoded.
 
         Bytes that a serde refuses, and plain bytes that are no text, are given in base64.
         """
+        value = serde_of(self.value)
         return {
-            **_field("key", entry.owner, self.key, is_key=True),
-            **_field("name", entry.name, self.name),
-            **_field("value", entry.value, self.value),
+            **_field("key", entry.owner, key_serde_of(self.key)),
+            **_field("name", entry.name, ordered_of(self.name) if self.is_ordered else serde_of(self.name)),
+            **_field("value", entry.value, with_flags(value) if self.is_ordered else value),
             "partition": entry.partition,
             "offset": entry.offset,
             "timestampMs": entry.timestamp_ms,
@@ -126,14 +129,18 @@ class EntrySerdes:
         return raw
 
 
-def _field(name: str, raw: bytes, serde: str, *, is_key: bool = False) -> dict[str, Any]:
+def _field(name: str, raw: bytes, serde: NamedSerde) -> dict[str, Any]:
     try:
-        value = (key_serde_of if is_key else serde_of)(serde).decode(raw)
-        if isinstance(value, bytes):
-            value = value.decode()
-        return {name: value if isinstance(value, str | int | float | dict | list) or value is None else str(value)}
+        value = serde.decode(raw)
+        return {name: [_as_json(part) for part in value] if isinstance(value, tuple) else _as_json(value)}
     except (SerdeError, UnicodeDecodeError):
         return {f"{name}Base64": base64.b64encode(raw).decode()}
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    return value if isinstance(value, str | int | float | dict | list) or value is None else str(value)
 
 
 def _of_json(text: str) -> Any:

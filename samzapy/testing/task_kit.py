@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -38,11 +38,12 @@ from samzapy.container.task.work_plan import Route, Rows, WorkPlan
 from samzapy.declared_task import Declared
 from samzapy.errors import TaskError
 from samzapy.model.job import ExecutionId, TaskName
-from samzapy.model.serde import Structured, serde_of
+from samzapy.model.serde import Structured, ordered_of, serde_of
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.runtime.job_config import load_job
 from samzapy.stream.changelog import split_changelog_key
+from samzapy.testing.memory.local_state import scanned
 
 _PARTITION_COUNT = 4
 _BATCH_BYTES_MAX = 1_048_588
@@ -94,7 +95,8 @@ class TaskRun:
     def state(self, store: str) -> Mapping[Any, Any]:
         """The entries of a store by the key of the messages that they belong to.
 
-        An entry that was put under a name stands under `(key, name)`. Keys are text where they are UTF-8, else bytes.
+        An entry that was put under a name stands under `(key, name)`. A map or list of a key is a dict by sub-key, or
+        by number. Keys are text where they are UTF-8, else bytes.
 
         Raises:
             TaskError: the job declares no such store.
@@ -106,12 +108,16 @@ class TaskRun:
                 f"stores.{store}.msg.serde"
             )
         decode = self._declared.store_serde(declared[store]).decode
-        name_decode = serde_of(declared[store].key_serde).decode
+        config = declared[store]
+        name_decode = (ordered_of if config.is_ordered else serde_of)(config.key_serde).decode
         entries: dict[Any, Any] = {}
-        for stored, value in self._entries[store].items():
+        for stored, value in sorted(self._entries[store].items()):
             key, name = split_changelog_key(stored)
             shown = _shown(key)
-            entries[(shown, name_decode(name)) if name else shown] = decode(value)
+            if config.is_ordered:
+                entries.setdefault(shown, {})[name_decode(name)] = decode(value)
+            else:
+                entries[(shown, name_decode(name)) if name else shown] = decode(value)
         return entries
 
 
@@ -323,7 +329,7 @@ class _Producer:
 class _State:
     """A task's local state and its one transaction (`container.task.ports`).
 
-    The runner writes to it only after the commit to Kafka, so an abort has nothing to undo.
+    Ordered stores are written while messages are handled, but a transaction that is aborted ends the run.
     """
 
     def __init__(self, plan: WorkPlan) -> None:
@@ -349,6 +355,12 @@ class _State:
 
     def get(self, store: str, key: bytes) -> bytes | None:
         return self.entries[store].get(key)
+
+    def scan(
+        self, store: str, prefix: bytes, first: bytes, end: bytes | None, *, reverse: bool, count_max: int
+    ) -> Sequence[tuple[bytes, bytes]]:
+        bounds = (prefix, first, end)
+        return scanned(self.entries[store].items(), bounds, reverse=reverse, count_max=count_max)
 
     def write(self, store: str, entries: Mapping[bytes, bytes | None]) -> None:
         for key, value in entries.items():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from samzapy.config import StoreConfig
 from samzapy.errors import CorruptRecordError
 from samzapy.inspection.store_entries import EntrySerdes, StoreEntry, fold, in_order
-from samzapy.model.serde import SerdeError
+from samzapy.model.serde import SerdeError, ordered_of
 from samzapy.stream.changelog import changelog_key, copy_mark_key, split_task_entry_key, task_entry_key
 from samzapy.stream.log import LogRecord
 from samzapy.testing.builders import a_config
@@ -44,6 +44,23 @@ def test_the_last_record_of_a_key_counts_and_a_tombstone_removes_it() -> None:
 
 def test_a_tombstone_of_a_key_that_was_never_there_removes_nothing() -> None:
     assert [] == folded(KEYED, a_record(0, changelog_key(b"a", b""), None))
+
+
+def test_entries_of_maps_are_shown_with_their_sub_keys_and_without_flags() -> None:
+    store = a_config(
+        local_store_dir="/data",
+        stores_sums_msg_serde="long",
+        stores_sums_kind="map",
+        stores_sums_key_serde="string,uuid,long",
+    ).stores[0]
+    names = ordered_of("string,uuid,long")
+    key = changelog_key(b"a", names.encode(("x", UUID(int=1), -5)) or b"")
+
+    entries = folded(store, a_record(0, key, b"\x00" + struct.pack(">q", 7)), a_record(1, key + b"z", b"\x09"))
+
+    shown = [EntrySerdes.of(store, "string").as_json(entry) for entry in entries]
+    assert ["a", ["x", str(UUID(int=1)), -5], 7] == [shown[0][name] for name in ("key", "name", "value")]
+    assert {"nameBase64", "valueBase64"} <= shown[1].keys()
 
 
 def test_entries_of_tasks_are_shown_by_task_and_marks_are_left_out() -> None:

@@ -11,7 +11,8 @@ the host in which unsynced commits were made, or a note that there are none. It 
 environment. So are the mark of the last user and its end (`use_mark`), and the length of the file (`file_size`). Each
 value has a checksum (`checksums`).
 
-LMDB's keys end at 511 bytes. A longer one is kept under its digest, with the whole key in front of the value.
+LMDB's keys end at 511 bytes. A longer one is kept under its digest, with the whole key in front of the value. In an
+ordered store, only the owner in front of the sub-key is replaced by its digest, so that the sub-keys stay in order.
 """
 
 from __future__ import annotations
@@ -74,9 +75,12 @@ _DAMAGE = (
     lmdb.PageNotFoundError,
     lmdb.PanicError,
 )
-# One byte in front of each key tells whole keys from digests.
-_WHOLE, _DIGEST = b"\x00", b"\x01"
+# One byte in front of each key tells whole keys from digests, and from those whose owner is a digest.
+_WHOLE, _DIGEST, _OWNER_DIGEST = b"\x00", b"\x01", b"\x02"
 _KEY_BYTES_MAX = 511 - len(_WHOLE)
+# A sub-key, with the byte in front of it in a store of tasks, has 256 bytes at most.
+_OWNER_BYTES_MAX = 202
+_OWNER_DIGEST_BYTES = 16
 _NAME_BYTES_MAX = 200
 _NAME_CUT = re.compile(r".{150}-[0-9a-f]{32}")
 
@@ -149,6 +153,7 @@ class LmdbEnvironment:
                 end of its last user; the disk is full.
         """
         self.path = path
+        self.ordered = frozenset(store.name for store in stores if store.is_ordered)
         self.damage: DamagedStateError | None = None
         self._lock_wait_s = lock_wait_s
         try:
@@ -514,8 +519,11 @@ class LmdbTransaction:
         Raises:
             DamagedStateError: the entry, or one beside it, has changed since it was written.
         """
-        is_whole = len(key) <= _KEY_BYTES_MAX
-        stored = _WHOLE + key if is_whole else _digest(key)
+        if len(key) <= _OWNER_BYTES_MAX:
+            stored, is_whole = _WHOLE + key, True
+        else:
+            stored = self._stored(store, key)
+            is_whole = stored[:1] == _WHOLE
         try:
             raw: bytes | None = self._transaction.get(stored, None, self._environment.stores[store])
             if raw is None and is_absent(self._cursor(store), stored):
@@ -527,6 +535,44 @@ class LmdbTransaction:
         if raw is None or xxh3_64_digest(stored + value) != raw[:SUM_BYTES]:
             raise self._environment.damaged(f"another entry for the key {key[:60]!r} in store {store}")
         return value if is_whole else value[len(key) :]
+
+    def _stored(self, store: str, key: bytes) -> bytes:
+        """The key in the file.
+
+        In an ordered store it may also be the beginning of a key.
+        """
+        if store in self._environment.ordered:
+            _, rest = split_changelog_key(key)
+            owner = key[: len(key) - len(rest)]
+            return _WHOLE + key if len(owner) <= _OWNER_BYTES_MAX else _owner_digest(owner) + rest
+        return _WHOLE + key if len(key) <= _KEY_BYTES_MAX else _digest(key)
+
+    def scan(
+        self, store: str, prefix: bytes, first: bytes, end: bytes | None, *, reverse: bool, count_max: int
+    ) -> Sequence[tuple[bytes, bytes]]:
+        """A range of an ordered store (`container.task.ports.LocalTransaction`).
+
+        Raises:
+            DamagedStateError: an entry has changed since it was written.
+        """
+        stored_prefix = self._stored(store, prefix)
+        least = stored_prefix + first
+        behind = _successor(stored_prefix) if end is None else stored_prefix + end
+        is_whole = stored_prefix[:1] == _WHOLE
+        rows: list[tuple[bytes, bytes]] = []
+        try:
+            with self._transaction.cursor(db=self._environment.stores[store]) as cursor:
+                for stored, raw in _walk(cursor, least, behind, reverse=reverse):
+                    if len(rows) == count_max or not least <= stored < behind:
+                        break
+                    value = unsealed(stored, raw)
+                    if value is None:
+                        raise self._environment.damaged(f"another entry for {stored[:60]!r} in store {store}")
+                    name = stored[len(stored_prefix) :]
+                    rows.append((name, value if is_whole else value[len(prefix) + len(name) :]))
+        except lmdb.Error as error:
+            raise self._environment.damaged(error) from error
+        return rows
 
     def check(self) -> None:
         """Raise DamagedStateError if an entry has changed since it was written."""
@@ -543,10 +589,12 @@ class LmdbTransaction:
         # In the order of the tree, and in one call: a third of the time of one call each in any order.
         puts, removed = [], []
         for key, value in entries.items():
-            if len(key) > _KEY_BYTES_MAX:
-                stored, value = _digest(key), None if value is None else key + value
-            else:
+            if len(key) <= _OWNER_BYTES_MAX:
                 stored = _WHOLE + key
+            else:
+                stored = self._stored(store, key)
+                if value is not None and stored[:1] != _WHOLE:
+                    value = key + value
             if value is None:
                 removed.append(stored)
             else:
@@ -674,6 +722,24 @@ def _hash_of(stored: bytes, value: bytes) -> int:
         return xxh64_intdigest(stored[2 : 2 + stored[1]], XXHASH_SEED)
     message_key, _ = split_changelog_key(stored[1:] if stored[:1] == _WHOLE else value[SUM_BYTES:])
     return xxh64_intdigest(message_key, XXHASH_SEED)
+
+
+def _walk(cursor: Any, least: bytes, behind: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+    """The entries from `least` on, or from before `behind` back."""
+    if not reverse:
+        return cursor.iternext() if cursor.set_range(least) else iter(())
+    there = cursor.prev() if cursor.set_range(behind) else cursor.last()
+    return cursor.iterprev() if there else iter(())
+
+
+def _successor(prefix: bytes) -> bytes:
+    """The first key behind all that begin with `prefix`, which does not begin with ff."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes((kept[-1] + 1,))
+
+
+def _owner_digest(owner: bytes) -> bytes:
+    return _OWNER_DIGEST + hashlib.blake2b(owner, digest_size=_OWNER_DIGEST_BYTES).digest()
 
 
 def _digest(key: bytes) -> bytes:

@@ -66,7 +66,8 @@ class Handling:
         """
         ssp, (_, key_decode, value_decode, intermediate, new_message) = source.ssp_kb.ssp, source
         producer, handled = transaction.producer, transaction.handled[rows.route]
-        produce, state, journal = producer.produce, self._state, self._state.journal
+        produce, state = producer.produce, self._state
+        journal, local_journal = state.journal, state.local_journal
         limits, now_s, bytes_max = self._limits, self._limits.now_s, self._limits.bytes_max
         skip_below, deadline_s = handled.offset_next, transaction.begun_at_s + limits.duration_max_s
         if rows.budget_s is not None:
@@ -112,6 +113,7 @@ class Handling:
                     is_full = collector.bytes_sent + state.bytes_held > bytes_max
                     if journal:
                         journal.clear()
+                        local_journal.clear()
                     # Without stores a context cannot be misused.
                     is_kept = is_kept or references(context) > of_context
                     if context.has_given:

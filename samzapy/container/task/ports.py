@@ -122,6 +122,20 @@ class LocalTransaction(Protocol):
         """
         ...
 
+    def scan(
+        self, store: str, prefix: bytes, first: bytes, end: bytes | None, *, reverse: bool, count_max: int
+    ) -> Sequence[tuple[bytes, bytes]]:
+        """Entries whose keys begin with `prefix`: the rest of the key, and the value.
+
+        They are in the order of the keys.
+        The store is ordered, and what this transaction has written is there. Raises DamagedStateError as `get`.
+
+        Args:
+            first, end: the rest of the first key, and of the key that is behind the last one; None: to the end.
+            reverse: from the last one on.
+        """
+        ...
+
     def check(self) -> None:
         """Raise DamagedStateError when a `get` of this transaction has.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, Final
 
@@ -14,10 +14,12 @@ from samzapy.container.task.record_size import too_large
 from samzapy.declared_task import Declared
 from samzapy.errors import TaskError
 from samzapy.model.job import TaskName
-from samzapy.model.serde import SerdeError, serde_of
+from samzapy.model.serde import SerdeError, ordered_of, serde_of
 from samzapy.stream.changelog import changelog_key, task_entry_key
 
 _METHODS: Final = frozenset({"get", "put", "delete"})
+_PAGE: Final = 100
+"""Entries that are read at once."""
 
 
 class TaskState:
@@ -26,6 +28,9 @@ class TaskState:
     Writes are held in memory until the Kafka commit (bounded by task.transaction.max.bytes). `journal` lists the
     entries that the current message overwrote, newest last, so that a failed message can be rolled back. It is kept
     only where that can happen: under policy `fail` the whole transaction is aborted.
+
+    Writes of ordered stores go into the local transaction at once, so that a range is read with them in it.
+    `local_journal` has the values there that the current message overwrote; it is empty while `journal` is.
     """
 
     def __init__(
@@ -52,9 +57,11 @@ class TaskState:
         self.key_prefix: bytes | None = None
         self.bytes_held = 0
         self.journal: list[tuple[dict[bytes, bytes | None], bytes, bool, bytes | None]] = []
+        self.local_journal: list[tuple[str, bytes, bytes | None]] = []
         self._written: dict[str, dict[bytes, bytes | None]] = {store.name: {} for store in stores}
+        self._ordered = frozenset(store.name for store in stores if store.is_ordered)
         self.stores: dict[str, Store] = {
-            store.name: _STORES[store.scope](store, self, self._written[store.name], task_name) for store in stores
+            store.name: _STORES[form_of(store)](store, self, self._written[store.name], task_name) for store in stores
         }
 
     def renew_stores(self) -> tuple[Store, ...]:
@@ -70,6 +77,10 @@ class TaskState:
         """
         return [(store, entries) for store, entries in sorted(self._written.items()) if entries]
 
+    def changes_to_write(self) -> Sequence[tuple[str, Mapping[bytes, bytes | None]]]:
+        """The changes that are not in the local transaction yet."""
+        return [(store, entries) for store, entries in self.changes() if store not in self._ordered]
+
     def time_next_calls(self) -> None:
         """Time the next call of each kind, for each store."""
         for store in self.stores.values():
@@ -82,12 +93,17 @@ class TaskState:
             else:
                 del entries[key]
         self.journal.clear()
+        for store, key, before in reversed(self.local_journal):
+            assert self.local is not None
+            self.local.write(store, {key: before})
+        self.local_journal.clear()
 
     def forget(self) -> None:
         """Drop the writes: they are committed, or they never will be."""
         for entries in self._written.values():
             entries.clear()
         self.journal.clear()
+        self.local_journal.clear()
         self.bytes_held, self.local, self.message_key, self.key_prefix = 0, None, None, None
 
 
@@ -95,16 +111,17 @@ class Store:
     """A keyed store, scoped to the key of the message in hand (`task.KeyedStore`)."""
 
     # Slots: where an object changes its class (`time_next_calls`), attributes in a dictionary would be slower to read.
-    __slots__ = ("_name", "_name_encode", "_own_prefix", "_serde", "_state", "_written", "expired_at")
-    # As in `stores.<name>.scope`; names its class in `_STORES` while no call is to be timed.
-    scope: ClassVar[str] = "key"
+    __slots__ = ("_name", "_name_decode", "_name_encode", "_own_prefix", "_serde", "_state", "_written", "expired_at")
+    # Names its class in `_STORES` while no call is to be timed (`form_of`).
+    form: ClassVar[str] = "key"
 
     def __init__(
         self, config: StoreConfig, state: TaskState, written: dict[bytes, bytes | None], task_name: TaskName
     ) -> None:
         self._name = config.name
         self._serde = state.declared.store_serde(config)
-        self._name_encode = serde_of(config.key_serde).encode
+        names = ordered_of(config.key_serde) if config.is_ordered else serde_of(config.key_serde)
+        self._name_encode, self._name_decode = names.encode, names.decode
         self._state = state
         self._written = written
         # The prefix of all its keys; None: the message's key is the prefix.
@@ -115,7 +132,8 @@ class Store:
     def successor(self) -> Store:
         """The store of the next message."""
         new = type(self).__new__(type(self))
-        new._name, new._serde, new._name_encode = self._name, self._serde, self._name_encode
+        new._name, new._serde = self._name, self._serde
+        new._name_encode, new._name_decode = self._name_encode, self._name_decode
         new._state, new._written, new._own_prefix, new.expired_at = self._state, self._written, self._own_prefix, None
         return new
 
@@ -128,10 +146,15 @@ class Store:
             key += self._encoded(name)
         written = self._written
         if key in written:
-            return self._serde.decode(written[key])
-        local = self._state.local
-        assert local is not None, "a store is read only while a message is handled"
-        return self._serde.decode(local.get(self._name, key))
+            raw = written[key]
+        else:
+            local = self._state.local
+            assert local is not None, "a store is read only while a message is handled"
+            raw = local.get(self._name, key)
+        try:
+            return self._serde.decode(raw)
+        except SerdeError as error:
+            raise self._unreadable(error) from error
 
     def put(self, value: Any, name: Any = "") -> None:
         raw = self._serde.encode(value)
@@ -148,12 +171,19 @@ class Store:
         The object gets a class whose methods time themselves once. So a call that is not timed costs no more, while a
         counter of calls, however cheap, was 4 to 7 % of every read and write.
         """
-        self.__class__ = _timed(self.scope, _METHODS)
+        self.__class__ = _timed(self.form, _METHODS)
 
     def watch(self, kind: str) -> Stopwatch:
         """The stopwatch for calls of a kind."""
         costs = self._state.costs
         return {"get": costs.gets, "put": costs.puts, "delete": costs.deletes}[kind]
+
+    def _unreadable(self, error: SerdeError) -> SerdeError:
+        """The error of an entry that its serde refuses.
+
+        The error of the message names key and task.
+        """
+        return SerdeError(f"store {self._name}: {error}")
 
     def _check_scope(self, place: Place) -> None:
         """Refuse the use of a store after its message.
@@ -212,7 +242,7 @@ class TaskStore(Store):
     """A store of scope `task`: the same entries whatever message is in hand."""
 
     __slots__ = ()
-    scope = "task"
+    form = "task"
 
     def __init__(
         self, config: StoreConfig, state: TaskState, written: dict[bytes, bytes | None], task_name: TaskName
@@ -228,7 +258,7 @@ class BroadcastStore(TaskStore):
     """
 
     __slots__ = ()
-    scope = "broadcast"
+    form = "broadcast"
 
     def _write(self, key: bytes, raw: bytes | None) -> None:
         if not self._state.is_broadcast:
@@ -240,25 +270,102 @@ class BroadcastStore(TaskStore):
         super()._write(key, raw)
 
 
+class OrderedStore(Store):
+    """A store whose entries of one key can be read in the order of their sub-keys."""
+
+    __slots__ = ()
+    form = "ordered key"
+
+    def entries(self, first: Any = None, last: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        """The entries from sub-key `first` to sub-key `last`, both included.
+
+        None stands for the first or last one.
+        They are read in pages. A write of the message in hand is seen unless its page has been read already.
+        """
+        prefix = self._own_prefix or self._state.key_prefix or self._prefix()
+        low = b"" if first is None else self._encoded(first)
+        end = None if last is None else self._encoded(last) + b"\x00"
+        return self._read(prefix, low, end, reverse=reverse)
+
+    def _read(self, prefix: bytes, low: bytes, end: bytes | None, *, reverse: bool) -> Iterator[tuple[Any, Any]]:
+        while True:
+            self._check_is_of(prefix)
+            local = self._state.local
+            assert local is not None, "a store is read only while a message is handled"
+            page = local.scan(self._name, prefix, low, end, reverse=reverse, count_max=_PAGE)
+            for name, raw in page:
+                try:
+                    entry = self._name_decode(name), self._serde.decode(raw)
+                except SerdeError as error:
+                    raise self._unreadable(error) from error
+                yield entry
+            if len(page) < _PAGE:
+                return
+            if reverse:
+                end = page[-1][0]
+            else:
+                low = page[-1][0] + b"\x00"
+
+    def _check_is_of(self, prefix: bytes) -> None:
+        """Refuse to read on after the message, which another one may have followed."""
+        state = self._state
+        if not state.scope.is_in_hand() or (self._own_prefix is None and state.key_prefix is not prefix):
+            state.scope.refuse(f"the next entry of store {self._name}", self.expired_at or _its_message)
+
+    def _write(self, key: bytes, raw: bytes | None) -> None:
+        state = self._state
+        assert state.local is not None, "a store is written only while a message is handled"
+        if state.keeps_journal:
+            state.local_journal.append((self._name, key, state.local.get(self._name, key)))
+        super()._write(key, raw)
+        state.local.write(self._name, {key: raw})
+
+
+class OrderedTaskStore(OrderedStore, TaskStore):
+    """An ordered store of scope `task`."""
+
+    __slots__ = ()
+    form = "ordered task"
+
+
+class OrderedBroadcastStore(OrderedStore, BroadcastStore):
+    """An ordered store of scope `broadcast`."""
+
+    __slots__ = ()
+    form = "ordered broadcast"
+
+
+def _its_message() -> str:
+    return "its message"
+
+
+def form_of(store: StoreConfig) -> str:
+    """The name of the class of a store."""
+    return f"ordered {store.scope}" if store.is_ordered else store.scope
+
+
 @cache
-def _timed(scope: str, kinds: frozenset[str]) -> type[Store]:
+def _timed(form: str, kinds: frozenset[str]) -> type[Store]:
     """The class of a store whose first call of each of `kinds` is timed."""
-    plain = _STORES[scope]
+    plain = _STORES[form]
     if not kinds:
         return plain
-    timed = {kind: _timed_once(scope, kind, kinds - {kind}) for kind in kinds}
+    timed = {kind: _timed_once(form, kind, kinds - {kind}) for kind in kinds}
     return type(plain.__name__, (plain,), {"__slots__": (), **timed})
 
 
-def _timed_once(scope: str, kind: str, others: frozenset[str]) -> Callable[..., Any]:
-    method = getattr(_STORES[scope], kind)
+def _timed_once(form: str, kind: str, others: frozenset[str]) -> Callable[..., Any]:
+    method = getattr(_STORES[form], kind)
 
     def call(self: Store, *args: Any, **kwargs: Any) -> Any:
         # Code that keeps this bound method has all its calls timed.
-        self.__class__ = _timed(scope, others)
+        self.__class__ = _timed(form, others)
         return self.watch(kind).timed(method, self, *args, **kwargs)
 
     return call
 
 
-_STORES: Mapping[str, type[Store]] = {"key": Store, "broadcast": BroadcastStore, "task": TaskStore}
+_STORES: Mapping[str, type[Store]] = {
+    store.form: store
+    for store in (Store, BroadcastStore, TaskStore, OrderedStore, OrderedBroadcastStore, OrderedTaskStore)
+}

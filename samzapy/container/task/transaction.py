@@ -204,7 +204,7 @@ class Transactions:
     def commit(self, transaction: Transaction) -> None:
         """Commit the local store, after Kafka's commit."""
         local, written = transaction.local, transaction.written
-        for store, entries in self._state.changes():
+        for store, entries in self._state.changes_to_write():
             local.write(store, entries)
         moved = {str(ssp_kb): offset_next for ssp_kb, offset_next in self._positions(transaction)}
         position = transaction.position

@@ -325,8 +325,8 @@ def _is_beyond(key: str, value: str) -> bool:
         return False
     if key == "task.partition.scheme":
         return value != SCHEME
-    if key.startswith("stores.") and key.endswith(".scope"):
-        return value != "key"
+    if key.startswith("stores.") and key.endswith((".scope", ".kind")):
+        return value not in ("key", "value")
     return (
         key.startswith("task.intermediate.")
         or key.endswith(".samza.offset.end")

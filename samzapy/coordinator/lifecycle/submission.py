@@ -129,7 +129,7 @@ def submit_job(command: SubmitJob, state: CoordinatorState, liveness: Liveness) 
     check_readable(state, command.config.job_name, command.config.job_id)
     command = _with_inputs_to_read(command, state)
     config = command.config
-    _refuse_changed_scopes(config, state)
+    _refuse_changed_stores(config, state)
     _refuse_forgotten_scopes(config, state)
     _refuse_other_mode(command, state, liveness)
     refuse_fewer_partitions(config.intermediates, state.config)
@@ -273,19 +273,27 @@ def _refuse_beside(
     )
 
 
-def _refuse_changed_scopes(config: JobConfig, state: CoordinatorState) -> None:
-    """Refuse a changed scope of a store that has entries.
+def _refuse_changed_stores(config: JobConfig, state: CoordinatorState) -> None:
+    """Refuse a changed scope, kind or serde of sub-keys of a store that has entries.
 
-    The scope under which an entry was written says whether it is found by key or by task.
+    They determine the keys of its entries, so the task would not find these again.
     """
+    if not state.grants:
+        return
     for store in config.stores:
-        recorded = state.config.get(f"stores.{store.name}.scope") or "key"
-        if state.grants and changelog_topic(config.job, store.name) in state.own_topics and recorded != store.scope:
-            raise ConfigError(
-                f"stores.{store.name}.scope: wanted {recorded}, under which the job has kept what is in it, found "
-                f"{store.scope}. Its entries would not be found again: give the store a new name, or the job a new "
-                "job.id"
-            )
+        if changelog_topic(config.job, store.name) not in state.own_topics:
+            continue
+        settings = [("scope", "key", store.scope), ("kind", "value", store.kind)]
+        if store.is_ordered:
+            settings.append(("key.serde", "string", store.key_serde))
+        for rest, default, wanted in settings:
+            key = f"stores.{store.name}.{rest}"
+            recorded = state.config.get(key) or default
+            if recorded != wanted:
+                raise ConfigError(
+                    f"{key}: wanted {recorded}, under which the job has kept what is in the store, found {wanted}. Its "
+                    "entries would not be found again: give the store a new name, or the job a new job.id"
+                )
 
 
 def _refuse_forgotten_scopes(config: JobConfig, state: CoordinatorState) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from samzapy.model.serde.base import NamedSerde, SerdeError
 from samzapy.model.serde.named import key_serde_of, serde_of
+from samzapy.model.serde.ordered import ORDERED, ordered_of, with_flags
 from samzapy.model.serde.typed import (
     Bytes,
     Double,
@@ -21,6 +22,7 @@ from samzapy.model.serde.typed import (
 )
 
 __all__ = [
+    "ORDERED",
     "Bytes",
     "Double",
     "Integer",
@@ -37,5 +39,7 @@ __all__ = [
     "key_serde_of",
     "name_of",
     "named",
+    "ordered_of",
     "serde_of",
+    "with_flags",
 ]

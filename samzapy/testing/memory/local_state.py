@@ -5,7 +5,7 @@ It outlives the process. A transaction that was not committed does not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from samzapy.container.task.ports import LocalPosition
@@ -90,6 +90,25 @@ class MemoryEnvironment:
         self._is_locked = False
 
 
+def scanned(
+    entries: Iterable[tuple[bytes, bytes]],
+    bounds: tuple[bytes, bytes, bytes | None],
+    *,
+    reverse: bool,
+    count_max: int,
+) -> Sequence[tuple[bytes, bytes]]:
+    """A range of entries, as `LocalTransaction.scan`.
+
+    Args:
+        entries: in any order.
+        bounds: prefix, first and end.
+    """
+    prefix, first, end = bounds
+    own = [(key[len(prefix) :], value) for key, value in entries if key.startswith(prefix)]
+    rows = sorted(row for row in own if row[0] >= first and (end is None or row[0] < end))
+    return (rows[::-1] if reverse else rows)[:count_max]
+
+
 class MemoryLocalTransaction:
     """A local transaction (`container.task.ports.LocalTransaction`).
 
@@ -109,6 +128,17 @@ class MemoryLocalTransaction:
         self._is_damaged |= key in self._environment.damaged_keys
         self.check()
         return self._contents.entries.get((store, key))
+
+    def scan(
+        self, store: str, prefix: bytes, first: bytes, end: bytes | None, *, reverse: bool, count_max: int
+    ) -> Sequence[tuple[bytes, bytes]]:
+        assert self._environment is not None, "it has ended"
+        return scanned(
+            ((key, value) for (name, key), value in self._contents.entries.items() if name == store),
+            (prefix, first, end),
+            reverse=reverse,
+            count_max=count_max,
+        )
 
     def check(self) -> None:
         if self._is_damaged:

@@ -238,6 +238,39 @@ def test_a_store_keeps_the_scope_under_which_it_was_filled():
         submit_job(replace(first, config=of_tasks), state, Liveness())
 
 
+@pytest.mark.parametrize(
+    ("before", "after_it", "reason"),
+    [
+        (
+            {},
+            {"stores_seen_kind": "map", "stores_seen_key_serde": "long"},
+            r"stores\.seen\.kind: wanted value, .* found map",
+        ),
+        ({"stores_seen_kind": "map"}, {}, r"stores\.seen\.kind: wanted map, .* found value"),
+        (
+            {"stores_seen_kind": "map", "stores_seen_key_serde": "long"},
+            {"stores_seen_kind": "map", "stores_seen_key_serde": "string,long"},
+            r"stores\.seen\.key\.serde: wanted long, .* found string,long",
+        ),
+    ],
+)
+def test_the_kind_and_sub_keys_of_a_store_with_entries_cannot_change(before, after_it, reason):
+    stateful = {"stores_seen_msg_serde": "json", "local_store_dir": "/data"}
+    changelog = OwnTopicFound(name=changelog_topic("flights-1", "seen"), topic_id="id", partition_count=4)
+    first = a_submission(config=a_config(**stateful, **before))
+    first = replace(first, own_topics=(*first.own_topics, changelog))
+    changed = replace(first, config=a_config(**stateful, **after_it))
+    state = after(with_a_term(), submit_job(first, with_a_term(), Liveness()))
+    # Nothing was kept yet.
+    assert submit_job(changed, state, Liveness())
+
+    state = after(state, [GrantPut(grant=a_grant())])
+
+    assert () == submit_job(first, state, Liveness())
+    with pytest.raises(ConfigError, match=reason):
+        submit_job(changed, state, Liveness())
+
+
 def test_a_store_with_task_scope_cannot_be_left_out():
     of_tasks = a_config(stores_seen_msg_serde="json", local_store_dir="/data", stores_seen_scope="task")
     changelog = OwnTopicFound(name=changelog_topic("flights-1", "seen"), topic_id="id", partition_count=4)
