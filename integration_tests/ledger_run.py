@@ -125,6 +125,10 @@ class Subject:
     def close(self) -> None:
         """End it where it is."""
 
+    def is_settled(self, run: LedgerRun) -> bool:
+        """Whether nothing comes out any more, now that all fed records were answered."""
+        return True
+
     def check(self, run: LedgerRun, found: Topics) -> Iterator[Violation]:
         """Rules A to E of what came out, and rule H of state. Args: found: all of the outputs."""
         answers: list[Output] = []
@@ -503,6 +507,7 @@ class LedgerRun:
             lambda: last <= self.watcher.keys, _ANSWERS_WITHIN_S, "the last record of each partition to come out"
         )
         self.wait(lambda: self._is_level() or None, _ANSWERS_WITHIN_S, "the job to have written all its positions")
+        self.wait(lambda: self.subject.is_settled(self) or None, _ANSWERS_WITHIN_S, "what comes behind the answers")
         violations = [*self._check_owners()]
         self._stop()
         violations += self._orphans()

@@ -28,12 +28,14 @@ from samzapy.state import counter, map, value
 from samzapy.state import list_ as list
 from samzapy.streams import IncomingMessageEnvelope, Message, Output, Stream, Struct
 from samzapy.task import KeyedStore, MessageCollector, StreamTask, Task, TaskContext, task
+from samzapy.timers import Firing, timer
 from samzapy.version import __version__ as __version__
 
 __all__ = [
     "Bytes",
     "ContainerModel",
     "Double",
+    "Firing",
     "IncomingMessageEnvelope",
     "Integer",
     "Json",
@@ -67,6 +69,7 @@ __all__ = [
     "map",
     "run",
     "task",
+    "timer",
     "value",
 ]
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from samzapy.config import SCHEME_KEY, JobConfig, Setting, Source, StoreConfig
 from samzapy.errors import ConfigError, TaskModuleError
+from samzapy.model import timer_entry
 from samzapy.model.serde import NamedSerde, key_serde_of, name_of, named, serde_of, with_flags
 from samzapy.state import State
 from samzapy.streams import STREAM_OF_HANDLER, AnyStream
+from samzapy.timers import TIMER_OF_HANDLER, Timer
 
 DECLARED: Final = "__samzapy_declared__"
 """The attribute of a marked task that has its `Declared`."""
@@ -27,6 +29,8 @@ class Declared:
         broadcast: inputs that every task gets whole.
         handlers: by name of an input, the name of the method that handles it.
         states: by name.
+        timers: by name.
+        timer_handlers: by name of a timer, the name of the method that is called when it fires.
         place: where the task is marked, `job.py:12`.
     """
 
@@ -35,6 +39,8 @@ class Declared:
     broadcast: tuple[AnyStream, ...] = ()
     states: Mapping[str, State] = field(default_factory=dict)
     handlers: Mapping[str, str] = field(default_factory=dict)
+    timers: Mapping[str, Timer] = field(default_factory=dict)
+    timer_handlers: Mapping[str, str] = field(default_factory=dict)
     place: str = ""
 
     @property
@@ -56,7 +62,11 @@ class Declared:
         """The serde of a store's values, likewise."""
         state = self.states.get(store.name)
         serde = serde_of(store.msg_serde) if state is None else named(state.serde)
-        return with_flags(serde) if store.is_ordered else serde
+        return with_flags(serde) if store.kind in ("map", "list") else serde
+
+    def timer_key(self, config: JobConfig) -> NamedSerde:
+        """The serde of the keys of timers."""
+        return self.stream_serdes(self.inputs[0].name, config)[0]
 
     def settings(self) -> tuple[Setting, ...]:
         """The declarations as configuration, with their places."""
@@ -64,7 +74,7 @@ class Declared:
         if self.broadcast:
             names = ",".join(stream.name for stream in self.broadcast)
             settings.append(_setting("task.broadcast.inputs", names, self.place))
-        if len(self.inputs) > 1 and self.states:
+        if len(self.inputs) > 1 and (self.states or self.timers):
             # Else each input had tasks of its own, and a key as many states as there are inputs.
             settings.append(_setting(SCHEME_KEY, "cogroup", self.place))
         for stream in self.streams.values():
@@ -78,6 +88,13 @@ class Declared:
             if state.kind != "value":
                 settings.append(_setting(f"stores.{name}.kind", state.kind, state.place))
                 settings.append(_setting(f"stores.{name}.key.serde", state.sub_keys, state.place))
+        for timer in list(self.timers.values())[:1]:
+            prefix = f"stores.{timer_entry.STORE}"
+            settings += [
+                _setting(f"{prefix}.kind", "timer", timer.place),
+                _setting(f"{prefix}.key.serde", "bytes", timer.place),
+                _setting(f"{prefix}.msg.serde", "bytes", timer.place),
+            ]
         return tuple(settings) if self.inputs else ()
 
     def check(self, streams_read: Sequence[str], stores: Sequence[StoreConfig]) -> None:
@@ -88,7 +105,8 @@ class Declared:
             ConfigError: a function task has no maps and lists.
         """
         for store in stores:
-            if store.is_ordered and store.name not in self.states:
+            is_declared = store.name in self.states or (store.kind == "timer" and self.timers)
+            if store.is_ordered and not is_declared:
                 raise ConfigError(
                     f"stores.{store.name}.kind: wanted value, found {store.kind}, which only a task class can declare; "
                     f"write {store.name} = samzapy.{store.kind}(...) in it, and leave this key out"
@@ -127,12 +145,17 @@ def declared(
         raise TaskModuleError(f"{place}: wanted inputs=[...] with one stream or more, found none")
     _check_streams([*inputs, *broadcast, *outputs])
     handlers = _handlers(marked, [*inputs, *broadcast], place, no_process) if isinstance(marked, type) else {}
+    timers = {timer.name: timer for timer in _attributes(marked, Timer)}
+    if timers:
+        _check_keys(inputs, place)
     return Declared(
         inputs=tuple(inputs),
         outputs=tuple(outputs),
         broadcast=tuple(broadcast),
-        states={state.name: state for state in _states(marked)},
+        states={state.name: state for state in _attributes(marked, State)},
         handlers=handlers,
+        timers=timers,
+        timer_handlers=_timer_handlers(marked, timers, place),
         place=place,
     )
 
@@ -148,21 +171,58 @@ def _check_streams(streams: Sequence[AnyStream]) -> None:
             )
 
 
-def _states(marked: Any) -> Iterator[State]:
-    """The states of a class and of the classes that it extends."""
+_Attribute = TypeVar("_Attribute", State, Timer)
+
+
+def _attributes(marked: Any, kind: type[_Attribute]) -> Iterator[_Attribute]:
+    """The states or timers of a class and of the classes that it extends."""
+    what = kind.__name__.lower()
     names = {name for one in inspect.getmro(marked) for name in vars(one)} if isinstance(marked, type) else ()
     for name in sorted(names):
-        state = inspect.getattr_static(marked, name)
-        if not isinstance(state, State):
+        attribute = inspect.getattr_static(marked, name)
+        if not isinstance(attribute, kind):
             continue
         if name.startswith("_"):
             raise TaskModuleError(
-                f"{state.place}: wanted a state whose name does not begin with _, found {name}; such names are "
+                f"{attribute.place}: wanted a {what} whose name does not begin with _, found {name}; such names are "
                 "samzapy's own"
             )
-        if name != state.name:
-            raise TaskModuleError(f"{state.place}: wanted one name for a state, found {state.name} and {name}")
-        yield state
+        if name != attribute.name:
+            raise TaskModuleError(
+                f"{attribute.place}: wanted one name for a {what}, found {attribute.name} and {name}"
+            )
+        yield attribute
+
+
+def _check_keys(inputs: Sequence[AnyStream], place: str) -> None:
+    """Refuse inputs whose keys have different serdes, of which a timer's key has one."""
+    serdes = sorted({name_of(stream.key) for stream in inputs})
+    if len(serdes) > 1:
+        raise TaskModuleError(
+            f"{place}: wanted inputs whose keys have one serde, because a timer's key is decoded by it, found "
+            f"{', '.join(serdes)}; declare the same serde for the keys of all inputs"
+        )
+
+
+def _timer_handlers(marked: Any, timers: Mapping[str, Timer], place: str) -> Mapping[str, str]:
+    """By timer, the name of its method."""
+    handlers: dict[str, str] = {}
+    for name, method in inspect.getmembers(marked, inspect.isfunction) if isinstance(marked, type) else ():
+        timer = getattr(method, TIMER_OF_HANDLER, None)
+        if timer is None:
+            continue
+        if timer.name in handlers:
+            raise TaskModuleError(
+                f"{timer.place}: wanted one method that is called when {timer.name} fires, found "
+                f"{handlers[timer.name]} and {name}"
+            )
+        handlers[timer.name] = name
+    for timer in timers.values():
+        if timer.name not in handlers:
+            raise TaskModuleError(
+                f"{timer.place}: wanted a method marked with @{timer.name}.fires, found none ({place})"
+            )
+    return handlers
 
 
 def _handlers(
@@ -206,8 +266,10 @@ def handle_of(instance: Any, name: str) -> Handle:
     return handle
 
 
-def bind(instance: Any, states: Mapping[str, State], stores: Mapping[str, Any], context: Any) -> None:
-    """Give an instance its context, and its states of one task."""
+def bind(instance: Any, own: Declared, stores: Mapping[str, Any], context: Any, wall_ms: Callable[[], int]) -> None:
+    """Give an instance its context, and its states and timers of one task."""
     instance.context = context
-    for name, state in states.items():
+    for name, state in own.states.items():
         setattr(instance, name, state.bound(stores))
+    for name, timer in own.timers.items():
+        setattr(instance, name, timer.bound(stores, wall_ms))

@@ -218,7 +218,8 @@ def task(
     def mark(given: Marked) -> Marked:
         own = declared(given, inputs, outputs, broadcast, place, Task.process)
         handlers = dict.fromkeys(own.handlers.values(), ("message", "out"))
-        methods = {"init": ("context",), **handlers, "close": ()}
+        timers = dict.fromkeys(own.timer_handlers.values(), ("timer", "out"))
+        methods = {"init": ("context",), **handlers, **timers, "close": ()}
         _check_marked(given, methods if isinstance(given, type) else _ARGUMENTS)
         setattr(given, _MARK, True)
         setattr(given, DECLARED, own)
@@ -285,14 +286,16 @@ class LoadedTask:
 
     Attributes:
         handlers: by input, what handles its messages in the place of `process`.
-        bind: gives the instance the stores of its task and a context; called once, before `init`.
+        timers: by name, what is called when a timer fires: `(timer, out)`.
+        bind: gives the instance the stores of its task, a context, and the clock of timers; called once, before `init`.
     """
 
     process: ProcessFunction
     init: Callable[[TaskContext], None] | None
     close: Callable[[], None] | None
     handlers: Mapping[str, ProcessFunction] = field(default_factory=dict)
-    bind: Callable[[Mapping[str, Any], TaskContext], None] | None = None
+    timers: Mapping[str, Callable[[Any, Any], None]] = field(default_factory=dict)
+    bind: Callable[[Mapping[str, Any], TaskContext, Callable[[], int]], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +418,8 @@ def _of_declared(instance: Any, own: Declared) -> LoadedTask:
         init=getattr(instance, "init", None),
         close=getattr(instance, "close", None),
         handlers=handlers,
-        bind=lambda stores, context: bind(instance, own.states, stores, context),
+        timers={timer: getattr(instance, method) for timer, method in own.timer_handlers.items()},
+        bind=lambda stores, context, wall_ms: bind(instance, own, stores, context, wall_ms),
     )
 
 

@@ -97,6 +97,12 @@ class LocalTransaction:
         """No task of a simulation has an ordered store."""
         raise AssertionError("no store is ordered here")
 
+    def due(
+        self, store: str, domain: int, until_ms: int | None, count_max: int
+    ) -> Sequence[tuple[int, bytes, bytes]]:
+        """No task of a simulation has timers."""
+        raise AssertionError("no task has timers here")
+
     def check(self) -> None:
         """Nothing is ever damaged here."""
 

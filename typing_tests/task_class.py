@@ -38,6 +38,8 @@ class Totals(sz.Task[bytes, object]):
     recent = sz.map(sz.Timestamp, sz.Json(Order))
     by_item = sz.map((sz.String, sz.Long), sz.Double)
     queue = sz.list(sz.Json(Order))
+    quiet = sz.timer("processing")
+    late = sz.timer("processing", resolution_ms=1000)
     wrong_sub_key = sz.map("long", sz.Double)  # wrong
 
     @orders.each
@@ -78,3 +80,13 @@ class Totals(sz.Task[bytes, object]):
 
     def process(self, message: sz.Message[bytes, object], out: sz.Output) -> None:
         self.context.task_name.upper()
+        self.quiet.set(self.quiet.now_ms() + 1, tag="a")
+        self.quiet.set("soon")  # wrong
+        self.quiet.set(1, tag=2)  # wrong
+
+    @quiet.fires
+    def is_quiet(self, timer: sz.Firing[str], out: sz.Output) -> None:
+        out.send(totals, float(timer.time_ms), key=timer.key)
+
+    @late.fires  # wrong
+    def is_late(self, timer: str, out: sz.Output) -> None: ...

@@ -63,6 +63,7 @@ class JobConfig:
     batch_interval_ms: int
     tail_ms: int
     tail_lag_max: int
+    timer_resolution_ms: int
     hang_timeout_ms: int
     query_retry_ms: int
     accepted_losses: tuple[AcceptedLoss, ...]

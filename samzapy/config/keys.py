@@ -13,7 +13,7 @@ SERDES: Final = ("bytes", "string", "json", "msgpack", "integer", "long", "doubl
 # A number may have several spellings as a float (0.0 and -0.0, all NaN), and a key has one.
 KEY_SERDES: Final = tuple(name for name in SERDES if name != "double")
 STORE_SCOPES: Final = ("key", "broadcast", "task")
-STORE_KINDS: Final = ("value", "map", "list")
+STORE_KINDS: Final = ("value", "map", "list", "timer")
 ALL_SSPS_TO_SINGLE_TASK: Final = "all-ssps-to-single-task"
 PARTITION_SCHEMES: Final = ("max", "cogroup", "group-by-partition", "group-by-ssp", ALL_SSPS_TO_SINGLE_TASK)
 SCHEME_KEY: Final = "task.partition.scheme"
@@ -240,6 +240,14 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         least=1,
         meaning="Maximum number of unread offsets, over all partitions of a container, with which tails begin. A tail "
         "that falls further behind ends, and micro-batches follow.",
+    ),
+    ConfigKey(
+        name="task.timer.resolution.ms",
+        default="1000",
+        kind="ms",
+        least=1,
+        meaning="Minimum time between two Spark jobs that only fire timers. Tasks with messages, and tasks with tails, "
+        "fire their timers without such a job and at their moment.",
     ),
     ConfigKey(
         name="task.hang.timeout.ms",

@@ -64,6 +64,7 @@ NUMBERS: Final = {
     "batch_interval_ms": "task.batch.interval.ms",
     "tail_ms": "task.tail.ms",
     "tail_lag_max": "task.tail.lag.max",
+    "timer_resolution_ms": "task.timer.resolution.ms",
     "hang_timeout_ms": "task.hang.timeout.ms",
     "query_retry_ms": "task.query.retry.ms",
     "coordinator_port": "job.coordinator.port",

@@ -30,7 +30,7 @@ class StoreConfig:
     """A store.
 
     Serdes are names from `SERDES`. `scope` is the owner of an entry: a `key` or another one. `kind` is `value`, or
-    what a task class declares: `map` or `list`, whose sub-keys are in order (`model.serde.ordered`).
+    what a task class declares: `map`, `list` or `timer`, whose sub-keys are in order (`model.serde.ordered`).
     """
 
     name: str

@@ -286,12 +286,14 @@ class BatchDone:
         offsets_end: the offset at which it ended, by partition that it read.
         duration_ns: the time from the start of its first task to the end of its last one.
         keyhash_ns: the time to compute the key bucket of one record; 0 with a single bucket, or if unknown.
+        is_tick: whether it had no rows, and only fired timers.
     """
 
     reports: Sequence[Report]
     offsets_end: Mapping[SystemStreamPartition, int]
     duration_ns: int = 0
     keyhash_ns: float = 0.0
+    is_tick: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,6 +362,14 @@ class Query(Protocol):
         ...
 
     def next_event(self, timeout_ms: int) -> QueryEvent | None: ...
+
+    def tick(self) -> bool:
+        """Begin a micro-batch without rows, which fires the timers of all tasks.
+
+        Its tails, if there are any, fire the next ones. Returns False while a micro-batch or its tails run, and once
+        the query is to end.
+        """
+        ...
 
     def batch_runs_ms(self) -> int:
         """The duration so far of the current micro-batch, without its tails.

@@ -13,6 +13,7 @@ from samzapy.container.ports import BatchDone, Clock, Query, TailProgress, Topic
 from samzapy.container.query_failures import QueryFailures
 from samzapy.container.stats import ContainerFigures
 from samzapy.container.task.work_plan import Report, ReportKind, Route, WorkPlan
+from samzapy.container.ticks import Ticks
 from samzapy.container.work_planner import WorkPlanner
 from samzapy.errors import SamzapyError, TaskError
 from samzapy.model.grant import Grant
@@ -56,6 +57,7 @@ class RunningQuery:
         self.bootstrap = BootstrapInputs(config)
         self.begun_ms = 0
         self._limiter = BatchLimiter(config)
+        self._ticks = Ticks(config)
         # The number of a query that has not ended its first batch yet.
         self._first_batch_of: int | None = None
         # When the last batch ended or the query started, and when the inputs were last read to their ends.
@@ -93,6 +95,7 @@ class RunningQuery:
         """Set the routes of the next query, and all its positions."""
         self.routes = tuple(routes)
         self._limiter.query_starts()
+        self._ticks.query_starts(routes)
         self._figures.begin(starts, restored)
         self._figures.bootstrap_ends = self.bootstrap.ends
 
@@ -138,6 +141,7 @@ class RunningQuery:
             self._figures.add_tails(event, self.routes)
             self._batch_ended_at_ms = self._clock.monotonic_ms() - event.stalled_ms
             ends = event.read_to
+        self._ticks.reported(event.reports, self.routes)
         if any(report.commits for report in event.reports):
             self._failures.reset()
         failed = [report.error for report in event.reports if report.kind is ReportKind.TASK_FAILED]
@@ -158,6 +162,9 @@ class RunningQuery:
 
     def _batch_done(self, done: BatchDone) -> None:
         offsets_read = self._figures.add(done, self.routes)
+        if done.is_tick:
+            self._batch_ended_at_ms = self._clock.monotonic_ms()
+            return
         if self._first_batch_of is not None:
             self._log_first_batch(self._first_batch_of, done)
             self._first_batch_of = None
@@ -183,6 +190,12 @@ class RunningQuery:
                 self._idle.advance(ssp_kb, end, is_committed=committed.get(index) == end)
 
     # --- checks while it runs ---
+
+    def tick_if_due(self) -> None:
+        """Have timers fire that no micro-batch and no tail fires."""
+        now_ms = self._clock.monotonic_ms()
+        if self._ticks.is_due(self._clock.wall_ms(), now_ms) and self._query.tick():
+            self._ticks.ticked(now_ms)
 
     def inputs_end(self, bounds: Mapping[SystemStreamPartition, TopicBounds]) -> None:
         """Set the current ends of the inputs, for the lag and the check for a hang."""

@@ -183,6 +183,7 @@ class ContainerService:
             self._look_at_inputs()
             self._idle.write(grants)
             self._cleanup.run()
+            self._query.tick_if_due()
             self._query.check_hang()
             if self._ports.heartbeats.lease_ran_out_at_ms() is not None:
                 _LOG.warning("no coordinator answers heartbeats; the query is stopped until one does")

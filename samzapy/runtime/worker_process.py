@@ -59,6 +59,21 @@ def run(plan: WorkPlan, batches: Iterable[Any]) -> Iterator[Any]:
         yield reports_batch(reports, measured.most)
 
 
+def tick(plan: WorkPlan, batches: Iterable[Any]) -> Iterator[Any]:
+    """Fire the timers of this Spark partition's share of the tasks.
+
+    As `run`, but without rows. The partition's only row is its number.
+    """
+    global _process
+    if _process is None or _process.execution_id != plan.execution_id:
+        _process = _WorkerProcess(plan)
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            reports = _process.tick(plan, number)
+            if reports:
+                yield reports_batch(reports, 0)
+
+
 class _WorkerProcess:
     """The objects that this process keeps for one execution."""
 
@@ -94,15 +109,30 @@ class _WorkerProcess:
         Returns:
             The reports of the rows; those of a tail go another way.
         """
+        waited = Stopwatch(time.monotonic)
+        tasks = (
+            (routes, (rows_of(route, batch) for route, batch in group))
+            for routes, group in waited.waiting(groupby(runs(batches), key=_task_of(plan)))
+        )
+        return self._run(plan, tasks, waited)
+
+    def tick(self, plan: WorkPlan, number: int) -> Sequence[Report]:
+        """Fire the timers of one Spark partition's tasks, then tail as after rows.
+
+        Returns:
+            A report for each task, with the moment of its next timer.
+        """
+        tasks = ((routes, ()) for routes in plan.tasks[number :: plan.slot_count])
+        return self._run(plan, tasks, Stopwatch(time.monotonic))
+
+    def _run(self, plan: WorkPlan, tasks: Iterable[TaskRows], waited: Stopwatch) -> Sequence[Report]:
         board = self._tails.board(plan)
         # A tail needs a slot, also without rows before it.
         held = None if board is None else self._enter(plan)
         reports: list[Report] = []
-        waited = Stopwatch(time.monotonic)
         try:
-            for routes, group in waited.waiting(groupby(runs(batches), key=_task_of(plan))):
+            for routes, chunks in tasks:
                 held = held or self._enter(plan)
-                chunks = (rows_of(route, batch) for route, batch in group)
                 reports.extend(self._runner(plan, routes).run(chunks, held))
                 if any_failed(reports):
                     break
@@ -140,7 +170,9 @@ class _WorkerProcess:
             joint = JointTransaction(held, self._crash_points, time.monotonic, must_end)
             return joint.run(self._runner(plan, routes).work(chunks, joint) for routes, chunks in tasks)
 
-        self._tails.follow(plan, board, reports, held, run_tasks)
+        has_timers = bool(self._new_task.declared.timers)
+        due_ms = (lambda routes: self._runner(plan, routes).due_ms()) if has_timers else None
+        self._tails.follow(plan, board, reports, held, run_tasks, due_ms)
 
     def _enter_query(self, plan: WorkPlan) -> None:
         """Close the objects of an older query.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from samzapy.adapters.host.crash_points import ArmedCrashPoints
@@ -34,9 +34,18 @@ class WorkerTails:
         return WorkerTailBoard(self._file, order) if is_ordered else None
 
     def follow(
-        self, plan: WorkPlan, board: WorkerTailBoard, reports: Sequence[Report], slot: SlotGuard, run_tasks: RunTasks
+        self,
+        plan: WorkPlan,
+        board: WorkerTailBoard,
+        reports: Sequence[Report],
+        slot: SlotGuard,
+        run_tasks: RunTasks,
+        due_ms: Callable[[Sequence[int]], int] | None,
     ) -> None:
         """Report the rows of the micro-batch, and tail if a group of tasks is left.
+
+        Args:
+            due_ms: as of `TailPorts`.
 
         Raises:
             LostContainerError, SamzapyError: as `Tail.run`.
@@ -53,6 +62,8 @@ class WorkerTails:
             slot=slot,
             crash_points=self._crash_points,
             now_s=time.monotonic,
+            wall_ms=lambda: time.time_ns() // 1_000_000,
+            due_ms=due_ms,
         )
         self._crash_points.in_tail = True
         try:

@@ -34,7 +34,7 @@ from samzapy.container.task.ports import Headers, LocalPosition
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.topic_limits import TopicLimits
 from samzapy.container.task.transaction import TransactionLimits
-from samzapy.container.task.work_plan import Route, Rows, WorkPlan
+from samzapy.container.task.work_plan import NO_TIMER, Report, Route, Rows, WorkPlan
 from samzapy.declared_task import Declared
 from samzapy.errors import TaskError
 from samzapy.model.job import ExecutionId, TaskName
@@ -43,7 +43,7 @@ from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.runtime.job_config import load_job
 from samzapy.stream.changelog import split_changelog_key
-from samzapy.testing.memory.local_state import scanned
+from samzapy.testing.memory.local_state import scanned, timers_due
 
 _PARTITION_COUNT = 4
 _BATCH_BYTES_MAX = 1_048_588
@@ -127,6 +127,7 @@ def run_task(
     *,
     config_file: str | os.PathLike[str] | None = None,
     settings: Mapping[str, str] | None = None,
+    advance_ms: int = 0,
 ) -> TaskRun:
     """Hand messages to the task of a job file, one after the other.
 
@@ -135,6 +136,8 @@ def run_task(
     Args:
         config_file: the properties file; by default the one beside the job file.
         settings: configuration keys that replace those of the file.
+        advance_ms: by how much the clock of timers goes on after the messages. It stands still while they are handled,
+            and each timer fires at its moment.
 
     Raises:
         ConfigError: the configuration is wrong.
@@ -147,6 +150,7 @@ def run_task(
     declared = new_task.declared
     plan = _plan(config, path)
     producer, state = _Producer(config), _State(plan)
+    clock = _Clock(time.time_ns() // 1_000_000)
     runner = TaskRunner(
         plan=plan,
         routes=range(len(plan.routes)),
@@ -157,20 +161,33 @@ def run_task(
             duration_max_s=3600.0,
             bytes_max=1 << 30,
             now_s=time.monotonic,
-            wall_ms=lambda: time.time_ns() // 1_000_000,
+            wall_ms=lambda: clock.now_ms,
         ),
         crash_points=_NoCrashPoints(),
         is_interrupted=lambda: False,
         current_thread=threading.current_thread,
     )
     try:
-        for report in runner.run(_rows(plan, declared, messages), producer):
-            if report.error:
-                raise TaskError(report.error)
+        _check(runner.run(_rows(plan, declared, messages), producer))
+        end_ms = clock.now_ms + advance_ms
+        while (due_ms := runner.due_ms()) != NO_TIMER and due_ms <= end_ms:
+            clock.now_ms = max(clock.now_ms, due_ms)
+            _check(runner.run((), producer))
     finally:
         runner.close()
     outputs = tuple(_output(config, declared, sent) for sent in producer.sent)
     return TaskRun(outputs=outputs, _config=config, _declared=declared, _entries=state.entries)
+
+
+@dataclass(slots=True)
+class _Clock:
+    now_ms: int
+
+
+def _check(reports: Sequence[Report]) -> None:
+    for report in reports:
+        if report.error:
+            raise TaskError(report.error)
 
 
 def _plan(config: JobConfig, job_file: Path) -> WorkPlan:
@@ -361,6 +378,11 @@ class _State:
     ) -> Sequence[tuple[bytes, bytes]]:
         bounds = (prefix, first, end)
         return scanned(self.entries[store].items(), bounds, reverse=reverse, count_max=count_max)
+
+    def due(
+        self, store: str, domain: int, until_ms: int | None, count_max: int
+    ) -> Sequence[tuple[int, bytes, bytes]]:
+        return timers_due(self.entries[store].items(), domain, until_ms, count_max)
 
     def write(self, store: str, entries: Mapping[bytes, bytes | None]) -> None:
         for key, value in entries.items():

@@ -13,6 +13,9 @@ value has a checksum (`checksums`).
 
 LMDB's keys end at 511 bytes. A longer one is kept under its digest, with the whole key in front of the value. In an
 ordered store, only the owner in front of the sub-key is replaced by its digest, so that the sub-keys stay in order.
+
+Timers have an index by time, with an entry of moment and key for each. It is made of the entries of their store: kept
+up to date by each write, and made anew where another environment handed the entries over.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ from samzapy.container.task.changelog_mark import ChangelogMark
 from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DamagedStateError, DeadlineError, EnvironmentMissingError, LocalStateError
 from samzapy.model.job import TaskName
+from samzapy.model.timer_entry import DUE_BYTES, VALUE_BYTES, due_before, due_prefix, moment_of
 from samzapy.plan.elasticity import XXHASH_SEED
 from samzapy.plan.task_names import TaskNameParts
 from samzapy.stream.changelog import split_changelog_key
@@ -66,6 +70,7 @@ _POSITION = b"position"
 # Of entries with checksums; an earlier release, which knows none, finds no position here and rebuilds.
 _META = b"_samzapy2"
 _META_WITHOUT_CHECKSUMS = b"_samzapy"
+_DUE = b"_samzapy_due"
 # A page that is not a page may end the transaction without an error; the next call then says BAD_TXN.
 _DAMAGE = (
     lmdb.BadTxnError,
@@ -154,6 +159,8 @@ class LmdbEnvironment:
         """
         self.path = path
         self.ordered = frozenset(store.name for store in stores if store.is_ordered)
+        self.timers = next((store.name for store in stores if store.kind == "timer"), None)
+        self.due: Any = None
         self.damage: DamagedStateError | None = None
         self._lock_wait_s = lock_wait_s
         try:
@@ -228,7 +235,7 @@ class LmdbEnvironment:
         environment = lmdb.open(
             str(self.path),
             map_size=max(1 << 20, sum(store.size_max_bytes for store in stores)),
-            max_dbs=len(stores) + 1,
+            max_dbs=len(stores) + 2,
             sync=False,
             metasync=False,
             meminit=False,
@@ -259,7 +266,39 @@ class LmdbEnvironment:
             environment.close()
             raise
         by_name = {store.name: database for store, database in zip(stores, opened, strict=True)}
+        if self.timers is not None:
+            try:
+                self._open_index(environment, by_name[self.timers])
+            except BaseException:
+                os.close(data_file)
+                environment.close()
+                raise
         return environment, data_file, meta, by_name
+
+    def _open_index(self, environment: Any, timers: Any) -> None:
+        """Open the index of timers, and make it if it is not that of the entries.
+
+        Both are written in one transaction, so it has as many entries as they unless they were handed over.
+        """
+        with environment.begin() as read:
+            is_there = read.get(_DUE) is not None
+        if not is_there:
+            self._mark_unsynced()
+        self.due = environment.open_db(_DUE)
+        with environment.begin() as read:
+            if read.stat(db=self.due)["entries"] == read.stat(db=timers)["entries"]:
+                return
+            index = []
+            for stored, raw in read.cursor(db=timers):
+                if unsealed(stored, raw) is None:
+                    raise self.damaged(f"another timer than that under {stored[:60]!r}")
+                index.append(due_prefix(raw[-VALUE_BYTES:]) + stored)
+        index.sort()
+        self._mark_unsynced()
+        with environment.begin(write=True) as write:
+            write.drop(self.due, delete=False)
+            with write.cursor(db=self.due) as cursor:
+                cursor.putmulti(((due, sealed(due, b"")) for due in index), append=True)
 
     def _extended(self, environment: Any, data_file: int) -> int:
         """Extend the file after a commit, under the lock; it is never shorter from now on.
@@ -601,12 +640,54 @@ class LmdbTransaction:
                 puts.append((stored, sealed(stored, value)))
         puts.sort()
         database = self._environment.stores[store]
+        if store == self._environment.timers:
+            with _reported(self._environment):
+                self._write_index(database, puts, removed)
         with _reported(self._environment):
             with self._transaction.cursor(db=database) as cursor:
                 cursor.putmulti(puts)
             for stored in removed:
                 # Not by the cursor, which raises SystemError where the next entry is no entry.
                 self._transaction.delete(stored, db=database)
+
+    def _write_index(self, timers: Any, puts: Sequence[tuple[bytes, bytes]], removed: Sequence[bytes]) -> None:
+        """Move the timers in the index, before their entries are written."""
+        index = self._environment.due
+        for stored in (*(stored for stored, _ in puts), *removed):
+            before = self._transaction.get(stored, None, timers)
+            if before is not None:
+                self._transaction.delete(due_prefix(before[-VALUE_BYTES:]) + stored, db=index)
+        for stored, raw in puts:
+            due = due_prefix(raw[-VALUE_BYTES:]) + stored
+            self._transaction.put(due, sealed(due, b""), db=index)
+
+    def due(
+        self, store: str, domain: int, until_ms: int | None, count_max: int
+    ) -> Sequence[tuple[int, bytes, bytes]]:
+        """The timers up to a moment (`container.task.ports.LocalTransaction`).
+
+        Raises:
+            DamagedStateError: an entry has changed since it was written, or is gone.
+        """
+        first, behind = due_before(domain, until_ms)
+        timers = self._environment.stores[store]
+        rows: list[tuple[int, bytes, bytes]] = []
+        try:
+            with self._transaction.cursor(db=self._environment.due) as cursor:
+                for due, seal in _walk(cursor, first, behind, reverse=False):
+                    if len(rows) == count_max or not first <= due < behind:
+                        break
+                    stored = due[DUE_BYTES:]
+                    raw = self._transaction.get(stored, None, timers)
+                    value = None if raw is None or unsealed(due, seal) is None else unsealed(stored, raw)
+                    if value is None:
+                        raise self._environment.damaged(f"another timer than that under {stored[:60]!r}")
+                    key = stored[1:] if stored[:1] == _WHOLE else value[:-VALUE_BYTES]
+                    value = value[-VALUE_BYTES:]
+                    rows.append((moment_of(value), key, value))
+        except lmdb.Error as error:
+            raise self._environment.damaged(error) from error
+        return rows
 
     def commit(self) -> None:
         try:

@@ -55,9 +55,23 @@ class BatchTails:
 
     def begin(self, batch_id: int, ends: Ends) -> None:
         """Order the workers of the next micro-batch to tail, or not to."""
+        self._begin(batch_id, ends, None)
+
+    def begin_tick(self, number: int) -> None:
+        """The same for a tick, which has no rows, and a Spark task for each slot.
+
+        Args:
+            number: of the tick, from 1 on.
+        """
+        self._begin(-number, {}, self._plan.slot_count)
+
+    def _begin(self, batch_id: int, ends: Ends, tick_tasks: int | None) -> None:
         sizes = {ssp: end - self._ends.get(ssp, end) for ssp, end in ends.items()}
         self._ends.update(ends)
-        spark_tasks = sum(size > 0 for size in sizes.values()) if self._has_task_each else self._plan.slot_count
+        if tick_tasks is not None:
+            spark_tasks = tick_tasks
+        else:
+            spark_tasks = sum(size > 0 for size in sizes.values()) if self._has_task_each else self._plan.slot_count
         is_full = sum(sizes.values()) >= _FULL_SHARE * self._plan.batch_offsets_max
         may_tail = spark_tasks > 0 and not is_full and self._unread() <= self._tail.lag_max
         may_tail = may_tail and boottime_ns() >= self._rest_until_ns
@@ -215,6 +229,7 @@ class _TailedBatch:
                     reports=_reports(documents, "rows"),
                     offsets_end=self.ends,
                     duration_ns=counts.done_ns - self._begun_ns,
+                    is_tick=self._order.batch < 0,
                 )
             )
         events.append(self._progress(documents, self._order.groups(counts)))

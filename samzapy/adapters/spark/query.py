@@ -221,6 +221,13 @@ class SparkQuery:
             return replace(event, keyhash_ns=self._keyhash.ns)
         return event
 
+    def tick(self) -> bool:
+        """Begin a tick, unless a micro-batch runs (`container.ports.Query`).
+
+        It runs in a thread of its own.
+        """
+        return self._run is not None and self._query is not None and self._run.tick(self._session)
+
     def batch_runs_ms(self) -> int:
         """For how long the rows of the current micro-batch have been in work.
 
@@ -248,6 +255,7 @@ class SparkQuery:
         self._end_warm_up()
         if self._run is not None:
             self._run.end_early()
+            self._run.cancel_tick(self._session)
         if self._query is not None:
             _stop(self._query)
 
@@ -323,6 +331,10 @@ class _Run:
         self.hashes_keys = hashes_keys(plan)
         self._plan = plan
         self._call_worker = worker_function(worker_entry, plan)
+        # In the module of the entry.
+        self._call_tick = worker_function(f"{worker_entry.partition(':')[0]}:tick", plan)
+        self._tick_frame: DataFrame | None = None
+        self._ticks = 0
         self._starts = starts
         self._checkpoint_dir = checkpoint_dir
         self._bound = bound
@@ -364,6 +376,56 @@ class _Run:
                 duration_ns=time.monotonic_ns() - begun_ns,
             )
             self._put((done,) if self._tails is None else self._tails.finish(done))
+
+    def tick(self, session: SparkSession) -> bool:
+        """Begin a tick; False while a micro-batch runs, and once the query is to end.
+
+        Its Spark job reads no input, and holds the lock of micro-batches. It ends when its tails end.
+        """
+        if self.draining.is_set() or not self.lock.acquire(blocking=False):
+            return False
+        self._ticks += 1
+        threading.Thread(target=self._tick, args=(session,), name="tick", daemon=True).start()
+        return True
+
+    def _tick(self, session: SparkSession) -> None:
+        self._begun_ns = begun_ns = time.monotonic_ns()
+        try:
+            if self._tails is not None:
+                self._tails.begin_tick(self._ticks)
+                if self.draining.is_set():
+                    # As in `_begin_tails`.
+                    self._tails.end()
+            session.sparkContext.setJobGroup(self._tick_group, "timers", interruptOnCancel=True)
+            reports = tuple(map(report_of, self._frame_of_ticks(session).collect()))
+            done = BatchDone(
+                reports=reports, offsets_end={}, duration_ns=time.monotonic_ns() - begun_ns, is_tick=True
+            )
+            self._put((done,) if self._tails is None else self._tails.finish(done))
+        except Exception as error:  # As for a micro-batch: the query ends by it.
+            self._failed(error)
+        finally:
+            self._begun_ns = None
+            self.lock.release()
+
+    def _frame_of_ticks(self, session: SparkSession) -> DataFrame:
+        """One row for each slot, its number, and the worker's reports of it.
+
+        It is made once, so that a tick has nothing to plan.
+        """
+        if self._tick_frame is None:
+            count = self._plan.slot_count
+            self._tick_frame = session.range(0, count, 1, count).mapInArrow(self._call_tick, REPORT_TYPE)
+        return self._tick_frame
+
+    @property
+    def _tick_group(self) -> str:
+        return f"samzapy-tick-{self._plan.query_number}"
+
+    def cancel_tick(self, session: SparkSession) -> None:
+        """Cancel the tick that runs, if there is one."""
+        if self._ticks:
+            session.sparkContext.cancelJobGroup(self._tick_group)
 
     def _begin_tails(self, batch_id: int) -> None:
         if self._tails is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from samzapy.config import JobConfig
 from samzapy.container.task.dead_letter_limit import DeadLetterLimit
@@ -14,11 +14,23 @@ from samzapy.container.task.record_size import too_large
 from samzapy.container.task.topic_limits import TopicLimits
 from samzapy.container.task.user_errors import shown_key, user_traceback
 from samzapy.container.task.work_plan import Message
-from samzapy.errors import ConfigError, UndeclaredError
+from samzapy.errors import (
+    ConfigError,
+    FencedError,
+    LocalStateError,
+    MissingTopicError,
+    OutsideMessageError,
+    ProducerError,
+    UndeclaredError,
+)
 from samzapy.model.job import TaskName
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.text import error_text
 
+OF_NO_MESSAGE = (LocalStateError, ProducerError, FencedError)
+"""Errors of the disk or the broker, whichever message is in hand."""
+OF_THE_JOB = (MissingTopicError, ConfigError, OutsideMessageError)
+"""Mistakes of the job, which end it under every policy: otherwise each message would become a dead letter."""
 _MISTAKES = (UndeclaredError, ImportError, NameError)
 """Mistakes of the job, which the next message would meet as well: they end the job under every policy.
 
@@ -75,6 +87,39 @@ class ErrorPolicy:
         too_many = self._limit.failed(number)
         if too_many:
             raise self.failed(ssp, message, f"{text}\n{too_many}")
+
+    def apply_to_timer(
+        self, timer: Sequence[tuple[str, bytes]], key: bytes, place: str, error: BaseException, producer: Producer
+    ) -> None:
+        """Send the dead letter of a timer that failed with `error`.
+
+        Args:
+            timer: headers that name the timer.
+
+        Raises:
+            MessageFailed: as `apply`, but any number may fail.
+        """
+        text, trace = error_text(error), user_traceback(error)
+        where = f"task {self._task_name} failed at {place}"
+        if self._config.error_policy == "fail" or _is_mistake(error) or isinstance(error, OF_THE_JOB):
+            raise MessageFailed(f"{where}: {text}\n{trace}".rstrip())
+        assert self._config.dead_letter_output is not None
+        topic = self._config.dead_letter_output.partition(".")[2]
+        letter = DeadLetter(
+            key=key,
+            value=b"",
+            own_headers=(),
+            place=(("task", self._task_name.encode()), *timer),
+            error=text.encode(),
+            traceback=(trace or text).encode(),
+        )
+        # Asks for the topic, whose bound of a record is known then.
+        self._limits_of(producer, topic)
+        size_max = self._checks.record_bytes_max[topic]
+        letter = letter.fitted(size_max)
+        if letter.size > size_max:
+            raise MessageFailed(f"{where}: {text}\n{too_large(f'its dead letter to {topic}', letter.size, size_max)}")
+        producer.produce(topic, letter.key, letter.value, None, letter.headers, self._wall_ms())
 
     def _send_dead_letter(
         self, ssp: SystemStreamPartition, message: Message, text: str, trace: str, producer: Producer

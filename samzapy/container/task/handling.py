@@ -7,7 +7,7 @@ from functools import partial
 from sys import getrefcount
 
 from samzapy.container.task.context import Context, Handles
-from samzapy.container.task.error_policy import ErrorPolicy, message_place
+from samzapy.container.task.error_policy import OF_NO_MESSAGE, OF_THE_JOB, ErrorPolicy, message_place
 from samzapy.container.task.message_scope import Place
 from samzapy.container.task.message_source import Source
 from samzapy.container.task.output_checks import OutputChecks
@@ -16,14 +16,6 @@ from samzapy.container.task.ports import Producer
 from samzapy.container.task.stores import Store, TaskState
 from samzapy.container.task.transaction import LastMessage, Transaction, TransactionLimits
 from samzapy.container.task.work_plan import Message, Rows
-from samzapy.errors import (
-    ConfigError,
-    FencedError,
-    LocalStateError,
-    MissingTopicError,
-    OutsideMessageError,
-    ProducerError,
-)
 from samzapy.model.ssp import SystemStreamPartition
 
 
@@ -159,10 +151,9 @@ class Handling:
 
         Errors that are not of one message are raised again.
         """
-        if isinstance(error, LocalStateError | ProducerError | FencedError):
-            raise error  # An error of the disk or the broker, not of the message.
-        if isinstance(error, MissingTopicError | ConfigError | OutsideMessageError):
-            # A mistake of the job under every policy: otherwise each message would become a dead letter.
+        if isinstance(error, OF_NO_MESSAGE):
+            raise error
+        if isinstance(error, OF_THE_JOB):
             raise self._policy.failed(ssp, message, error) from error
         if self._is_interrupted():
             raise error

@@ -136,6 +136,19 @@ class LocalTransaction(Protocol):
         """
         ...
 
+    def due(
+        self, store: str, domain: int, until_ms: int | None, count_max: int
+    ) -> Sequence[tuple[int, bytes, bytes]]:
+        """The first timers up to a moment: moment, changelog key and value.
+
+        `store` keeps timers (`model.timer_entry`), and what this transaction has written is there. Raises
+        DamagedStateError as `get`.
+
+        Args:
+            until_ms: the last moment; None for any.
+        """
+        ...
+
     def check(self) -> None:
         """Raise DamagedStateError when a `get` of this transaction has.
 

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from samzapy.container.task.context import Context, Handles
 from samzapy.container.task.error_policy import ErrorPolicy, MessageFailed
+from samzapy.container.task.firing import FIRE_S, Timers
 from samzapy.container.task.handling import Handling
 from samzapy.container.task.joint_transaction import AbortedError, JointTransaction, Part, Work
 from samzapy.container.task.measures import Meter
@@ -35,7 +37,7 @@ from samzapy.container.task.transaction import (
     Transactions,
 )
 from samzapy.container.task.user_errors import user_traceback
-from samzapy.container.task.work_plan import Message, Report, Rows, WorkPlan
+from samzapy.container.task.work_plan import NO_TIMER, Message, Report, Rows, WorkPlan
 from samzapy.declared_task import Declared
 from samzapy.model.text import error_text
 from samzapy.task import LoadedTask, ProcessFunction
@@ -69,6 +71,7 @@ class TaskRunner:
         self._task_name = route.task_name
         self._is_interrupted = is_interrupted
         self._sources = {index: Source.of(plan.routes[index], config, declared) for index in routes}
+        self._first_route = routes[0]
         self._limits = limits
         self._meter = Meter(limits.now_s)
         self._scope = MessageScope(route.task_name, current_thread)
@@ -86,7 +89,23 @@ class TaskRunner:
         self._handles = Handles(collector, Context(route, config.properties, intermediates, self._state), self._state)
         checks = OutputChecks(config, collector, limits.wall_ms)
         policy = ErrorPolicy(config, route.task_name, checks, limits.wall_ms)
+        self._timers = (
+            Timers(
+                self._handles,
+                self._state,
+                checks,
+                policy,
+                limits,
+                self._scope,
+                crash_points,
+                is_interrupted,
+                declared.timer_key(config).decode,
+            )
+            if declared.timers
+            else None
+        )
         self._handling = Handling(self._handles, self._state, checks, policy, limits, is_interrupted)
+        self._environment = environment
         self._transactions = Transactions(plan, route, environment, self._state, limits)
         self._crash_points = crash_points
         self._task: LoadedTask | None = None
@@ -104,7 +123,9 @@ class TaskRunner:
             for route, source in self._sources.items():
                 self._processes[route] = task.handlers.get(str(source.ssp_kb.ssp.system_stream), task.process)
             if task.bind is not None:
-                task.bind(self._state.stores, self._handles.context)
+                task.bind(self._state.stores, self._handles.context, self._limits.wall_ms)
+            if self._timers is not None:
+                self._timers.handlers = task.timers
             if task.init is not None:
                 task.init(self._handles.context)
         except BaseException as error:  # User code may raise anything, and no message is in hand.
@@ -154,15 +175,33 @@ class TaskRunner:
         return joint.run([self.work(chunks, joint)])
 
     def work(self, chunks: Iterable[Rows], joint: JointTransaction) -> Work:
-        """As `run`, in transactions that may be of other tasks, too."""
-        reports = yield from self._work(self._meter.begin(chunks), joint)
+        """As `run`, in transactions that may be of other tasks, too.
+
+        Timers that are due fire before and behind the rows, also without any.
+        """
+        tally = Tally()
+        reports = yield from self._work(self._meter.begin(chunks), joint, tally)
+        if self._timers is not None:
+            # A task that had nothing to do reports its next timer.
+            reports = [replace(report, due_ms=self._due_ms()) for report in reports or tally.idle(self._first_route)]
         return self._meter.attach(reports, self._transactions.bytes_on_disk())
 
-    def _work(self, chunks: Iterable[Rows], joint: JointTransaction) -> Work:
-        tally = Tally()
+    def due_ms(self) -> int:
+        """The next moment at which a timer is due; `NO_TIMER` without any."""
+        if self._timers is not None:
+            self._timers.look(self._environment)
+        return self._due_ms()
+
+    def _due_ms(self) -> int:
+        """The same, without a look at the local store."""
+        next_ms = None if self._timers is None else self._timers.next_ms
+        return NO_TIMER if next_ms is None else next_ms
+
+    def _work(self, chunks: Iterable[Rows], joint: JointTransaction, tally: Tally) -> Work:
         transaction: Transaction | None = None
-        route = next(iter(self._sources))
+        route = self._first_route
         try:
+            transaction = yield from self._fired(transaction, joint, tally)
             for rows in chunks:
                 self._state.time_next_calls()
                 route = rows.route
@@ -183,6 +222,7 @@ class TaskRunner:
                     elif is_cut or is_full:
                         yield from self._committed(transaction, tally, is_last=False)
                         transaction = None
+            transaction = yield from self._fired(transaction, joint, tally)
             if transaction is not None:
                 yield from self._committed(transaction, tally, is_last=True)
         except MessageFailed as failed:
@@ -199,6 +239,32 @@ class TaskRunner:
             raise
         return tally.reports()
 
+    def _fired(
+        self, transaction: Transaction | None, joint: JointTransaction, tally: Tally
+    ) -> Generator[Part, float, Transaction | None]:
+        """Fire the timers that are due.
+
+        Returns:
+            The transaction that is open then.
+        """
+        timers = self._timers
+        if timers is None:
+            return transaction
+        if self._failed_at_init and timers.is_due(self._environment):
+            raise MessageFailed(self._failed_at_init)
+        until_s = self._limits.now_s() + FIRE_S
+        while transaction is not None or timers.is_due(self._environment):
+            transaction = transaction or self._transactions.begin(joint.begin())
+            # A transaction of timers alone has the position of one route, which does not move.
+            route = next(iter(transaction.handled), self._first_route)
+            handled = transaction.handled_of(route, self._sources[route].ssp_kb)
+            is_done = self._meter.process.timed(timers.fire, transaction, handled, joint.must_end)
+            if is_done or self._limits.now_s() >= until_s or joint.must_end():
+                break
+            yield from self._committed(transaction, tally, is_last=False)
+            transaction = None
+        return transaction
+
     def _forget(self, transaction: Transaction | None) -> None:
         """Give up the local transaction, which has the environment's lock."""
         if transaction is not None:
@@ -208,6 +274,8 @@ class TaskRunner:
     def _committed(self, transaction: Transaction, tally: Tally, *, is_last: bool) -> Generator[Part, float, None]:
         """Have the transaction committed."""
         self._check_scope()
+        if self._timers is not None:
+            self._timers.note_next(transaction.local)
         begun_s = self._limits.now_s()
         self._transactions.produce(transaction)
         produced_s = self._limits.now_s()

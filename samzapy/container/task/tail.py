@@ -18,7 +18,7 @@ from typing import Final
 from samzapy.container.task.lookup_table import lookup_table
 from samzapy.container.task.ports import CrashPoints, Place, SlotGuard, TailBoard, TailEndedError, TailReader
 from samzapy.container.task.tail_routes import TailRoutes
-from samzapy.container.task.work_plan import InputRecord, Report, Rows, WorkPlan, any_failed
+from samzapy.container.task.work_plan import NO_TIMER, InputRecord, Report, Rows, WorkPlan, any_failed
 from samzapy.errors import LostContainerError
 from samzapy.model.task_stats import TaskStats
 
@@ -40,13 +40,21 @@ The second argument says whether to stop soon; the reports then show how far it 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailPorts:
-    """The surroundings of a tail. `now_s` is any clock that only goes forward."""
+    """The surroundings of a tail.
+
+    Attributes:
+        now_s: any clock that only goes forward.
+        wall_ms: the clock of timers.
+        due_ms: of a task with these routes, when its next timer is due, or `NO_TIMER`; None for tasks without timers.
+    """
 
     reader: TailReader
     board: TailBoard
     slot: SlotGuard
     crash_points: CrashPoints
     now_s: Callable[[], float]
+    wall_ms: Callable[[], int]
+    due_ms: Callable[[Sequence[int]], int] | None = None
 
 
 class Tail:
@@ -92,7 +100,7 @@ class Tail:
         try:
             self._ports.reader.assign(self._first_offsets())
             while not self._must_end():
-                records = self._ports.reader.poll(POLL_S, _BUNCH_MAX)
+                records = self._ports.reader.poll(self._wait_s(), _BUNCH_MAX)
                 self._handle(records)
                 if len(records) >= _BUNCH_MAX and self._ports.reader.lag() > self._lag_max:
                     self._ports.board.end_all(FELL_BEHIND)
@@ -120,22 +128,33 @@ class Tail:
             return True
         return False
 
+    def _wait_s(self) -> float:
+        """How long to wait for records: until the next timer is due, at most."""
+        if self._ports.due_ms is None:
+            return POLL_S
+        due = [due_ms for routes in self._tasks if (due_ms := self._ports.due_ms(routes)) != NO_TIMER]
+        return min(POLL_S, max(0, min(due) - self._ports.wall_ms()) / 1000) if due else POLL_S
+
+    def _is_due(self, routes: Sequence[int]) -> bool:
+        due_ms = NO_TIMER if self._ports.due_ms is None else self._ports.due_ms(routes)
+        return due_ms != NO_TIMER and due_ms <= self._ports.wall_ms()
+
     def _handle(self, records: Sequence[InputRecord]) -> None:
-        if records and not self._commit(self._by_route(records)):
+        if (records or self._ports.due_ms is not None) and not self._commit(self._by_route(records)):
             return
         offsets_next = self._ports.reader.offsets_next()
         for route, place in self._place_of.items():
             self._read_to[route] = self._left_at.get(route, max(self._read_to[route], offsets_next[place]))
 
     def _commit(self, by_route: Mapping[int, Sequence[InputRecord]]) -> bool:
-        """Handle records in one transaction.
+        """Handle records in one transaction, and fire timers that are due.
 
         Returns False if a task failed; then nothing is committed.
         """
         work: list[TaskRows] = []
         for routes in self._tasks:
             parts = [(route, by_route[route]) for route in routes if route in by_route]
-            if parts:
+            if parts or self._is_due(routes):
                 work.append((routes, self._chunks(parts)))
         reports = self._run_tasks(work, self._must_end) if work else ()
         for report in reports:

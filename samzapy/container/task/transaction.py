@@ -255,6 +255,10 @@ class Tally:
         """A report for each route that had rows."""
         return [self._report(route, ReportKind.COMMITTED, "") for route in self._committed]
 
+    def idle(self, route: int) -> Sequence[Report]:
+        """The report of a task that had neither rows nor timers."""
+        return [self._report(route, ReportKind.COMMITTED, "")]
+
     def failed(self, route: int, error: str) -> Sequence[Report]:
         """The reports when the task failed at a row of `route`."""
         committed = [report for report in self.reports() if report.route != route]

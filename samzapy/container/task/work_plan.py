@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby, repeat
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from samzapy.config import JobConfig
 from samzapy.model.grant import BucketStart, Floor
@@ -170,6 +170,10 @@ class Rows:
         )
 
 
+NO_TIMER: Final = -1
+"""In a report: no timer of the task is set."""
+
+
 class ReportKind(IntEnum):
     COMMITTED = 0
     TASK_FAILED = 1
@@ -182,7 +186,8 @@ class Report:
     Counts cover committed rows; `error` is for the operator.
 
     `commits` are the transactions in which the route's position moved; one may be of several routes of a task.
-    `measured` has the cost of the whole task; only the first of a task's reports has it.
+    `measured` has the cost of the whole task; only the first of a task's reports has it. `due_ms` is the next moment at
+    which a timer of the task is due, or `NO_TIMER`.
     """
 
     kind: ReportKind
@@ -194,6 +199,7 @@ class Report:
     commits: int
     error: str = ""
     measured: TaskStats | None = None
+    due_ms: int = NO_TIMER
 
     def as_json(self) -> dict[str, Any]:
         measured = None if self.measured is None else self.measured.as_json()

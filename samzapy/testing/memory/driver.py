@@ -171,6 +171,7 @@ class ScriptedQuery:
         # How often a warm-up is seen to run.
         self.warm_up_looks = 0
         self.batch_has_run_ms = 0
+        self.ticked_at_ms: list[int] = []
         self._trace = trace
         self._clock = clock
         self._at_the_end = at_the_end
@@ -206,6 +207,10 @@ class ScriptedQuery:
         if event is None:
             self._clock.advance(timeout_ms)
         return event
+
+    def tick(self) -> bool:
+        self.ticked_at_ms.append(self._clock.monotonic_ms())
+        return self.runs
 
     def batch_runs_ms(self) -> int:
         return self.batch_has_run_ms

@@ -14,6 +14,7 @@ from samzapy.errors import (
     DeadlineError,
     LocalStateError,
 )
+from samzapy.model.timer_entry import due_before, due_prefix, moment_of
 from samzapy.plan.elasticity import key_bucket
 from samzapy.stream.changelog import split_changelog_key
 from samzapy.testing.memory.process import CrashAt, Trace
@@ -109,6 +110,15 @@ def scanned(
     return (rows[::-1] if reverse else rows)[:count_max]
 
 
+def timers_due(
+    entries: Iterable[tuple[bytes, bytes]], domain: int, until_ms: int | None, count_max: int
+) -> Sequence[tuple[int, bytes, bytes]]:
+    """Timers in the order in which they are due, as `LocalTransaction.due`."""
+    first, behind = due_before(domain, until_ms)
+    rows = sorted((due_prefix(value), key, value) for key, value in entries)
+    return [(moment_of(value), key, value) for due, key, value in rows if first <= due < behind][:count_max]
+
+
 class MemoryLocalTransaction:
     """A local transaction (`container.task.ports.LocalTransaction`).
 
@@ -139,6 +149,13 @@ class MemoryLocalTransaction:
             reverse=reverse,
             count_max=count_max,
         )
+
+    def due(
+        self, store: str, domain: int, until_ms: int | None, count_max: int
+    ) -> Sequence[tuple[int, bytes, bytes]]:
+        assert self._environment is not None, "it has ended"
+        own = ((key, value) for (name, key), value in self._contents.entries.items() if name == store)
+        return timers_due(own, domain, until_ms, count_max)
 
     def check(self) -> None:
         if self._is_damaged:

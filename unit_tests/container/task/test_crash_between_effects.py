@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from samzapy.config import JobConfig
 from samzapy.container.local_state import restore
 from samzapy.container.local_state.restore import RestoreJob, catch_up_or_rebuild
 from samzapy.container.start_rules import Positions, committed_of, positions_of, stale_keys, starts_of
@@ -26,6 +27,7 @@ from samzapy.container.task.ports import LocalPosition
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.transaction import TransactionLimits
 from samzapy.container.task.work_plan import Rows
+from samzapy.declared_task import Declared
 from samzapy.errors import ProducerError
 from samzapy.model.grant import BucketStart, ChangelogStart, Grant
 from samzapy.model.job import ExecutionId
@@ -95,9 +97,19 @@ class Life:
 class World:
     """The job, its cluster and its hosts. The methods that a mutant changes are seams, and nothing else is."""
 
-    def __init__(self, messages: Sequence[Message], inputs: Sequence[SspKeyBucket] = ONE_INPUT) -> None:
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        inputs: Sequence[SspKeyBucket] = ONE_INPUT,
+        config: JobConfig = CONFIG,
+    ) -> None:
+        self.config = config
+        self.stores = [store.name for store in config.stores]
         self.messages = messages
         self.inputs = inputs
+        self.wall_ms = 0
+        self.declared = Declared()
+        self.new_task: Callable[[], LoadedTask] = lambda: LoadedTask(process=sum_up, init=None, close=None)
         self.kafka = MemoryKafka()
         self.deaths: list[str] = []
         self.disks = [MemoryStateDirectory("host-0"), MemoryStateDirectory("host-1")]
@@ -145,7 +157,7 @@ class World:
 
     @property
     def transactional_id(self) -> str:
-        return f"samzapy/{CONFIG.job}/{self.grant.execution_id}/0"
+        return f"samzapy/{self.config.job}/{self.grant.execution_id}/0"
 
     def move(self) -> None:
         """What the coordinator does: another execution, another epoch, and the start computed from all of record."""
@@ -169,8 +181,9 @@ class World:
             execution_id=ExecutionId(f"e{epoch}"),
             starts=tuple(BucketStart(ssp_kb=ssp_kb, offset_next=0) for ssp_kb in self.inputs),
             counts_after=epoch - 1,
-            changelog_starts=(
-                ChangelogStart(store="sums", offset=self.kafka.offset_end(changelog_topic(CONFIG.job, "sums"))),
+            changelog_starts=tuple(
+                ChangelogStart(store=store, offset=self.kafka.offset_end(changelog_topic(self.config.job, store)))
+                for store in self.stores
             ),
         )
 
@@ -180,21 +193,21 @@ class World:
         positions = self.positions()
         starts = starts_of([self.grant], positions)
         disk.crash_points = crash_points
-        self.remove(checkpoint_topic(CONFIG.job), stale_keys([self.grant], positions), crash_points)
+        self.remove(checkpoint_topic(self.config.job), stale_keys([self.grant], positions), crash_points)
         topics = self.topics()
         environment = catch_up_or_rebuild(
             disk,
             RestoreJob(
                 topics=topics,
-                bounds={"sums": topics.changelog_bounds([("sums", 0)])["sums", 0]},
-                topic_ids=topics.changelog_topic_ids(["sums"]),
+                bounds={store: topics.changelog_bounds([(store, 0)])[store, 0] for store in self.stores},
+                topic_ids=topics.changelog_topic_ids(self.stores),
                 grant=self.grant,
                 starts=starts,
                 committed=committed_of([self.grant], positions),
-                config=CONFIG,
+                config=self.config,
                 now_ms=0,
                 write=lambda store, writes: self.remove(
-                    changelog_topic(CONFIG.job, store), [key for key, _ in writes], crash_points
+                    changelog_topic(self.config.job, store), [key for key, _ in writes], crash_points
                 ),
             ),
         )
@@ -214,11 +227,11 @@ class World:
         crash_points.hit("after-removal")
 
     def positions(self) -> Positions:
-        topic = checkpoint_topic(CONFIG.job)
+        topic = checkpoint_topic(self.config.job)
         return positions_of(decode(record, topic=topic) for record in self.kafka.committed(topic))
 
     def topics(self) -> MemoryTopics:
-        return MemoryTopics(self.kafka, CONFIG)
+        return MemoryTopics(self.kafka, self.config)
 
     def slot(self, crash_points: CrashAt) -> MemorySlot:
         return MemorySlot(self.kafka, self.transactional_id, crash_points=crash_points)
@@ -231,19 +244,7 @@ class World:
         slot: MemorySlot,
         crash_points: CrashAt,
     ) -> None:
-        plan = a_plan(CONFIG, epoch=self.grant.epoch, execution_id=self.grant.execution_id, ssp_kbs=self.inputs)
-        runner = TaskRunner(
-            plan=plan,
-            routes=range(len(self.inputs)),
-            new_task=lambda: LoadedTask(process=sum_up, init=None, close=None),
-            environment=environment,
-            limits=TransactionLimits(
-                duration_max_s=5, bytes_max=life.bytes_max, now_s=lambda: 0.0, wall_ms=lambda: 0
-            ),
-            crash_points=crash_points,
-            is_interrupted=lambda: False,
-            current_thread=threading.current_thread,
-        )
+        runner = self.runner(life, environment, crash_points)
         done = [m for m in self.messages if m.offset < starts[self.inputs[self.route_of(m)]]]
         left = [m for m in self.messages if m not in done]
         delivered = sorted([*done[max(0, len(done) - life.replayed) :], *left], key=_offset)
@@ -256,6 +257,26 @@ class World:
                 for index in range(0, len(messages), life.chunk)
             ]
             runner.run(chunks, slot)
+            self.handled(runner, slot)
+
+    def runner(self, life: Life, environment: MemoryEnvironment, crash_points: CrashAt) -> TaskRunner:
+        plan = a_plan(self.config, epoch=self.grant.epoch, execution_id=self.grant.execution_id, ssp_kbs=self.inputs)
+        return TaskRunner(
+            plan=plan,
+            routes=range(len(self.inputs)),
+            new_task=self.new_task,
+            declared=self.declared,
+            environment=environment,
+            limits=TransactionLimits(
+                duration_max_s=5, bytes_max=life.bytes_max, now_s=lambda: 0.0, wall_ms=lambda: self.wall_ms
+            ),
+            crash_points=crash_points,
+            is_interrupted=lambda: False,
+            current_thread=threading.current_thread,
+        )
+
+    def handled(self, runner: TaskRunner, slot: MemorySlot) -> None:
+        """A batch has been handled."""
 
     def check(self) -> None:
         """Everything exactly once, of each input in order; outputs, changelog, checkpoints and the last disk agree."""
@@ -274,7 +295,7 @@ class World:
         assert offsets == handled
 
         by_store_key = {changelog_key(key.encode(), b""): total for key, total in sums.items()}
-        assert by_store_key == _numbers(_latest(self.kafka.committed(changelog_topic(CONFIG.job, "sums"))))
+        assert by_store_key == _numbers(_latest(self.kafka.committed(changelog_topic(self.config.job, "sums"))))
         assert by_store_key == _numbers(self.disks[0].opened[-1].values("sums"))
         checkpoints = self.positions().checkpoints
         assert {self.inputs[route]: handled[-1] + 1 for route, handled in offsets.items()} == {

@@ -1,18 +1,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from samzapy.container.task.ports import TailEndedError
-from samzapy.container.task.tail import joined
-from samzapy.container.task.work_plan import InputRecord, Report, ReportKind
+from samzapy.container.task.tail import POLL_S, Tail, TailPorts, TaskRows, joined
+from samzapy.container.task.work_plan import NO_TIMER, InputRecord, Report, ReportKind
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.task_stats import TaskStats
 from samzapy.testing.memory.process import Crash, CrashAt
 from unit_tests.fixtures.container_worlds import sum_up
+from unit_tests.fixtures.running_container import a_report
 from unit_tests.fixtures.tail_worlds import MemoryTailBoard, MemoryTailReader, Tasks
 
 A, B = SspKeyBucket.parse("kafka.orders.0:0/1"), SspKeyBucket.parse("kafka.orders.1:0/1")
@@ -36,6 +38,67 @@ def test_each_bunch_of_records_is_one_transaction() -> None:
     assert [2, 1] == tasks.offsets()
     assert {0: 2, 1: 1} == board.read_to
     assert [(0, 2, 2), (1, 1, 1)] == [(report.route, report.offset_next, report.commits) for report in board.reports]
+
+
+class Timers:
+    """When the next timer of each task is due; a task that is run fires it, and has another one later."""
+
+    def __init__(self, tasks: Tasks, **due_ms: int) -> None:
+        self.due_ms = {int(name[1:]): moment for name, moment in due_ms.items()}
+        self.wall_ms = 0
+        self.fired: list[tuple[int, int]] = []
+        self.rows: list[int] = []
+        self._tasks = tasks
+
+    def tail(self, reader: MemoryTailReader, board: MemoryTailBoard) -> Tail:
+        ports = TailPorts(
+            reader=reader,
+            board=board,
+            slot=self._tasks.slot,
+            crash_points=self._tasks.crash_points,
+            now_s=lambda: 0.0,
+            wall_ms=lambda: self.wall_ms,
+            due_ms=lambda routes: self.due_ms.get(routes[0], NO_TIMER),
+        )
+        return Tail(self._tasks.plan, self._tasks.plan.tasks, [0, 0], ports, self._run)
+
+    def _run(self, works: Sequence[TaskRows], must_end: object) -> Sequence[Report]:
+        reports = []
+        for routes, chunks in works:
+            count = sum(len(rows.offsets) for rows in chunks)
+            self.rows.append(count)
+            if 0 <= self.due_ms.get(routes[0], NO_TIMER) <= self.wall_ms:
+                self.fired.append((routes[0], self.wall_ms))
+                self.due_ms[routes[0]] = self.wall_ms + 500
+            reports.append(a_report(routes[0], offset_next=count))
+        return reports
+
+
+def test_a_tail_fires_timers_at_their_moment_without_records() -> None:
+    tasks, board = Tasks(A, B), MemoryTailBoard(looks=60)
+    timers, reader = Timers(tasks, t0=7, t1=600), MemoryTailReader()
+
+    def time_passes() -> None:
+        timers.wall_ms += max(1, round(1000 * reader.waits_s[-1]))
+
+    reader.when_empty = time_passes
+    timers.tail(reader, board).run()
+
+    assert [(0, 7), (0, 507), (1, 600)] == timers.fired[:3]
+    assert {0} == set(timers.rows)
+    assert 0.007 == reader.waits_s[0] and max(reader.waits_s) == POLL_S
+
+
+def test_a_tail_with_timers_hands_a_task_only_its_records() -> None:
+    tasks, board = Tasks(A, B), MemoryTailBoard(looks=20)
+    timers, reader = Timers(tasks, t1=0), MemoryTailReader([a_record(0)])
+
+    timers.tail(reader, board).run()
+
+    # One record for task 0, and the timer of task 1, in one transaction.
+    assert [1, 0] == timers.rows
+    assert [(1, 0)] == timers.fired
+    assert {0: 1, 1: 0} == board.read_to
 
 
 def test_reading_begins_where_the_micro_batch_ended() -> None:

@@ -1,0 +1,50 @@
+"""The job under test: running sums as in `running_sums.py`, and a timer for each record with a key.
+
+A timer fires within some seconds after its record, and counts the timers of its key that have fired.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import samzapy as sz
+
+_WORK_S = float(os.environ.get("RUNNING_SUMS_WORK_S", "0"))
+_LATE_MAX_MS = 3_000
+
+fed = sz.Stream("kafka.fed", key=sz.String, value=sz.Json())
+sums_out = sz.Stream("kafka.sums", key=sz.String, value=sz.Json())
+without_key = sz.Stream("kafka.without-key", key=sz.String, value=sz.Json())
+fired = sz.Stream("kafka.fired", key=sz.String, value=sz.Json())
+
+
+@sz.task(inputs=[fed], outputs=[sums_out, without_key, fired])
+class TimedSums(sz.Task[str, dict]):
+    sums = sz.value(sz.Json(), default=0)
+    count = sz.value(sz.Json(), default=0)
+    late = sz.timer("processing")
+
+    def process(self, message, out):
+        if _WORK_S:
+            time.sleep(_WORK_S)
+        src = f"{message.ssp.stream}-{message.ssp.partition}-{message.offset}"
+        headers = {"src": src.encode(), "task": self.context.task_name.encode()}
+        if message.key is None:
+            out.send(without_key, message.value, headers=headers)
+            return
+        total = self.sums.get() + message.value["x"]
+        self.sums.set(total)
+        out.send(sums_out, {**message.value, "sum": total}, key=message.key, headers=headers)
+        self.late.set(self.late.now_ms() + 137 * message.value["n"] % _LATE_MAX_MS, tag=src)
+
+    @late.fires
+    def is_late(self, timer, out):
+        count = self.count.get() + 1
+        self.count.set(count)
+        late_ms = self.late.now_ms() - timer.time_ms
+        out.send(fired, {"src": timer.tag, "count": count, "lateMs": late_ms}, key=timer.key)
+
+
+if __name__ == "__main__":
+    sz.run()

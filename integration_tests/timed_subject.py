@@ -1,0 +1,67 @@
+"""The job `jobs/timed_sums.py` under a ledger: each timer fires once, whatever happens to the job."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import ClassVar
+
+from integration_tests.ledger_run import JOBS, Inputs, LedgerRun, Subject, Topics
+from integration_tests.support.ledger import Violation
+
+FIRED = "fired"
+_SHOWN_MAX = 5
+
+
+class TimedSubject(Subject):
+    """Running sums, and a timer for each record with a key.
+
+    Attributes:
+        late_ms: how late the timers fired that were set for a moment.
+    """
+
+    file = JOBS / "timed_sums.py"
+    name = "timed-sums-1"
+    outputs: ClassVar[Inputs] = {**Subject.answers, FIRED: 4}
+    stores = ("sums", "count", "_timers")
+
+    def __init__(self) -> None:
+        self.late_ms: list[int] = []
+
+    def is_settled(self, run: LedgerRun) -> bool:
+        """Whether as many timers have fired as there are records with keys."""
+        fired = sum(len(records) for (topic, _), records in run.watcher.seen.items() if topic == FIRED)
+        return fired >= sum(fed.key is not None for fed in run.ledger.acked)
+
+    def check(self, run: LedgerRun, found: Topics) -> Iterator[Violation]:
+        yield from super().check(run, found)
+        counts: Counter[bytes | None] = Counter()
+        fired: Counter[str] = Counter()
+        for (topic, _), records in sorted(found.items()):
+            for record in records if topic == FIRED else ():
+                value = json.loads(record.value or b"")
+                counts[record.key] += 1
+                if counts[record.key] != value["count"]:
+                    yield Violation("C", f"timer {counts[record.key]} of {record.key!r} counts {value['count']}")
+                fired[value["src"]] += 1
+                self.late_ms.append(value["lateMs"])
+        wanted = {str(place) for fed, place in run.ledger.acked.items() if fed.key is not None}
+        twice = [src for src, count in fired.items() if count > 1]
+        for what, srcs in (
+            ("never fired", wanted - fired.keys()),
+            ("were never set", fired.keys() - wanted),
+            ("fired twice", twice),
+        ):
+            if srcs:
+                yield Violation("C", f"{len(srcs)} timers {what}: {', '.join(sorted(srcs)[:_SHOWN_MAX])}")
+        left = {}
+        for key, value in run.changelog_records("_timers"):
+            left[key] = value
+        still_set = [key for key, value in left.items() if value is not None]
+        if still_set:
+            yield Violation("D", f"{len(still_set)} timers are still set: {still_set[:_SHOWN_MAX]}")
+
+    def told(self) -> str:
+        late_ms = sorted(self.late_ms)
+        return f"{len(late_ms)} timers, late by {late_ms[len(late_ms) // 2]} ms (p50), {late_ms[-1]} ms at most"

@@ -1,0 +1,185 @@
+"""Fires the timers of a task.
+
+Theory. A timer is an entry of the store `_timers`. It fires in the transaction that removes the entry, so it fires once
+with its outputs and writes, or not at all. The timers that are due are always looked up from the first one on, through
+what the transaction has written: a handler may set and clear timers, and a timer may be set to a moment that is past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from samzapy.container.task.context import Handles
+from samzapy.container.task.error_policy import OF_NO_MESSAGE, ErrorPolicy
+from samzapy.container.task.message_scope import MessageScope
+from samzapy.container.task.output_checks import OutputChecks
+from samzapy.container.task.ports import CrashPoints, LocalTransaction, Producer
+from samzapy.container.task.ports import TaskEnvironment as Environment
+from samzapy.container.task.stores import TaskState
+from samzapy.container.task.transaction import Handled, LastMessage, Transaction, TransactionLimits
+from samzapy.container.task.user_errors import shown_key
+from samzapy.errors import UndeclaredError
+from samzapy.model.timer_entry import STORE, Domain, name_and_tag
+from samzapy.stream.changelog import split_changelog_key
+from samzapy.timers import Firing
+
+_PAGE: Final = 100
+_LOOK_S: Final = 0.02
+"""How often the loop asks whether it must end."""
+FIRE_S: Final = 2.0
+"""After so long the loop leaves the rest to the next one, so that a drain need not wait for a million timers."""
+
+
+class _Due(NamedTuple):
+    moment_ms: int
+    key: bytes
+    name: str
+    tag: str
+    sub_key: bytes
+
+    def place(self) -> str:
+        return f"timer {self.name} of key {shown_key(self.key)}, set for {self.moment_ms}"
+
+
+class Timers:
+    """The timers of one task.
+
+    Attributes:
+        next_ms: the next moment at which one is due, None without any; -1 while it is not known.
+    """
+
+    def __init__(
+        self,
+        handles: Handles,
+        state: TaskState,
+        checks: OutputChecks,
+        policy: ErrorPolicy,
+        limits: TransactionLimits,
+        scope: MessageScope,
+        crash_points: CrashPoints,
+        is_interrupted: Callable[[], bool],
+        key_decode: Callable[[bytes | None], Any],
+    ) -> None:
+        self.handlers: Mapping[str, Callable[[Any, Any], None]] = {}
+        self.next_ms: int | None = -1
+        self._handles = handles
+        self._state = state
+        self._checks = checks
+        self._policy = policy
+        self._limits = limits
+        self._scope = scope
+        self._crash_points = crash_points
+        self._is_interrupted = is_interrupted
+        self._key_decode = key_decode
+
+    def look(self, environment: Environment) -> int | None:
+        """The next moment at which a timer is due; None without any."""
+        if self.next_ms == -1:
+            local = environment.begin()
+            try:
+                self.note_next(local)
+            finally:
+                local.abort()
+        return self.next_ms
+
+    def is_due(self, environment: Environment) -> bool:
+        """Whether a timer is due now."""
+        next_ms = self.look(environment)
+        return next_ms is not None and next_ms <= self._limits.wall_ms()
+
+    def fire(self, transaction: Transaction, handled: Handled, must_end: Callable[[], bool]) -> bool:
+        """Fire the timers that are due.
+
+        Ends early when the transaction is full, or the loop must end.
+
+        Args:
+            handled: the counts to which the outputs are added.
+
+        Returns:
+            False if timers may be left that are due.
+
+        Raises:
+            MessageFailed: a handler failed, and the error policy ends the batch.
+        """
+        self._state.local, self._state.is_broadcast = transaction.local, False
+        until_ms, now_s = self._limits.wall_ms(), self._limits.now_s
+        begun_s = look_at_s = now_s()
+        self._scope.begin()
+        try:
+            while True:
+                rows = transaction.local.due(STORE, Domain.PROCESSING, until_ms, _PAGE)
+                for moment_ms, changelog_key, value in rows:
+                    # A handler before may have moved it.
+                    if transaction.local.get(STORE, changelog_key) == value:
+                        self._fire(_due(moment_ms, changelog_key), transaction, handled)
+                    at_s = now_s()
+                    if transaction.is_full(self._limits, self._handles.bytes_held) or at_s >= begun_s + FIRE_S:
+                        return False
+                    if at_s >= look_at_s + _LOOK_S:
+                        look_at_s = at_s
+                        if must_end():
+                            return False
+                if len(rows) < _PAGE:
+                    return True
+        finally:
+            self._scope.end()
+
+    def note_next(self, local: LocalTransaction) -> None:
+        """Note the next moment, when a transaction is about to be committed."""
+        first = local.due(STORE, Domain.PROCESSING, None, 1)
+        self.next_ms = first[0][0] if first else None
+
+    def _fire(self, due: _Due, transaction: Transaction, handled: Handled) -> None:
+        """Fire one timer."""
+        state, begun_s = self._state, self._limits.now_s()
+        state.message_key, state.key_prefix = due.key, None
+        collector, _, _ = self._handles.renew()
+        self._crash_points.hit("before-fire")
+        try:
+            state.stores[STORE].delete(due.sub_key)
+            self._handler(due.name)(Firing(self._key_decode(due.key), due.name, due.tag, due.moment_ms), collector)
+            if collector.must_be_checked:
+                self._checks.check(collector, transaction.producer)
+        except BaseException as error:  # User code may raise anything; the policy decides.
+            self._fail(due, error, transaction.producer)
+            handled.dead_letters += 1
+        finally:
+            place = due.place
+            transaction.last = LastMessage(place, self._limits.now_s() - begun_s)
+            self._handles.expire(place)
+        for output in collector.held:
+            transaction.producer.produce(*output)
+        handled.records_out += len(collector.held)
+        collector.held.clear()
+        state.journal.clear()
+        state.local_journal.clear()
+        self._crash_points.hit("after-fire")
+
+    def _handler(self, name: str) -> Callable[[Any, Any], None]:
+        handler = self.handlers.get(name)
+        if handler is None:
+            raise UndeclaredError(
+                f"wanted a timer that the task declares ({', '.join(self.handlers)}), found {name}, which an earlier "
+                "form of the task has set; declare it again, with a method that does what is left to do"
+            )
+        return handler
+
+    def _fail(self, due: _Due, error: BaseException, producer: Producer) -> None:
+        """Roll a failed timer back, but for its removal, and apply the error policy.
+
+        Errors that are not of one timer are raised again.
+        """
+        if isinstance(error, OF_NO_MESSAGE) or self._is_interrupted():
+            raise error
+        self._handles.collector.held.clear()
+        self._state.roll_back_message()
+        headers = (("timer", due.name.encode()), ("tag", due.tag.encode()), ("moment", str(due.moment_ms).encode()))
+        self._policy.apply_to_timer(headers, due.key, due.place(), error, producer)
+        self._state.stores[STORE].delete(due.sub_key)
+
+
+def _due(moment_ms: int, changelog_key: bytes) -> _Due:
+    key, sub_key = split_changelog_key(changelog_key)
+    name, tag = name_and_tag(sub_key)
+    return _Due(moment_ms, key, name, tag, sub_key)

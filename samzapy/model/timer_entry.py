@@ -1,0 +1,62 @@
+"""The entries of the store of timers.
+
+The entry of a timer belongs to a message key, as every entry of a keyed store (`stream.changelog`). Its sub-key is the
+timer's name, a zero byte, and the tag. Its value is a byte of flags, the domain, the moment (milliseconds since 1970,
+8 bytes, not negative, so that bytes have the order of moments), and the number of failed attempts (2 bytes).
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final
+
+STORE: Final = "_timers"
+"""The name of the store."""
+MOMENT_MAX: Final = 2**62
+_VALUE: Final = struct.Struct(">BBqH")
+VALUE_BYTES: Final = _VALUE.size
+_DUE: Final = struct.Struct(">Bq")
+DUE_BYTES: Final = _DUE.size
+"""The length of `due_prefix`."""
+
+
+class Domain(IntEnum):
+    """The clock that a timer goes by."""
+
+    PROCESSING = 0
+    EVENT = 1
+
+
+def sub_key_of(name: str, tag: str) -> bytes:
+    """The sub-key of a timer. A name has no zero character."""
+    return b"%b\x00%b" % (name.encode(), tag.encode())
+
+
+def name_and_tag(sub_key: bytes) -> tuple[str, str]:
+    """The inverse of `sub_key_of`."""
+    name, _, tag = sub_key.partition(b"\x00")
+    return name.decode(), tag.decode()
+
+
+def timer_value(domain: int, moment_ms: int) -> bytes:
+    """The value of a timer's entry."""
+    return _VALUE.pack(0, domain, moment_ms, 0)
+
+
+def moment_of(value: bytes) -> int:
+    """The moment of a timer's entry. Raises ValueError for another value."""
+    if len(value) != VALUE_BYTES:
+        raise ValueError(f"wanted {VALUE_BYTES} bytes of a timer, found {len(value)}")
+    return int(_VALUE.unpack(value)[2])
+
+
+def due_prefix(value: bytes) -> bytes:
+    """Domain and moment of an entry, in the order in which timers are due."""
+    return value[1 : 1 + DUE_BYTES]
+
+
+def due_before(domain: int, until_ms: int | None) -> tuple[bytes, bytes]:
+    """The least `due_prefix` of a domain, and the one behind those up to `until_ms`."""
+    behind = _DUE.pack(domain + 1, 0) if until_ms is None else _DUE.pack(domain, until_ms + 1)
+    return _DUE.pack(domain, 0), behind

@@ -1,0 +1,162 @@
+"""Timers that a task class declares as its attributes.
+
+```python
+class Sessions(samzapy.Task[str, Click]):
+    quiet = samzapy.timer("processing")
+
+    def process(self, message, out):
+        self.quiet.set(self.quiet.now_ms() + 30_000)
+
+    @quiet.fires
+    def closed(self, timer: samzapy.Firing[str], out: samzapy.Output) -> None:
+        out.send(sessions, "closed", key=timer.key)
+```
+
+A timer belongs to the key of the message in hand, and moves with it. It is an entry of the store `_timers`, so setting
+and firing it are committed with state and outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
+
+from samzapy.errors import OutsideMessageError, TaskError, TaskModuleError
+from samzapy.model.timer_entry import MOMENT_MAX, STORE, Domain, moment_of, sub_key_of, timer_value
+from samzapy.streams import Output, place_of_caller
+
+K = TypeVar("K")
+Own = TypeVar("Own")
+TIMER_OF_HANDLER: Final = "__samzapy_timer__"
+"""The attribute of a method that `Timer.fires` has marked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Firing(Generic[K]):
+    """A timer that fires.
+
+    Attributes:
+        key: of the message that set it.
+        name: of the attribute that declares the timer.
+        tag: as given to `set`.
+        time_ms: the moment that it was set for, milliseconds since 1970.
+    """
+
+    key: K
+    name: str
+    tag: str
+    time_ms: int
+
+
+class Entries(Protocol):
+    """The store of timers, at the message or timer in hand."""
+
+    def get(self, name: Any = "") -> Any: ...
+    def put(self, value: Any, name: Any = "") -> None: ...
+    def delete(self, name: Any = "") -> None: ...
+
+
+class Timer:
+    """A declared timer: at most one moment per key and tag."""
+
+    def __init__(self, domain: Domain, resolution_ms: int, place: str) -> None:
+        self.domain = domain
+        self.place = place
+        self.name = ""
+        self._resolution_ms = resolution_ms
+        self._stores: Mapping[str, Entries] | None = None
+        self._wall_ms: Callable[[], int] | None = None
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = self.name or name
+
+    def bound(self, stores: Mapping[str, Entries], wall_ms: Callable[[], int]) -> Self:
+        """This timer in one task."""
+        new = copy(self)
+        new._stores, new._wall_ms = stores, wall_ms
+        return new
+
+    def now_ms(self) -> int:
+        """The present time in milliseconds since 1970, as timers go by it."""
+        if self._wall_ms is None:
+            raise self._unbound()
+        return self._wall_ms()
+
+    def set(self, time_ms: int, *, tag: str = "") -> None:
+        """Let the timer fire at a moment, in place of the moment before.
+
+        A moment that is past fires at once, after the message.
+
+        Args:
+            time_ms: milliseconds since 1970.
+            tag: tells several timers of one key apart.
+
+        Raises:
+            TaskError: no such moment, a message without a key, or one of a broadcast input.
+        """
+        if not isinstance(time_ms, int) or isinstance(time_ms, bool) or not 0 <= time_ms < MOMENT_MAX:
+            raise TaskError(
+                f"timer {self.name}: wanted a moment in whole milliseconds since 1970, found {time_ms!r}; for a time "
+                "from now on, add to now_ms()"
+            )
+        # Rounded up: a timer never fires before its moment.
+        moment_ms = -(-time_ms // self._resolution_ms) * self._resolution_ms
+        entries, sub_key, value = self._entries(), self._sub_key(tag), timer_value(self.domain, moment_ms)
+        if entries.get(sub_key) != value:
+            entries.put(value, sub_key)
+
+    def clear(self, *, tag: str = "") -> None:
+        """Let the timer not fire; nothing happens if it is not set."""
+        entries, sub_key = self._entries(), self._sub_key(tag)
+        if entries.get(sub_key) is not None:
+            entries.delete(sub_key)
+
+    def get(self, *, tag: str = "") -> int | None:
+        """The moment at which the timer fires; None if it is not set."""
+        value = self._entries().get(self._sub_key(tag))
+        return None if value is None else moment_of(value)
+
+    def fires(self, method: Callable[[Own, Firing[K], Output], None]) -> Callable[[Own, Firing[K], Output], None]:
+        """Mark the method of the task that is called when the timer fires.
+
+        Its arguments are `(self, timer, out)`. State and timers are those of the timer's key.
+        """
+        setattr(method, TIMER_OF_HANDLER, self)
+        return method
+
+    def _sub_key(self, tag: str) -> bytes:
+        if not isinstance(tag, str) or "\0" in tag:
+            raise TaskError(f"timer {self.name}: wanted a tag as text without a zero character, found {tag!r}")
+        return sub_key_of(self.name, tag)
+
+    def _entries(self) -> Entries:
+        if self._stores is None:
+            raise self._unbound()
+        return self._stores[STORE]
+
+    def _unbound(self) -> OutsideMessageError:
+        return OutsideMessageError(
+            f"timer {self.name} ({self.place}): wanted a use by an instance of its task while it handles a message, "
+            "found one before or elsewhere; in a test, run the task with samzapy.testing.task_kit.run_task"
+        )
+
+
+def timer(domain: str, *, resolution_ms: int = 1) -> Timer:
+    """Declare a timer.
+
+    Args:
+        domain: `processing`: it goes by the clock of the host.
+        resolution_ms: moments are rounded up to a multiple of this. Fewer moments are fewer transactions, and a timer
+            that is set to the same moment again writes nothing.
+
+    Raises:
+        TaskModuleError: a domain that there is not, or a resolution below 1.
+    """
+    place = place_of_caller()
+    if domain != "processing":
+        raise TaskModuleError(f"{place}: wanted a timer of the domain 'processing', found {domain!r}")
+    if not isinstance(resolution_ms, int) or isinstance(resolution_ms, bool) or resolution_ms < 1:
+        raise TaskModuleError(f"{place}: wanted resolution_ms of 1 or more, found {resolution_ms!r}")
+    return Timer(Domain.PROCESSING, resolution_ms, place)

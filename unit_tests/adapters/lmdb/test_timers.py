@@ -1,0 +1,147 @@
+"""The index of timers in LMDB agrees with a sorted list of their entries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from samzapy.adapters.lmdb.store import LmdbEnvironment
+from samzapy.config import StoreConfig
+from samzapy.errors import DamagedStateError
+from samzapy.model.timer_entry import STORE, Domain, due_prefix, moment_of, sub_key_of, timer_value
+from samzapy.stream.changelog import changelog_key
+
+
+def a_store(name: str, kind: str = "value") -> StoreConfig:
+    return StoreConfig(
+        name=name, msg_serde="bytes", key_serde="bytes", replication_factor=None, size_max_bytes=1 << 24, kind=kind
+    )
+
+
+STORES = (a_store("sums"), a_store(STORE, "timer"))
+KEYS = [
+    changelog_key(owner, sub_key_of(name, tag))
+    for owner in (b"", b"a", b"b" * 201, b"c" * 202, b"d" * 700)
+    for name, tag in (("quiet", ""), ("quiet", "t" * 200), ("late", ""))
+]
+MOMENTS = st.integers(0, 5) | st.sampled_from([2**40, 2**62 - 1])
+VALUES = st.builds(timer_value, st.sampled_from(Domain), MOMENTS)
+
+
+class Timers(RuleBasedStateMachine):
+    """Timers that are set, cleared, rolled back and handed over."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.directory = TemporaryDirectory()
+        self.number = 1
+        self.committed: dict[bytes, bytes] = {}
+        self.current: dict[bytes, bytes] = {}
+        self._open()
+
+    def _open(self) -> None:
+        self.environment = LmdbEnvironment(Path(self.directory.name) / str(self.number), STORES)
+        self.transaction = self.environment.begin()
+
+    @rule(entries=st.dictionaries(st.sampled_from(KEYS), VALUES | st.none(), max_size=5))
+    def write(self, entries: Mapping[bytes, bytes | None]) -> None:
+        self.transaction.write(STORE, entries)
+        for key, value in entries.items():
+            self.current.pop(key, None)
+            if value is not None:
+                self.current[key] = value
+
+    @rule()
+    def commit(self) -> None:
+        self.transaction.commit()
+        self.committed = dict(self.current)
+        self.transaction = self.environment.begin()
+
+    @rule()
+    def roll_back(self) -> None:
+        self.transaction.abort()
+        self.current = dict(self.committed)
+        self.transaction = self.environment.begin()
+
+    @rule()
+    def restart(self) -> None:
+        self.transaction.abort()
+        self.environment.close()
+        self.current = dict(self.committed)
+        self._open()
+
+    @rule()
+    def hand_over(self) -> None:
+        """The target has no index, so the next process that opens it makes one."""
+        self.transaction.abort()
+        self.current = dict(self.committed)
+        self.number += 1
+        target = LmdbEnvironment(Path(self.directory.name) / str(self.number), STORES)
+        self.environment.hand_over([STORE], [target], [0])
+        target.close()
+        self.environment.close()
+        self._open()
+
+    @rule(domain=st.sampled_from(Domain), until_ms=st.none() | MOMENTS, count_max=st.integers(1, 20))
+    def due(self, domain: Domain, until_ms: int | None, count_max: int) -> None:
+        rows = self.transaction.due(STORE, domain, until_ms, count_max)
+
+        of_domain = [(key, value) for key, value in self.current.items() if value[1] == domain]
+        due = [moment_of(value) for _, value in of_domain if until_ms is None or moment_of(value) <= until_ms]
+        assert sorted(due)[:count_max] == [moment for moment, _, _ in rows]
+        assert all(self.current[key] == value and moment_of(value) == moment for moment, key, value in rows)
+        assert len({key for _, key, _ in rows}) == len(rows)
+
+    @invariant()
+    def entries_are_found_by_their_keys(self) -> None:
+        if hasattr(self, "current"):
+            for key in KEYS:
+                assert self.current.get(key) == self.transaction.get(STORE, key)
+
+    def teardown(self) -> None:
+        if hasattr(self, "transaction"):
+            self.transaction.abort()
+            self.environment.close()
+            self.directory.cleanup()
+
+
+Timers.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestTimers = Timers.TestCase
+
+
+def test_timers_of_one_moment_are_due_in_the_order_of_their_keys(tmp_path: Path) -> None:
+    environment = LmdbEnvironment(tmp_path / "1", STORES)
+    transaction = environment.begin()
+    keys = [changelog_key(owner, sub_key_of("quiet", "")) for owner in (b"b", b"c", b"a")]
+    transaction.write(STORE, dict.fromkeys(keys, timer_value(Domain.PROCESSING, 7)))
+
+    assert sorted(keys) == [key for _, key, _ in transaction.due(STORE, Domain.PROCESSING, 7, 9)]
+
+    transaction.abort()
+    environment.close()
+
+
+@pytest.mark.parametrize("part", ["index", "entry"])
+def test_a_changed_timer_is_damage(tmp_path: Path, part: str) -> None:
+    environment = LmdbEnvironment(tmp_path / "1", STORES)
+    transaction = environment.begin()
+    key, value = changelog_key(b"a", sub_key_of("quiet", "")), timer_value(Domain.PROCESSING, 7)
+    transaction.write(STORE, {key: value})
+    stored = b"\x00" + key
+    database, place = (
+        (environment.due, due_prefix(value) + stored) if part == "index" else (environment.stores[STORE], stored)
+    )
+    raw = transaction._transaction.get(place, None, database)
+    transaction._transaction.put(place, raw[:-1] + bytes((raw[-1] ^ 1,)), db=database)
+
+    with pytest.raises(DamagedStateError, match="another timer"):
+        transaction.due(STORE, Domain.PROCESSING, 7, 9)
+
+    transaction.abort()
+    environment.close()

@@ -1,0 +1,159 @@
+"""A process that dies between any two effects while timers are set and fire: each fires once, with its outputs.
+
+Each message sets a timer of its own. A handler counts the timers of its key that have fired, so an output that is lost,
+doubled or out of order shows in its value.
+"""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samzapy.config import JobConfig
+from samzapy.container.local_state import restore
+from samzapy.container.task.runner import TaskRunner
+from samzapy.container.task.work_plan import NO_TIMER
+from samzapy.model.timer_entry import STORE
+from samzapy.model.topics import changelog_topic
+from samzapy.runtime.job_config import load_job
+from samzapy.task import TaskFactory
+from samzapy.testing.memory.slot import MemorySlot
+from unit_tests.container.task.test_crash_between_effects import (
+    ENDS,
+    WORKLOAD,
+    Life,
+    Message,
+    World,
+    _latest,
+    lives,
+    workloads,
+)
+
+TIMED_ENDS = (*ENDS, "before-fire", "after-fire")
+LATE_MS = 35
+"""A timer is due so long after its message, which is 10 ms after the one before."""
+Job = tuple[JobConfig, TaskFactory]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    path = tmp_path_factory.mktemp("job") / "timed.py"
+    path.write_text(
+        f"""
+import samzapy as sz
+
+orders = sz.Stream("kafka.orders", key=sz.String, value=sz.Json())
+fired = sz.Stream("kafka.fired", key=sz.String, value=sz.Json())
+
+@sz.task(inputs=[orders], outputs=[fired])
+class Timed(sz.Task[str, int]):
+    count = sz.counter()
+    late = sz.timer("processing")
+
+    def process(self, message, out):
+        self.late.set(10 * message.offset + {LATE_MS}, tag=str(message.offset))
+
+    @late.fires
+    def is_late(self, timer, out):
+        out.send(fired, [int(timer.tag), timer.time_ms, self.count.add()], key=timer.key)
+
+    """
+    )
+    path.with_suffix(".properties").write_text(
+        "job.name=flights\nsystems.kafka.bootstrap.servers=localhost:1\nlocal.store.dir=/data\n"
+    )
+    return load_job(path, None, [], {})
+
+
+class TimedWorld(World):
+    """The clock goes on by 10 ms per message; after the last one, timers fire without messages."""
+
+    def __init__(self, messages: list[Message], job: Job) -> None:
+        super().__init__(messages, config=job[0])
+        self.new_task, self.declared = job[1], job[1].declared
+
+    def handled(self, runner: TaskRunner, slot: MemorySlot) -> None:
+        self.wall_ms += 30
+        self.tick(runner, slot)
+
+    def consume(self, life, starts, environment, slot, crash_points):  # type: ignore[no-untyped-def]
+        super().consume(life, starts, environment, slot, crash_points)
+        runner = self.runner(life, environment, crash_points)
+        while (due_ms := runner.due_ms()) != NO_TIMER:
+            self.wall_ms = max(self.wall_ms, due_ms)
+            self.tick(runner, slot)
+
+    def tick(self, runner: TaskRunner, slot: MemorySlot) -> None:
+        reports = runner.run((), slot)
+        assert [""] == [report.error for report in reports]
+
+    def begin_run(self) -> None:
+        super().begin_run()
+        self.fired_from = self.kafka.offset_end("fired")
+
+    fired_from = 0
+
+    def check(self) -> None:
+        counts: dict[bytes | None, int] = {}
+        fired = []
+        for record in self.kafka.committed("fired", 0, self.fired_from):
+            offset, moment_ms, count = json.loads(record.value or b"")
+            counts[record.key] = counts.get(record.key, 0) + 1
+            assert counts[record.key] == count
+            assert 10 * offset + LATE_MS == moment_ms
+            fired.append(offset)
+        assert [message.offset for message in self.messages] == sorted(fired)
+        assert {} == _latest(self.kafka.committed(changelog_topic(self.config.job, STORE)))
+        assert {} == self.disks[0].opened[-1].values(STORE)
+
+
+@pytest.mark.parametrize("end", TIMED_ENDS)
+@pytest.mark.parametrize("at_hit", [1, 2, 4])
+@pytest.mark.parametrize("moved", [False, True], ids=["restarted", "moved"])
+@pytest.mark.parametrize("disk", ["kept", "lost", "another"])
+def test_a_crash_at_any_place_lets_each_timer_fire_once(
+    job: Job, end: str, at_hit: int, moved: bool, disk: str
+) -> None:
+    world = TimedWorld(WORKLOAD, job)
+    first = Life(end=end, at_hit=at_hit, host=1 if disk == "another" else 0)
+    second = Life(end="after-kafka-commit", at_hit=2, moved=moved, disk_lost=disk == "lost", replayed=2)
+
+    world.run([first, second])
+
+    world.check()
+    assert 2 == len(world.deaths)
+
+
+@settings(max_examples=200, deadline=None)
+@given(workloads(), st.lists(st.one_of(lives, st.builds(Life, end=st.sampled_from(TIMED_ENDS))), max_size=6))
+def test_no_workload_and_no_sequence_of_crashes_lose_or_double_a_timer(
+    job: Job, messages: list[Message], lives: list[Life]
+) -> None:
+    world = TimedWorld(messages, job)
+
+    world.run(lives)
+
+    world.check()
+
+
+# --- without one of the safeguards it goes wrong ---
+
+
+def test_local_state_that_trusts_the_checkpoints_fires_a_timer_twice(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction of timers alone moves no checkpoint, and a crash behind Kafka's commit leaves the timers there."""
+    monkeypatch.setattr(restore, "timer_entry", SimpleNamespace(STORE="none"))
+
+    def die_at_each_commit() -> None:
+        for at_hit in range(1, 9):
+            world = TimedWorld(WORKLOAD, job)
+            world.run([Life(end="after-kafka-commit", at_hit=at_hit)])
+            world.check()
+
+    with pytest.raises(AssertionError):
+        die_at_each_commit()
