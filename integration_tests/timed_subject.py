@@ -31,8 +31,12 @@ class TimedSubject(Subject):
 
     def is_settled(self, run: LedgerRun) -> bool:
         """Whether as many timers have fired as there are records with keys."""
+        return not self.left(run)
+
+    def left(self, run: LedgerRun) -> int:
+        """How many timers have not fired yet."""
         fired = sum(len(records) for (topic, _), records in run.watcher.seen.items() if topic == FIRED)
-        return fired >= sum(fed.key is not None for fed in run.ledger.acked)
+        return sum(fed.key is not None for fed in run.ledger.acked) - fired
 
     def check(self, run: LedgerRun, found: Topics) -> Iterator[Violation]:
         yield from super().check(run, found)
