@@ -45,6 +45,8 @@ from bench_start import (
     totals_table,
 )
 from bench_subjects import Place, Running, Subject, plain_client, plain_spark, running, samzapy_job
+from bench_timers import WAYS as TIMER_WAYS
+from bench_timers import Timed, measure_timers, timers_section
 
 from samzapy.cli.class_archive import made_archive
 from samzapy.errors import SamzapyError
@@ -363,6 +365,8 @@ def latency(only: tuple[str, ...], rates: str, page: Path | None, **options: Any
     reasons = {word: missing(word) for word, _ in plan}
     skipped = [f"{subjects[word].name}: skipped; {reason}." for word, reason in reasons.items() if reason]
     click.echo("\n".join(skipped))
+    # Else it is made beside the first row.
+    made_archive({})
     with bench() as at:
         # The broker's JVM compiles for a minute, and answers ten times as slowly meanwhile.
         _latency_of(at, subjects["client"], "warm-up", "200", {**options, "settle": WARM_BROKER_S}, is_first=False)
@@ -403,6 +407,28 @@ def start(rounds: int, only: tuple[str, ...], page: Path | None) -> None:
     click.echo(body)
     if page or not only:
         report.write_section(page or PAGE, "start", body)
+
+
+@main.command()
+@click.option("--seconds", default=60.0, show_default=True, help="Measured, with a timer and without.")
+@click.option("--only", multiple=True, type=click.Choice(list(TIMER_WAYS)), help="Ways [default: all].")
+@click.option("--page", type=click.Path(path_type=Path), help="Write there [default: the performance page if whole].")
+def timers(seconds: float, only: tuple[str, ...], page: Path | None) -> None:
+    """How late timers fire without messages, and what they cost; six minutes."""
+    begun, load_before = datetime.datetime.now(datetime.UTC), load()
+    made_archive({})
+    timed: dict[str, Timed] = {}
+    with bench() as at:
+        for number, way in enumerate(only or TIMER_WAYS):
+            place = at.place(f"timers-{number}", f"timers-{number}")
+            place = replace(place, output=f"{place.topic}-fired")
+            make_topics(at.servers, {place.topic: PARTITIONS, place.output: PARTITIONS})
+            timed[way] = measure_timers(way, place, seconds)
+    conditions = [machine(begun, load_before), versions("pyspark", "confluent-kafka", "lmdb")]
+    body = timers_section(timed, seconds, conditions)
+    click.echo(body)
+    if page or not only:
+        report.write_section(page or PAGE, "timers", body)
 
 
 @main.command()
@@ -513,7 +539,7 @@ def _latency_conditions(
         f"{options['partitions']} input and output partitions, `local[{options['slots']}]` where there is Spark. Each "
         f"row is a new start; {options['settle']:g} s after its first output the measured window begins. It "
         f"lasts {options['seconds'] or SECONDS_TAILED:g} s with tails and {options['seconds'] or SECONDS:g} s "
-        f"without.{given} `task.tail.ms` is 60000 if nothing else is said, so that the window has gaps between tails. "
+        f"without.{given} The gap between two tails comes once in `task.tail.ms`, an hour, and no window has one. "
         f"A client at 200 records/s warms the broker up for {WARM_BROKER_S:g} s first.",
         "From the produce call to a `read_committed` reader, one clock. *Cores*: CPU of all processes of the subject "
         "in the window, the JVM's compiler included; the broker's is nobody's. *Idle*: the same without records, from "

@@ -15,8 +15,6 @@ _PACKAGES: Mapping[str, str] = {"quix": "quixstreams", "bytewax": "bytewax[kafka
 _QUIET = ("--conf", "spark.log.level=ERROR", "--conf", "spark.ui.enabled=false")
 _KEYED = {"stores.counts.msg.serde": "bytes"}
 _NO_TAIL = {"task.tail.ms": "0"}
-# Shorter than the default of five minutes, so that each window has the gap between two tails in it.
-_TAIL = {"task.tail.ms": "60000"}
 _FACTOR = {"job.elasticity.factor": "4"}
 _INSTALL_WITHIN_S = 300
 
@@ -39,7 +37,7 @@ def latency_subjects(settings: Mapping[str, str]) -> Mapping[str, Subject]:
     """By the word on the command line; `settings` go to the subjects on samzapy."""
 
     def ours(name: str, *given: Mapping[str, str]) -> Subject:
-        merged = {key: value for one in (_TAIL, settings, *given) for key, value in one.items()}
+        merged = {key: value for one in (settings, *given) for key, value in one.items()}
         return samzapy_job(name, "count_stamped.py" if _KEYED in given else "copy_each.py", merged)
 
     return {

@@ -226,12 +226,11 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     ConfigKey(
         name="task.tail.ms",
-        default="300000",
+        default="3600000",
         kind="ms",
         meaning="After a small micro-batch the workers keep reading their inputs by themselves, in a *tail*, which "
         "answers a message in milliseconds. This is how long a tail lasts before the next micro-batch; a tail without "
-        "messages stays, and one ends early after half of `task.batch.offsets.max`, which the micro-batch reads again. "
-        "0: no tails. With `task.batch.interval.ms` there are none either.",
+        "messages stays. 0: no tails. With `task.batch.interval.ms` there are none either.",
     ),
     ConfigKey(
         name="task.tail.lag.max",

@@ -371,6 +371,13 @@ class Query(Protocol):
         """
         ...
 
+    def must_restart(self) -> bool:
+        """Whether another query is to begin where the tails of this one ended.
+
+        It begins no other micro-batch then.
+        """
+        ...
+
     def batch_runs_ms(self) -> int:
         """The duration so far of the current micro-batch, without its tails.
 

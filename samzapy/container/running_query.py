@@ -201,8 +201,10 @@ class RunningQuery:
         """Set the current ends of the inputs, for the lag and the check for a hang."""
         self._figures.ends = {ssp: self._planner.readable(ssp, offsets) for ssp, offsets in bounds.items()}
 
-    def change_of_bound(self) -> str:
-        """The reason to restart with another bound; empty to keep this query running."""
+    def why_again(self) -> str:
+        """The reason to restart the query itself gives; empty to keep it running."""
+        if self._query.must_restart():
+            return "its tails have read far ahead of Spark's source"
         return self._limiter.change(self._query.batch_runs_ms())
 
     def check_hang(self) -> None:

@@ -207,7 +207,7 @@ class ContainerService:
             return "the bootstrap inputs have caught up"
         if self._failures.trial_passed(self._figures.positions):
             return "no worker died when the suspect messages were processed alone"
-        return self._query.change_of_bound()
+        return self._query.why_again()
 
     def _look_at_inputs(self) -> None:
         """Look up the ends of the inputs, for the lag.

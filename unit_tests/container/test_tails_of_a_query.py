@@ -217,3 +217,17 @@ def test_a_query_whose_inputs_end_has_no_tails() -> None:
     container.run()
 
     assert [None] == [plan.tail for plan, _ in container.query.started]
+
+
+def test_a_query_whose_tails_are_far_ahead_of_spark_is_followed_by_another_one() -> None:
+    container = with_inputs_to(100)
+
+    def run_ahead() -> TailProgress:
+        container.query.is_far_ahead = True
+        container.commit(40)
+        return a_tail(a_report(0, offset_next=40), read_to={0: 40})
+
+    container.run(run_ahead, *QUIET)
+
+    assert 2 == len(container.query.started)
+    assert [40, 0] == offsets(container)

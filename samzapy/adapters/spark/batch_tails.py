@@ -19,8 +19,10 @@ from samzapy.container.task.work_plan import Report, TailPlan, WorkPlan, any_fai
 from samzapy.model.ssp import SystemStreamPartition
 
 _FULL_SHARE = 0.9
-# The next micro-batch reads again everything that the tails have read.
+# The next micro-batch reads again everything that the tails have read. Where that is more than this share of a
+# micro-batch, or where records may be gone from the topic meanwhile, a query that begins behind it is better.
 _READ_AGAIN_SHARE = 0.5
+_READ_AGAIN_NS = 600_000_000_000
 _NS_PER_MS = 1_000_000
 # More than a worker may take for a record if it is to tail for all tasks.
 _SLOW_NS = 1_000_000_000
@@ -36,9 +38,19 @@ class BatchTails:
     Args:
         first: the offset at which the query reads each partition first.
         has_task_each: whether Spark has one task per partition with records, and not one per slot.
+        before: of the query before, which may have learned that one worker is too slow alone.
     """
 
-    def __init__(self, plan: WorkPlan, tail: TailPlan, file: TailFile, first: Ends, *, has_task_each: bool) -> None:
+    def __init__(
+        self,
+        plan: WorkPlan,
+        tail: TailPlan,
+        file: TailFile,
+        first: Ends,
+        *,
+        has_task_each: bool,
+        before: BatchTails | None = None,
+    ) -> None:
         self._plan = plan
         self._tail = tail
         self._file = file
@@ -49,6 +61,11 @@ class BatchTails:
         # Records handled since the order before, and their time in user code. None once one worker was too slow alone.
         self._handled: tuple[int, int] | None = (0, 0)
         self._rest_until_ns = 0
+        # Whether the tails that ended last have read so much that Spark should not read it again.
+        self.is_far_ahead = False
+        if before is not None and _reads_the_same(before._plan, plan):
+            self._handled = (0, 0) if before._handled is not None else None
+            self._rest_until_ns = before._rest_until_ns
         # Spark's thread begins and finishes a micro-batch, the container's thread polls.
         self._lock = threading.Lock()
         self._current: _TailedBatch | None = None
@@ -130,6 +147,9 @@ class BatchTails:
             batch.remove_files()
             if batch.fell_behind:
                 self._fell_behind(batch)
+            read = self._read_in_tails()
+            is_much = read > _READ_AGAIN_SHARE * self._plan.batch_offsets_max
+            self.is_far_ahead = is_much or (read > 0 and boottime_ns() - batch.begun_ns > _READ_AGAIN_NS)
             return events if batch.rows_are_done else (done,)
 
     def fail(self) -> None:
@@ -163,8 +183,6 @@ class BatchTails:
                 self._handled = self._handled[0] + records, self._handled[1] + process_ns
         if batch.is_idle:
             batch.move_end(self._end_ns())
-        elif self._read_in_tails() > _READ_AGAIN_SHARE * self._plan.batch_offsets_max:
-            self._file.end()
         return events
 
     def _read_in_tails(self) -> int:
@@ -190,7 +208,7 @@ class _TailedBatch:
         self._plan = plan
         self._file = file
         self._order = order
-        self._begun_ns = self._polled_ns = boottime_ns()
+        self.begun_ns = self._polled_ns = boottime_ns()
         self._files: list[ReportsFile] = []
         self._has_handled = False
         self.fell_behind = False
@@ -228,7 +246,7 @@ class _TailedBatch:
                 BatchDone(
                     reports=_reports(documents, "rows"),
                     offsets_end=self.ends,
-                    duration_ns=counts.done_ns - self._begun_ns,
+                    duration_ns=counts.done_ns - self.begun_ns,
                     is_tick=self._order.batch < 0,
                 )
             )
@@ -258,6 +276,10 @@ class _TailedBatch:
 
 def _reports(documents: Sequence[Mapping[str, Any]], name: str) -> tuple[Report, ...]:
     return tuple(Report.from_json(report) for document in documents for report in document.get(name, ()))
+
+
+def _reads_the_same(one: WorkPlan, other: WorkPlan) -> bool:
+    return [route.ssp_kb for route in one.routes] == [route.ssp_kb for route in other.routes]
 
 
 def _without_tails(event: QueryEvent) -> QueryEvent:

@@ -228,6 +228,10 @@ class SparkQuery:
         """
         return self._run is not None and self._query is not None and self._run.tick(self._session)
 
+    def must_restart(self) -> bool:
+        """Whether a new query is to begin behind the tails, which are far ahead."""
+        return self._run is not None and self._run.must_restart
+
     def batch_runs_ms(self) -> int:
         """For how long the rows of the current micro-batch have been in work.
 
@@ -263,7 +267,14 @@ class SparkQuery:
         if plan.tail is None:
             return None
         self._tail_file = self._tail_file or TailFile(self._scratch_dir)
-        return BatchTails(plan, plan.tail, self._tail_file, first_offsets(starts), has_task_each=is_direct(plan))
+        return BatchTails(
+            plan,
+            plan.tail,
+            self._tail_file,
+            first_offsets(starts),
+            has_task_each=is_direct(plan),
+            before=None if self._run is None else self._run.tails,
+        )
 
     def _read_exact_times_if_needed(self) -> None:
         """Change to the exact source if the last batch failed because of a time.
@@ -327,7 +338,7 @@ class _Run:
         self.events: queue.Queue[QueryEvent] = queue.Queue()
         # When the current micro-batch started.
         self._begun_ns: int | None = None
-        self._tails = tails
+        self.tails = tails
         self.hashes_keys = hashes_keys(plan)
         self._plan = plan
         self._call_worker = worker_function(worker_entry, plan)
@@ -340,6 +351,7 @@ class _Run:
         self._bound = bound
         self._source_format = source_format
         self.may_have_failed_of_a_time = False
+        self.must_restart = False
 
     def reports(self, source: DataFrame) -> DataFrame:
         """The query from the source's records to the workers' reports.
@@ -375,7 +387,20 @@ class _Run:
                 offsets_end=self._offsets_end(batch_id),
                 duration_ns=time.monotonic_ns() - begun_ns,
             )
-            self._put((done,) if self._tails is None else self._tails.finish(done))
+            self._finish(done)
+
+    def _finish(self, done: BatchDone) -> None:
+        """Report a micro-batch that ran to its end.
+
+        Where its tails have read far ahead, no other begins: the next query begins behind them.
+        """
+        if self.tails is None:
+            self._put((done,))
+            return
+        self._put(self.tails.finish(done))
+        if self.tails.is_far_ahead:
+            self.must_restart = True
+            self.end_early()
 
     def tick(self, session: SparkSession) -> bool:
         """Begin a tick; False while a micro-batch runs, and once the query is to end.
@@ -391,17 +416,17 @@ class _Run:
     def _tick(self, session: SparkSession) -> None:
         self._begun_ns = begun_ns = time.monotonic_ns()
         try:
-            if self._tails is not None:
-                self._tails.begin_tick(self._ticks)
+            if self.tails is not None:
+                self.tails.begin_tick(self._ticks)
                 if self.draining.is_set():
                     # As in `_begin_tails`.
-                    self._tails.end()
+                    self.tails.end()
             session.sparkContext.setJobGroup(self._tick_group, "timers", interruptOnCancel=True)
             reports = tuple(map(report_of, self._frame_of_ticks(session).collect()))
             done = BatchDone(
                 reports=reports, offsets_end={}, duration_ns=time.monotonic_ns() - begun_ns, is_tick=True
             )
-            self._put((done,) if self._tails is None else self._tails.finish(done))
+            self._finish(done)
         except Exception as error:  # As for a micro-batch: the query ends by it.
             self._failed(error)
         finally:
@@ -428,20 +453,20 @@ class _Run:
             session.sparkContext.cancelJobGroup(self._tick_group)
 
     def _begin_tails(self, batch_id: int) -> None:
-        if self._tails is None:
+        if self.tails is None:
             return
-        self._tails.begin(batch_id, self._offsets_end(batch_id))
+        self.tails.begin(batch_id, self._offsets_end(batch_id))
         if self.draining.is_set():
             # `end_early` came before the order.
-            self._tails.end()
+            self.tails.end()
 
     def _failed(self, error: Exception) -> BatchFailedError:
         """Report the error of a micro-batch.
 
         The query's own exception is this one in three wrappers.
         """
-        if self._tails is not None:
-            self._tails.fail()
+        if self.tails is not None:
+            self.tails.fail()
         text = str(error)
         if self._source_format != EXACT:
             self.may_have_failed_of_a_time = may_be_of_a_time(text)
@@ -460,14 +485,14 @@ class _Run:
 
     def poll_tails(self) -> bool:
         """Look for events of tails. Returns True if there are any."""
-        events = () if self._tails is None else self._tails.poll()
+        events = () if self.tails is None else self.tails.poll()
         self._put(events)
         return bool(events)
 
     def rows_run_ms(self) -> int:
         """For how long the rows of the current micro-batch have been in work."""
         begun_ns = self._begun_ns
-        if begun_ns is None or (self._tails is not None and self._tails.rows_are_done()):
+        if begun_ns is None or (self.tails is not None and self.tails.rows_are_done()):
             return 0
         return (time.monotonic_ns() - begun_ns) // 1_000_000
 
@@ -477,8 +502,8 @@ class _Run:
         self._end_tails()
 
     def _end_tails(self) -> None:
-        if self._tails is not None:
-            self._tails.end()
+        if self.tails is not None:
+            self.tails.end()
 
     def _offsets_end(self, batch_id: int) -> Mapping[SystemStreamPartition, int]:
         """The end offsets of the batch, from Spark's own write-ahead log.

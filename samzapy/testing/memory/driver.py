@@ -172,6 +172,7 @@ class ScriptedQuery:
         self.warm_up_looks = 0
         self.batch_has_run_ms = 0
         self.ticked_at_ms: list[int] = []
+        self.is_far_ahead = False
         self._trace = trace
         self._clock = clock
         self._at_the_end = at_the_end
@@ -179,6 +180,7 @@ class ScriptedQuery:
     def start(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> None:
         assert not self.runs, "at most one runs"
         self.runs = True
+        self.is_far_ahead = False
         self.started.append((plan, dict(starts)))
         self._trace.append(f"start query {plan.query_number}")
 
@@ -211,6 +213,9 @@ class ScriptedQuery:
     def tick(self) -> bool:
         self.ticked_at_ms.append(self._clock.monotonic_ms())
         return self.runs
+
+    def must_restart(self) -> bool:
+        return self.is_far_ahead
 
     def batch_runs_ms(self) -> int:
         return self.batch_has_run_ms

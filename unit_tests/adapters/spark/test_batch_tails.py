@@ -217,19 +217,64 @@ def test_workers_at_their_rows_get_no_more_time(container: Container, monkeypatc
     assert end_ns == container.file.order().end_ns
 
 
-def test_tails_end_when_the_next_micro_batch_would_read_too_much_again(tmp_path: Path) -> None:
+def tailed(container: Container, *, read_to: int, batch: int = 0) -> None:
+    """A micro-batch up to offset 5, whose tails read further."""
+    container.begin(5, 0, batch=batch)
+    worker = container.worker()
+    worker.rows_done([], -1)
+    worker.publish([], {0: read_to})
+    container.tails.poll()
+    assert not worker.must_end()
+    container.tails.finish(OF_SPARK)
+
+
+@pytest.mark.parametrize(("read_to", "is_far_ahead"), [(55, False), (56, True)])
+def test_tails_are_far_ahead_when_the_next_micro_batch_would_read_too_much_again(
+    tmp_path: Path, read_to: int, is_far_ahead: bool
+) -> None:
     container = a_container(tmp_path, offsets_max=100)
+
+    tailed(container, read_to=read_to)
+
+    assert is_far_ahead == container.tails.is_far_ahead
+
+
+@pytest.mark.parametrize(("read_to", "is_far_ahead"), [(5, False), (6, True)])
+def test_tails_of_many_minutes_are_far_ahead_with_any_record(
+    container: Container, monkeypatch: pytest.MonkeyPatch, read_to: int, is_far_ahead: bool
+) -> None:
+    """The topic may have lost what Spark would read again."""
+    begun_ns = boottime_ns()
     container.begin(5, 0)
     worker = container.worker()
     worker.rows_done([], -1)
+    worker.publish([], {0: read_to})
 
-    worker.publish([a_report(0, 55)], {0: 55})
-    container.tails.poll()
-    assert not worker.must_end()
-    worker.publish([a_report(0, 56)], {0: 56})
-    container.tails.poll()
+    monkeypatch.setattr(batch_tails, "boottime_ns", lambda: begun_ns + 601_000_000_000)
+    container.tails.finish(OF_SPARK)
 
-    assert worker.must_end()
+    assert is_far_ahead == container.tails.is_far_ahead
+
+
+def test_the_next_query_knows_that_one_worker_is_too_slow_alone(container: Container) -> None:
+    container.begin(5, 0)
+    worker = container.worker()
+    worker.rows_done([], -1)
+    worker.end_all(FELL_BEHIND)
+    container.tails.finish(OF_SPARK)
+    before, tail = container.tails, container.plan.tail
+    assert tail is not None
+
+    def begun_after(plan: WorkPlan) -> tuple[int, int]:
+        ends = {route.ssp_kb.ssp: 0 for route in plan.routes}
+        own = replace(tail, starts=tail.starts[: len(plan.routes)])
+        container.tails = BatchTails(plan, own, container.file, ends, has_task_each=True, before=before)
+        container.tails.begin(0, {A.ssp: 5})
+        return container.file.order().records, container.file.order().process_ns
+
+    assert (1, batch_tails._SLOW_NS) == begun_after(container.plan)
+    # Other inputs may be cheaper.
+    assert (0, 0) == begun_after(replace(container.plan, routes=container.plan.routes[:1]))
 
 
 def test_the_files_of_a_micro_batch_are_removed(container: Container, tmp_path: Path) -> None:
