@@ -6,6 +6,7 @@ groupers or location provider. Importing this loads neither Spark nor Kafka.
 
 from __future__ import annotations
 
+from samzapy.durations import days, hours, minutes, seconds
 from samzapy.errors import SamzapyError
 from samzapy.model.job import ContainerModel, ProcessorId, TaskModel, TaskName
 from samzapy.model.location import LocationId, LocationIdProvider
@@ -65,9 +66,13 @@ __all__ = [
     "Timestamp",
     "Uuid",
     "counter",
+    "days",
+    "hours",
     "list",
     "map",
+    "minutes",
     "run",
+    "seconds",
     "task",
     "timer",
     "value",

@@ -48,6 +48,11 @@ class Declared:
         """Inputs and outputs by name."""
         return {stream.name: stream for stream in (*self.inputs, *self.broadcast, *self.outputs)}
 
+    @property
+    def has_timers(self) -> bool:
+        """Whether timers are set: those of the task, or those by which entries expire."""
+        return bool(self.timers) or any(state.ttl_ms is not None for state in self.states.values())
+
     def stream_serdes(self, stream: str, config: JobConfig) -> tuple[NamedSerde, NamedSerde]:
         """The serdes of a stream's keys and values.
 
@@ -88,12 +93,14 @@ class Declared:
             if state.kind != "value":
                 settings.append(_setting(f"stores.{name}.kind", state.kind, state.place))
                 settings.append(_setting(f"stores.{name}.key.serde", state.sub_keys, state.place))
-        for timer in list(self.timers.values())[:1]:
+            if state.ttl_ms is not None:
+                settings.append(_setting(f"stores.{name}.ttl.ms", str(state.ttl_ms), state.place))
+        if self.has_timers:
             prefix = f"stores.{timer_entry.STORE}"
             settings += [
-                _setting(f"{prefix}.kind", "timer", timer.place),
-                _setting(f"{prefix}.key.serde", "bytes", timer.place),
-                _setting(f"{prefix}.msg.serde", "bytes", timer.place),
+                _setting(f"{prefix}.kind", "timer", self.place),
+                _setting(f"{prefix}.key.serde", "bytes", self.place),
+                _setting(f"{prefix}.msg.serde", "bytes", self.place),
             ]
         return tuple(settings) if self.inputs else ()
 
@@ -105,7 +112,7 @@ class Declared:
             ConfigError: a function task has no maps and lists.
         """
         for store in stores:
-            is_declared = store.name in self.states or (store.kind == "timer" and self.timers)
+            is_declared = store.name in self.states or (store.kind == "timer" and self.has_timers)
             if store.is_ordered and not is_declared:
                 raise ConfigError(
                     f"stores.{store.name}.kind: wanted value, found {store.kind}, which only a task class can declare; "
@@ -270,6 +277,6 @@ def bind(instance: Any, own: Declared, stores: Mapping[str, Any], context: Any, 
     """Give an instance its context, and its states and timers of one task."""
     instance.context = context
     for name, state in own.states.items():
-        setattr(instance, name, state.bound(stores))
+        setattr(instance, name, state.bound(stores, wall_ms))
     for name, timer in own.timers.items():
         setattr(instance, name, timer.bound(stores, wall_ms))

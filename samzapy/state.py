@@ -18,13 +18,33 @@ entry of the message in hand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from itertools import islice
 from typing import Any, Final, Generic, NoReturn, Protocol, Self, TypeVar, cast, overload
 
 from samzapy.errors import OutsideMessageError, TaskModuleError
-from samzapy.model.serde import ORDERED, Bytes, Integer, Long, Serde, String, Timestamp, Uuid, name_of
+from samzapy.model.serde import (
+    ORDERED,
+    Bytes,
+    Integer,
+    Long,
+    Serde,
+    SerdeError,
+    String,
+    Timestamp,
+    Uuid,
+    name_of,
+    ordered_of,
+)
+from samzapy.model.timer_entry import (
+    EXPIRING_SUB_KEY_BYTES_MAX,
+    STORE,
+    Domain,
+    expiry_of,
+    moment_of,
+    timer_value,
+)
 from samzapy.streams import place_of_caller
 
 T = TypeVar("T")
@@ -34,6 +54,9 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 SCOPES: Final = ("key", "task", "broadcast")
+REFRESHES: Final = ("write", "read")
+_STEPS: Final = 50
+"""An entry lives for its ttl, and for up to a fiftieth of it more."""
 
 
 class Entry(Protocol):
@@ -59,39 +82,98 @@ class State:
     Attributes:
         kind: as in `stores.<name>.kind`.
         sub_keys: the names of the serdes of sub-keys, with commas between.
+        ttl_ms: for how long an entry is kept after its last write; None for ever.
     """
 
     kind = "value"
     sub_keys = "string"
 
-    def __init__(self, serde: Serde[Any], scope: str, place: str) -> None:
+    def __init__(
+        self, serde: Serde[Any], scope: str, place: str, ttl: int | None = None, refresh: str = "write"
+    ) -> None:
         self.serde = serde
         self.scope = scope
         self.place = place
+        self.ttl_ms = ttl
         self.name = ""
         self._entries: Mapping[str, Entry] = _Unbound(self)
+        self._wall_ms: Callable[[], int] = _no_clock
+        self._is_refreshed_by_reads = refresh == "read"
         if scope not in SCOPES:
             raise TaskModuleError(f"{place}: wanted a scope of {', '.join(SCOPES)}, found {scope!r}")
+        if refresh not in REFRESHES:
+            raise TaskModuleError(f"{place}: wanted refresh to be {' or '.join(REFRESHES)}, found {refresh!r}")
+        if ttl is not None:
+            self._check_ttl(ttl)
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = self.name or name
 
-    def bound(self, entries: Mapping[str, Entry]) -> Self:
+    def bound(self, entries: Mapping[str, Entry], wall_ms: Callable[[], int]) -> Self:
         """This state in one task.
 
         Args:
             entries: by name, the store of the message in hand.
+            wall_ms: the clock by which entries expire.
         """
         new = copy(self)
-        new._entries = entries
+        new._entries, new._wall_ms = entries, wall_ms
         return new
+
+    def _check_ttl(self, ttl: int) -> None:
+        if not isinstance(ttl, int) or isinstance(ttl, bool) or ttl < 1:
+            raise TaskModuleError(
+                f"{self.place}: wanted ttl in whole milliseconds, 1 or more, for instance samzapy.hours(1), found "
+                f"{ttl!r}"
+            )
+        if self.scope != "key":
+            raise TaskModuleError(
+                f"{self.place}: wanted ttl for a state of scope key, found scope {self.scope}, whose entries belong to "
+                "no key"
+            )
+
+    # An entry expires by a timer of its key (`model.timer_entry`), so its expiry moves with it.
+
+    def _touch(self, sub_key: bytes = b"") -> None:
+        """Let an entry expire `ttl_ms` from now on.
+
+        Moments are rounded up, so that most writes of an entry need not write its expiry again.
+        """
+        if self.ttl_ms is None:
+            return
+        step_ms = max(1, self.ttl_ms // _STEPS)
+        moment_ms = -(-(self._wall_ms() + self.ttl_ms) // step_ms) * step_ms
+        expiry, value = expiry_of(self.name, sub_key), timer_value(Domain.PROCESSING, moment_ms)
+        timers = self._entries[STORE]
+        if timers.get(expiry) != value:
+            timers.put(value, expiry)
+
+    def _forget(self, sub_key: bytes = b"") -> None:
+        """Let an entry that is removed not expire."""
+        if self.ttl_ms is not None:
+            timers, expiry = self._entries[STORE], expiry_of(self.name, sub_key)
+            if timers.get(expiry) is not None:
+                timers.delete(expiry)
+
+    def _is_over(self, sub_key: bytes = b"") -> bool:
+        """Whether an entry has expired; one without an expiry gets one now."""
+        if self.ttl_ms is None:
+            return False
+        raw = self._entries[STORE].get(expiry_of(self.name, sub_key))
+        if raw is not None and moment_of(raw) <= self._wall_ms():
+            return True
+        if raw is None or self._is_refreshed_by_reads:
+            self._touch(sub_key)
+        return False
 
 
 class Value(State, Generic[T, D]):
     """One value per key, or per task in scope `task`."""
 
-    def __init__(self, serde: Serde[T], default: D, scope: str, place: str) -> None:
-        super().__init__(serde, scope, place)
+    def __init__(
+        self, serde: Serde[T], default: D, scope: str, place: str, ttl: int | None = None, refresh: str = "write"
+    ) -> None:
+        super().__init__(serde, scope, place, ttl, refresh)
         self._default = default
         if getattr(default, "__hash__", None) is None:
             raise TaskModuleError(
@@ -102,15 +184,20 @@ class Value(State, Generic[T, D]):
     def get(self) -> T | D:
         """The value; the default without one."""
         value: T | None = self._entries[self.name].get()
-        return self._default if value is None else value
+        if value is None or (self.ttl_ms is not None and self._is_over()):
+            return self._default
+        return value
 
     def set(self, value: T) -> None:
         """Set the value. Raises SerdeError for one of another type, and for None."""
         self._entries[self.name].put(value)
+        if self.ttl_ms is not None:
+            self._touch()
 
     def clear(self) -> None:
         """Remove the value; nothing happens if there is none."""
         self._entries[self.name].delete()
+        self._forget()
 
 
 class Counter(State):
@@ -119,18 +206,24 @@ class Counter(State):
     def get(self) -> int:
         """The number; 0 without one."""
         value: int | None = self._entries[self.name].get()
-        return 0 if value is None else value
+        return 0 if value is None or (self.ttl_ms is not None and self._is_over()) else value
 
     def add(self, amount: int = 1) -> int:
         """Add to the number, and return the sum."""
         entry = self._entries[self.name]
-        total: int = (entry.get() or 0) + amount
+        value: int | None = entry.get()
+        if value is None or (self.ttl_ms is not None and self._is_over()):
+            value = 0
+        total = value + amount
         entry.put(total)
+        if self.ttl_ms is not None:
+            self._touch()
         return total
 
     def clear(self) -> None:
         """Remove the number; nothing happens if there is none."""
         self._entries[self.name].delete()
+        self._forget()
 
 
 class Map(State, Generic[S, T]):
@@ -138,33 +231,41 @@ class Map(State, Generic[S, T]):
 
     kind = "map"
 
-    def __init__(self, sub_keys: str, serde: Serde[T], scope: str, place: str) -> None:
-        super().__init__(serde, scope, place)
+    def __init__(
+        self, sub_keys: str, serde: Serde[T], scope: str, place: str, ttl: int | None = None, refresh: str = "write"
+    ) -> None:
+        super().__init__(serde, scope, place, ttl, refresh)
         self.sub_keys = sub_keys
 
     def get(self, sub_key: S) -> T | None:
         """The value of a sub-key; None without one."""
         value: T | None = self._entries[self.name].get(sub_key)
-        return value
+        return None if value is None or self._is_over(self._expiring(sub_key)) else value
 
     def put(self, sub_key: S, value: T) -> None:
         """Set the value of a sub-key.
 
         Raises SerdeError for one of another type, for None, and for a sub-key of more than 255 bytes.
         """
+        expiring = self._expiring(sub_key)
         self._entries[self.name].put(value, sub_key)
+        self._touch(expiring)
 
     def delete(self, sub_key: S) -> None:
         """Remove a sub-key; nothing happens if it is not there."""
         self._entries[self.name].delete(sub_key)
+        self._forget(self._expiring(sub_key))
 
     def items(self, first: S | None = None, last: S | None = None, *, reverse: bool = False) -> Iterator[tuple[S, T]]:
         """Pairs from the sub-key `first` to `last`, both included, in order.
 
-        None stands for the first or last one.
-        The map may be changed meanwhile. Whether a change beyond the pair in hand is seen is not defined.
+        None stands for the first or last one. The map may be changed meanwhile. Whether a change beyond the pair in
+        hand is seen is not defined.
         """
-        return _range_of(self._entries[self.name], first, last, reverse=reverse)
+        pairs = _range_of(self._entries[self.name], first, last, reverse=reverse)
+        if self.ttl_ms is None:
+            return pairs
+        return (pair for pair in pairs if not self._is_over(self._expiring(pair[0])))
 
     def last(self, count: int) -> list[tuple[S, T]]:
         """The `count` pairs with the greatest sub-keys, in order, or all."""
@@ -175,16 +276,28 @@ class Map(State, Generic[S, T]):
 
         Returns how many there were.
         """
-        entry = self._entries[self.name]
         count = 0
-        for sub_key, _ in _range_of(entry, first, last):
-            entry.delete(sub_key)
+        for sub_key, _ in self.items(first, last):
+            self.delete(sub_key)
             count += 1
         return count
 
     def clear(self) -> None:
         """Remove all pairs."""
         self.delete_range()
+
+    def _expiring(self, sub_key: S) -> bytes:
+        """The bytes of a sub-key, where its entry can expire."""
+        if self.ttl_ms is None:
+            return b""
+        raw = ordered_of(self.sub_keys).encode(sub_key)
+        assert raw is not None
+        if len(raw) > EXPIRING_SUB_KEY_BYTES_MAX:
+            raise SerdeError(
+                f"serde {self.sub_keys}: wanted a sub-key of at most {EXPIRING_SUB_KEY_BYTES_MAX} bytes in a map with "
+                f"ttl, found {len(raw)}; put the long part into the value, or its digest into the sub-key"
+            )
+        return raw
 
 
 class ListState(State, Generic[T]):
@@ -199,30 +312,41 @@ class ListState(State, Generic[T]):
         Raises SerdeError for one of another type, and for None.
         """
         entry = self._entries[self.name]
-        entry.put(value, self._end(entry))
+        number = self._end(entry)
+        entry.put(value, number)
+        self._touch(_number_bytes(number))
 
     def __iter__(self) -> Iterator[T]:
         """The values, the oldest first."""
-        return (value for _, value in _range_of(self._entries[self.name], None, None))
+        return (value for _, value in self._numbered())
 
     def __len__(self) -> int:
         entry = self._entries[self.name]
-        return self._end(entry) - next((number for number, _ in _range_of(entry, None, None)), 0)
+        first = next((number for number, _ in self._numbered()), None)
+        return 0 if first is None else self._end(entry) - first
 
     def pop_first(self, count: int = 1) -> list[T]:
         """Remove and return the `count` oldest values; fewer if there are fewer."""
-        entry = self._entries[self.name]
-        oldest = list(islice(_range_of(entry, None, None), count))
         # The number of the last one goes on, so that numbers never return while values are there.
+        oldest = list(islice(self._numbered(), count))
         for number, _ in oldest:
-            entry.delete(number)
+            self._remove(number)
         return [value for _, value in oldest]
 
     def clear(self) -> None:
         """Remove all values."""
-        entry = self._entries[self.name]
-        for number, _ in _range_of(entry, None, None):
-            entry.delete(number)
+        for number, _ in self._numbered():
+            self._remove(number)
+
+    def _numbered(self) -> Iterator[tuple[int, T]]:
+        pairs = _range_of(self._entries[self.name], None, None)
+        if self.ttl_ms is None:
+            return pairs
+        return (pair for pair in pairs if not self._is_over(_number_bytes(pair[0])))
+
+    def _remove(self, number: int) -> None:
+        self._entries[self.name].delete(number)
+        self._forget(_number_bytes(number))
 
     def _end(self, entry: Entry) -> int:
         """The number behind that of the last value."""
@@ -230,63 +354,97 @@ class ListState(State, Generic[T]):
         return int(last) + 1
 
 
+def _number_bytes(number: int) -> bytes:
+    raw = ordered_of(ListState.sub_keys).encode(number)
+    assert raw is not None
+    return raw
+
+
 def _range_of(entry: Entry, first: Any, last: Any, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
     return cast(Range, entry).entries(first, last, reverse=reverse)
 
 
-@overload
-def value(serde: Serde[T], *, default: T, scope: str = "key") -> Value[T, T]: ...
+def _no_clock() -> int:
+    raise AssertionError("a state that is not bound has no clock")
 
 
 @overload
-def value(serde: Serde[T], *, scope: str = "key") -> Value[T, None]: ...
+def value(
+    serde: Serde[T], *, default: T, scope: str = "key", ttl: int | None = None, refresh: str = "write"
+) -> Value[T, T]: ...
 
 
-def value(serde: Serde[Any], *, default: Any = None, scope: str = "key") -> Value[Any, Any]:
+@overload
+def value(
+    serde: Serde[T], *, scope: str = "key", ttl: int | None = None, refresh: str = "write"
+) -> Value[T, None]: ...
+
+
+def value(
+    serde: Serde[Any], *, default: Any = None, scope: str = "key", ttl: int | None = None, refresh: str = "write"
+) -> Value[Any, Any]:
     """Declare one value per key.
 
     Args:
         default: the value of `get` where nothing is set.
         scope: `key`, `task` or `broadcast`, as `stores.<name>.scope`.
+        ttl: an entry is removed so many milliseconds after its last write, for instance `samzapy.hours(1)`.
+        refresh: `write`, or `read`: also after its last read.
 
     Raises:
-        TaskModuleError: a scope that there is not, or a default that can change.
+        TaskModuleError: a scope or refresh that there is not, a default that can change, or a ttl without keys.
     """
-    return Value(serde, default, scope, place_of_caller())
+    return Value(serde, default, scope, place_of_caller(), ttl, refresh)
 
 
-def counter(*, scope: str = "key") -> Counter:
+def counter(*, scope: str = "key", ttl: int | None = None, refresh: str = "write") -> Counter:
     """Declare a whole number of 64 bits per key, which starts at 0.
 
-    Raises:
-        TaskModuleError: as `value`.
+    Args and errors are those of `value`.
     """
-    return Counter(Long, scope, place_of_caller())
-
-
-@overload
-def map(sub_key: Serde[S], serde: Serde[T], *, scope: str = "key") -> Map[S, T]: ...
-
-
-@overload
-def map(sub_key: tuple[Serde[A], Serde[B]], serde: Serde[T], *, scope: str = "key") -> Map[tuple[A, B], T]: ...
+    return Counter(Long, scope, place_of_caller(), ttl, refresh)
 
 
 @overload
 def map(
-    sub_key: tuple[Serde[A], Serde[B], Serde[C]], serde: Serde[T], *, scope: str = "key"
+    sub_key: Serde[S], serde: Serde[T], *, scope: str = "key", ttl: int | None = None, refresh: str = "write"
+) -> Map[S, T]: ...
+
+
+@overload
+def map(
+    sub_key: tuple[Serde[A], Serde[B]],
+    serde: Serde[T],
+    *,
+    scope: str = "key",
+    ttl: int | None = None,
+    refresh: str = "write",
+) -> Map[tuple[A, B], T]: ...
+
+
+@overload
+def map(
+    sub_key: tuple[Serde[A], Serde[B], Serde[C]],
+    serde: Serde[T],
+    *,
+    scope: str = "key",
+    ttl: int | None = None,
+    refresh: str = "write",
 ) -> Map[tuple[A, B, C], T]: ...
 
 
-def map(sub_key: Any, serde: Serde[Any], *, scope: str = "key") -> Map[Any, Any]:
+def map(
+    sub_key: Any, serde: Serde[Any], *, scope: str = "key", ttl: int | None = None, refresh: str = "write"
+) -> Map[Any, Any]:
     """Declare values by sub-key, which are read in the order of the sub-keys.
 
     Args:
         sub_key: the serde of sub-keys, or a tuple of serdes for sub-keys that are tuples. It is one of `String`,
             `Bytes`, `Long`, `Integer`, `Timestamp` and `Uuid`, whose bytes can be put in order.
+        ttl, refresh: as of `value`, for each entry.
 
     Raises:
-        TaskModuleError: a serde without order, or a scope that there is not.
+        TaskModuleError: a serde without order, or as `value`.
     """
     place = place_of_caller()
     serdes = sub_key if isinstance(sub_key, tuple) else (sub_key,)
@@ -300,16 +458,15 @@ def map(sub_key: Any, serde: Serde[Any], *, scope: str = "key") -> Map[Any, Any]
             )
     if not names:
         raise TaskModuleError(f"{place}: wanted a serde of sub-keys, found an empty tuple")
-    return Map(",".join(names), serde, scope, place)
+    return Map(",".join(names), serde, scope, place, ttl, refresh)
 
 
-def list_(serde: Serde[T], *, scope: str = "key") -> ListState[T]:
+def list_(serde: Serde[T], *, scope: str = "key", ttl: int | None = None, refresh: str = "write") -> ListState[T]:
     """Declare values in the order in which they are appended.
 
-    Raises:
-        TaskModuleError: as `value`.
+    Args and errors are those of `value`; a ttl is of each value.
     """
-    return ListState(serde, scope, place_of_caller())
+    return ListState(serde, scope, place_of_caller(), ttl, refresh)
 
 
 _ORDERED: Final[tuple[object, ...]] = (Bytes, Integer, Long, String, Timestamp, Uuid)

@@ -662,6 +662,11 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         meaning="Written by samzapy; do not set it. Holds what a task class declares.",
     ),
     ConfigKey(
+        name="stores.<name>.ttl.ms",
+        kind="ms",
+        meaning="Written by samzapy; do not set it. Holds the `ttl` that a task class declares.",
+    ),
+    ConfigKey(
         name="stores.<name>.changelog.replication.factor",
         kind="count",
         meaning="Replicas of the store's changelog topic.",

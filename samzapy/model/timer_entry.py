@@ -39,6 +39,28 @@ def name_and_tag(sub_key: bytes) -> tuple[str, str]:
     return name.decode(), tag.decode()
 
 
+EXPIRING_SUB_KEY_BYTES_MAX: Final = 150
+"""The most bytes of a sub-key whose entry can expire; the name of its store stands in front."""
+_EXPIRY: Final = b"ttl:"
+"""In front of the name of a store. No name of a timer has a colon."""
+
+
+def expiry_of(store: str, sub_key: bytes) -> bytes:
+    """The sub-key of the timer by which an entry of a store expires."""
+    return b"%b%b\x00%b" % (_EXPIRY, store.encode(), sub_key)
+
+
+def expiring_entry(sub_key: bytes) -> tuple[str, bytes] | None:
+    """Store and sub-key of the entry that expires by a timer.
+
+    None for a timer that a task has set.
+    """
+    if not sub_key.startswith(_EXPIRY):
+        return None
+    store, _, entry = sub_key[len(_EXPIRY) :].partition(b"\x00")
+    return store.decode(), entry
+
+
 def timer_value(domain: int, moment_ms: int) -> bytes:
     """The value of a timer's entry."""
     return _VALUE.pack(0, domain, moment_ms, 0)

@@ -170,7 +170,7 @@ class _WorkerProcess:
             joint = JointTransaction(held, self._crash_points, time.monotonic, must_end)
             return joint.run(self._runner(plan, routes).work(chunks, joint) for routes, chunks in tasks)
 
-        has_timers = bool(self._new_task.declared.timers)
+        has_timers = self._new_task.declared.has_timers
         due_ms = (lambda routes: self._runner(plan, routes).due_ms()) if has_timers else None
         self._tails.follow(plan, board, reports, held, run_tasks, due_ms)
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -54,7 +54,8 @@ class InputMessage:
     """A message for the task; a pair `(key, value)` stands for one of the first input.
 
     `key` and `value` are encoded with the serdes of the input; a dict stands for a Struct, too. `stream` is
-    `system.stream`, or a topic of the job's default system; empty for the first input.
+    `system.stream`, or a topic of the job's default system; empty for the first input. The clock of timers and of `ttl`
+    goes on by `after_ms` before the message; it stands still at other times.
     """
 
     key: Any
@@ -62,6 +63,7 @@ class InputMessage:
     stream: str = ""
     headers: Headers = ()
     timestamp_ms: int = 0
+    after_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +138,7 @@ def run_task(
     Args:
         config_file: the properties file; by default the one beside the job file.
         settings: configuration keys that replace those of the file.
-        advance_ms: by how much the clock of timers goes on after the messages. It stands still while they are handled,
-            and each timer fires at its moment.
+        advance_ms: by how much the clock of timers goes on after the messages. Each timer fires at its moment.
 
     Raises:
         ConfigError: the configuration is wrong.
@@ -168,11 +169,11 @@ def run_task(
         current_thread=threading.current_thread,
     )
     try:
-        _check(runner.run(_rows(plan, declared, messages), producer))
-        end_ms = clock.now_ms + advance_ms
-        while (due_ms := runner.due_ms()) != NO_TIMER and due_ms <= end_ms:
-            clock.now_ms = max(clock.now_ms, due_ms)
-            _check(runner.run((), producer))
+        feed = _Feed(plan, declared)
+        for after_ms, run in feed.runs(messages):
+            _pass(runner, producer, clock, after_ms)
+            _check(runner.run(run, producer))
+        _pass(runner, producer, clock, advance_ms)
     finally:
         runner.close()
     outputs = tuple(_output(config, declared, sent) for sent in producer.sent)
@@ -182,6 +183,15 @@ def run_task(
 @dataclass(slots=True)
 class _Clock:
     now_ms: int
+
+
+def _pass(runner: TaskRunner, producer: _Producer, clock: _Clock, ms: int) -> None:
+    """Let time pass; each timer that is due meanwhile fires at its moment."""
+    end_ms = clock.now_ms + ms
+    while (due_ms := runner.due_ms()) != NO_TIMER and due_ms <= end_ms:
+        clock.now_ms = max(clock.now_ms, due_ms)
+        _check(runner.run((), producer))
+    clock.now_ms = end_ms
 
 
 def _check(reports: Sequence[Report]) -> None:
@@ -228,37 +238,49 @@ def _value_encoder(declared: Declared, stream: str, config: JobConfig) -> Callab
     return lambda value: (encode_builtins if isinstance(value, dict | list) else encode)(value)
 
 
-def _rows(plan: WorkPlan, declared: Declared, messages: Iterable[InputMessage | tuple[Any, Any]]) -> Iterable[Rows]:
-    """Runs of messages of one input; offsets count per input."""
-    config = plan.config
-    routes = {str(route.ssp_kb.ssp.system_stream): index for index, route in enumerate(plan.routes)}
-    first = next(iter(routes))
-    given = [
-        message if isinstance(message, InputMessage) else InputMessage(key=message[0], value=message[1])
-        for message in messages
-    ]
+class _Feed:
+    """Messages as rows of a worker; offsets count per input."""
 
-    def stream_of(message: InputMessage) -> str:
-        stream = config.qualified(message.stream or first)
-        if stream not in routes:
-            raise TaskError(f"wanted an input of the job ({', '.join(routes)}), found {message.stream!r}")
+    def __init__(self, plan: WorkPlan, declared: Declared) -> None:
+        self._config = plan.config
+        self._declared = declared
+        self._routes = {str(route.ssp_kb.ssp.system_stream): index for index, route in enumerate(plan.routes)}
+        self._offsets = dict.fromkeys(self._routes, 0)
+
+    def runs(self, messages: Iterable[InputMessage | tuple[Any, Any]]) -> Iterator[tuple[int, Iterable[Rows]]]:
+        """Runs of messages between which no time passes, each with the time before it."""
+        run: list[InputMessage] = []
+        for given in messages:
+            message = given if isinstance(given, InputMessage) else InputMessage(key=given[0], value=given[1])
+            if message.after_ms and run:
+                yield run[0].after_ms, self._rows(run)
+                run = []
+            run.append(message)
+        if run:
+            yield run[0].after_ms, self._rows(run)
+
+    def _rows(self, messages: Sequence[InputMessage]) -> Iterable[Rows]:
+        """Runs of messages of one input."""
+        for stream, group in groupby(messages, key=self._stream_of):
+            run = list(group)
+            key_encode = self._declared.stream_serdes(stream, self._config)[0].encode
+            value_encode = _value_encoder(self._declared, stream, self._config)
+            begin = self._offsets[stream]
+            self._offsets[stream] += len(run)
+            yield Rows(
+                self._routes[stream],
+                range(begin, self._offsets[stream]),
+                [key_encode(message.key) for message in run],
+                [value_encode(message.value) for message in run],
+                [message.timestamp_ms for message in run],
+                [tuple(message.headers) for message in run],
+            )
+
+    def _stream_of(self, message: InputMessage) -> str:
+        stream = self._config.qualified(message.stream or next(iter(self._routes)))
+        if stream not in self._routes:
+            raise TaskError(f"wanted an input of the job ({', '.join(self._routes)}), found {message.stream!r}")
         return stream
-
-    offsets = dict.fromkeys(routes, 0)
-    for stream, group in groupby(given, key=stream_of):
-        run = list(group)
-        key_encode = declared.stream_serdes(stream, config)[0].encode
-        value_encode = _value_encoder(declared, stream, config)
-        begin = offsets[stream]
-        offsets[stream] += len(run)
-        yield Rows(
-            routes[stream],
-            range(begin, offsets[stream]),
-            [key_encode(message.key) for message in run],
-            [value_encode(message.value) for message in run],
-            [message.timestamp_ms for message in run],
-            [tuple(message.headers) for message in run],
-        )
 
 
 def _output(config: JobConfig, declared: Declared, sent: _Sent) -> OutputMessage:

@@ -20,7 +20,7 @@ from samzapy.container.task.stores import TaskState
 from samzapy.container.task.transaction import Handled, LastMessage, Transaction, TransactionLimits
 from samzapy.container.task.user_errors import shown_key
 from samzapy.errors import UndeclaredError
-from samzapy.model.timer_entry import STORE, Domain, name_and_tag
+from samzapy.model.timer_entry import STORE, Domain, expiring_entry, name_and_tag
 from samzapy.stream.changelog import split_changelog_key
 from samzapy.timers import Firing
 
@@ -37,6 +37,8 @@ class _Due(NamedTuple):
     name: str
     tag: str
     sub_key: bytes
+    # Of the entry that expires: its store and sub-key. None for a timer of the task's.
+    expires: tuple[str, bytes] | None = None
 
     def place(self) -> str:
         return f"timer {self.name} of key {shown_key(self.key)}, set for {self.moment_ms}"
@@ -137,8 +139,12 @@ class Timers:
         collector, _, _ = self._handles.renew()
         self._crash_points.hit("before-fire")
         try:
+            if due.expires is not None:
+                self._expire(*due.expires)
             state.stores[STORE].delete(due.sub_key)
-            self._handler(due.name)(Firing(self._key_decode(due.key), due.name, due.tag, due.moment_ms), collector)
+            if due.expires is None:
+                firing = Firing(self._key_decode(due.key), due.name, due.tag, due.moment_ms)
+                self._handler(due.name)(firing, collector)
             if collector.must_be_checked:
                 self._checks.check(collector, transaction.producer)
         except BaseException as error:  # User code may raise anything; the policy decides.
@@ -155,6 +161,12 @@ class Timers:
         state.journal.clear()
         state.local_journal.clear()
         self._crash_points.hit("after-fire")
+
+    def _expire(self, store: str, sub_key: bytes) -> None:
+        """Remove an entry, unless its state has no ttl any more."""
+        state = self._state.declared.states.get(store)
+        if state is not None and state.ttl_ms is not None:
+            self._state.stores[store].delete_encoded(sub_key)
 
     def _handler(self, name: str) -> Callable[[Any, Any], None]:
         handler = self.handlers.get(name)
@@ -181,5 +193,8 @@ class Timers:
 
 def _due(moment_ms: int, changelog_key: bytes) -> _Due:
     key, sub_key = split_changelog_key(changelog_key)
+    expires = expiring_entry(sub_key)
+    if expires is not None:
+        return _Due(moment_ms, key, f"ttl of {expires[0]}", "", sub_key, expires)
     name, tag = name_and_tag(sub_key)
     return _Due(moment_ms, key, name, tag, sub_key)

@@ -101,7 +101,7 @@ class TaskRunner:
                 is_interrupted,
                 declared.timer_key(config).decode,
             )
-            if declared.timers
+            if declared.has_timers
             else None
         )
         self._handling = Handling(self._handles, self._state, checks, policy, limits, is_interrupted)

@@ -165,6 +165,10 @@ class Store:
     def delete(self, name: Any = "") -> None:
         self._write(self._key(name), None)
 
+    def delete_encoded(self, sub_key: bytes) -> None:
+        """Remove an entry, given the bytes of its sub-key."""
+        self._write((self._own_prefix or self._state.key_prefix or self._prefix()) + sub_key, None)
+
     def time_next_calls(self) -> None:
         """Time the next call of each kind.
 

@@ -40,6 +40,7 @@ from samzapy.coordinator.requests.handler import ended
 from samzapy.coordinator.requests.scale_factor import scale_wanted
 from samzapy.coordinator.state import CoordinatorState, evolve, sorted_processors, tombstone, uncommitted
 from samzapy.errors import ConfigError, RejectedError, TopicPolicyError, UnknownSchemaError
+from samzapy.model import timer_entry
 from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.placement import UNFINISHED, Action, StatusCode
@@ -130,7 +131,7 @@ def submit_job(command: SubmitJob, state: CoordinatorState, liveness: Liveness) 
     command = _with_inputs_to_read(command, state)
     config = command.config
     _refuse_changed_stores(config, state)
-    _refuse_forgotten_scopes(config, state)
+    _refuse_forgotten_stores(config, state)
     _refuse_other_mode(command, state, liveness)
     refuse_fewer_partitions(config.intermediates, state.config)
     others = [container.execution_id for container in state.containers_sorted if _may_run_elsewhere(container, state)]
@@ -296,13 +297,22 @@ def _refuse_changed_stores(config: JobConfig, state: CoordinatorState) -> None:
                 )
 
 
-def _refuse_forgotten_scopes(config: JobConfig, state: CoordinatorState) -> None:
-    """Refuse to leave out a store that keeps entries by task.
+def _refuse_forgotten_stores(config: JobConfig, state: CoordinatorState) -> None:
+    """Refuse to leave out the store of timers, or one that keeps entries by task.
 
     Without the record of its scope, its entries would stay with tasks that a factor has divided, or be looked up by
-    key. A store by key needs no such record.
+    key. A store by key needs no such record. Timers that are left would fire once the task has timers again, and
+    remove entries that were written since.
     """
     kept = {store.name for store in config.stores}
+    timers = f"stores.{timer_entry.STORE}.kind"
+    has_timers = state.config.get(timers) == "timer" and timer_entry.STORE not in kept
+    if has_timers and state.grants and changelog_topic(config.job, timer_entry.STORE) in state.own_topics:
+        raise ConfigError(
+            f"{timers}: wanted timer, as the job has kept timers, found a task without timers and ttl. Timers that are "
+            "set would fire, and entries expire that were written since, once it has some again: leave one of them "
+            "declared, or give the job a new job.id"
+        )
     for key, scope in sorted(state.config.items()):
         name = key.removeprefix("stores.").removesuffix(".scope")
         if key != f"stores.{name}.scope" or scope == "key" or name in kept:

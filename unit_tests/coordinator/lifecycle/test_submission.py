@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.config import differences
+from samzapy.config import differences, parse_config
 from samzapy.coordinator.assignment.liveness import Liveness, Sighting
 from samzapy.coordinator.assignment.replanning import replan
 from samzapy.coordinator.commands import Figures, OwnTopicFound
@@ -269,6 +269,29 @@ def test_the_kind_and_sub_keys_of_a_store_with_entries_cannot_change(before, aft
     assert () == submit_job(first, state, Liveness())
     with pytest.raises(ConfigError, match=reason):
         submit_job(changed, state, Liveness())
+
+
+def test_timers_that_may_be_set_cannot_be_left_out():
+    timed = parse_config(
+        {
+            **a_config(local_store_dir="/data").properties,
+            "stores._timers.kind": "timer",
+            "stores._timers.key.serde": "bytes",
+            "stores._timers.msg.serde": "bytes",
+        }
+    )
+    changelog = OwnTopicFound(name=changelog_topic("flights-1", "_timers"), topic_id="id", partition_count=4)
+    first = a_submission(config=timed)
+    first = replace(first, own_topics=(*first.own_topics, changelog))
+    state = after(with_a_term(), submit_job(first, with_a_term(), Liveness()))
+    # Nothing was kept yet.
+    assert submit_job(replace(first, config=a_config()), state, Liveness())
+
+    state = after(state, [GrantPut(grant=a_grant())])
+
+    assert () == submit_job(first, state, Liveness())
+    with pytest.raises(ConfigError, match=r"stores\._timers\.kind: wanted timer, .* found a task without timers"):
+        submit_job(replace(first, config=a_config()), state, Liveness())
 
 
 def test_a_store_with_task_scope_cannot_be_left_out():
