@@ -1,0 +1,63 @@
+"""The examples of task classes, with time that passes as the test says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from samzapy.testing.task_kit import InputMessage, run_task
+
+_EXAMPLES = Path(__file__).parents[1] / "examples"
+_MINUTE, _DAY = 60_000, 86_400_000
+_STATEFUL = ("fraud_timer", "totals_with_ttl", "per_minute")
+
+
+@pytest.mark.parametrize("name", _STATEFUL)
+def test_an_example_is_short(name: str) -> None:
+    lines = (_EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()
+
+    assert 35 >= sum(bool(line.strip()) for line in lines)
+
+
+def a_payment(amount: float, after_minutes: int = 0, account: str = "a") -> InputMessage:
+    return InputMessage(key=account, value={"amount": amount}, after_ms=after_minutes * _MINUTE)
+
+
+def test_much_money_within_half_an_hour_is_reported_once() -> None:
+    run = run_task(
+        _EXAMPLES / "fraud_timer.py",
+        [a_payment(6000), a_payment(5000, 29), a_payment(500, 1), a_payment(9000, account="b")],
+        advance_ms=40 * _MINUTE,
+    )
+
+    assert [("a", 11000.0)] == [(alert.key, alert.value) for alert in run.sent_to("alerts")]
+    assert {} == run.state("spent")
+
+
+def test_an_account_that_was_quiet_starts_anew() -> None:
+    run = run_task(_EXAMPLES / "fraud_timer.py", [a_payment(6000), a_payment(5000, 31)])
+
+    assert () == run.sent_to("alerts")
+    assert {"a": 5000.0} == run.state("spent")
+
+
+def test_a_total_is_kept_for_thirty_days_after_the_last_order() -> None:
+    orders = [InputMessage(key="a", value={"amount": 1.0}, after_ms=days * _DAY) for days in (0, 29, 29, 31)]
+
+    run = run_task(_EXAMPLES / "totals_with_ttl.py", orders)
+
+    assert [1, 2, 3, 1] == [total.value.orders for total in run.sent_to("totals")]
+    assert {} == run_task(_EXAMPLES / "totals_with_ttl.py", orders, advance_ms=31 * _DAY).state("total")
+
+
+def test_each_minute_with_views_is_counted_once() -> None:
+    views = [InputMessage(key="a", value=1, after_ms=after_ms) for after_ms in (0, 0, _MINUTE, _MINUTE * 3)]
+
+    run = run_task(_EXAMPLES / "per_minute.py", views, advance_ms=2 * _MINUTE)
+
+    counts = [count.value for count in run.sent_to("counts")]
+    assert [2, 1, 1] == [count["count"] for count in counts]
+    starts = [count["minute"] for count in counts]
+    assert [_MINUTE, 3 * _MINUTE] == [later - starts[index] for index, later in enumerate(starts[1:])]
+    assert {} == run.state("minutes") == run.state("_timers")
