@@ -272,9 +272,10 @@ def test_the_example_of_time_is_a_job(tmp_path: Path) -> None:
 
 
 def test_the_example_of_testing_a_job_passes(tmp_path: Path) -> None:
-    job, test = code_blocks(text_of("docs/guides/testing-your-job.md"), "python")
+    job, *tests = code_blocks(text_of("docs/guides/testing-your-job.md"), "python")
     (tmp_path / "shout.py").write_text(job, encoding="utf-8")
-    (tmp_path / "test_shout.py").write_text(test, encoding="utf-8")
+    for number, test in enumerate(tests):
+        (tmp_path / f"test_shout_{number}.py").write_text(test, encoding="utf-8")
     (tmp_path / "shout.properties").write_text(
         "job.name=shout\nsystems.kafka.bootstrap.servers=localhost:1\nlocal.store.dir=state\n"
     )
@@ -282,7 +283,7 @@ def test_the_example_of_testing_a_job_passes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
 
-    assert "1 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert "3 passed" in ran.stdout, ran.stdout + ran.stderr
 
 
 def test_the_two_commands_come_first() -> None:

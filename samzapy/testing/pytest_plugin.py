@@ -3,6 +3,7 @@
 | fixture | scope | value |
 |---|---|---|
 | `run_task` | test | `samzapy.testing.task_kit.run_task`, with paths from the directory of the test |
+| `samzapy_job` | test | `samzapy.testing.job.MemoryJob`, a whole job in memory, with paths as of `run_task` |
 | `dev_broker` | session | a Kafka broker on this machine, without Docker; needs Java |
 | `kafka_container` | session | a Kafka broker in Docker; the test is skipped where Docker does not answer |
 """
@@ -19,6 +20,7 @@ import pytest
 if TYPE_CHECKING:
     from samzapy.testing.broker import DevBroker
     from samzapy.testing.container_broker import ContainerBroker
+    from samzapy.testing.job import MemoryJob
     from samzapy.testing.task_kit import TaskRun
 
 
@@ -39,6 +41,26 @@ def run_task(request: pytest.FixtureRequest) -> Callable[..., TaskRun]:
         return run_task_of(here / job_file, messages, config_file=config, **options)
 
     return run
+
+
+@pytest.fixture
+def samzapy_job(request: pytest.FixtureRequest) -> Iterator[Callable[..., MemoryJob]]:
+    """Run a whole job in memory, without Spark and Kafka.
+
+    It is stopped after the test. Paths are relative to the directory of the test.
+    """
+    from samzapy.testing.job import MemoryJob
+
+    here, jobs = Path(request.path).parent, []
+
+    def run(job_file: Path | str, *, config_file: Path | str | None = None, **options: Any) -> MemoryJob:
+        config = None if config_file is None else here / config_file
+        jobs.append(MemoryJob(here / job_file, config_file=config, **options))
+        return jobs[-1]
+
+    yield run
+    for job in jobs:
+        job.close()
 
 
 @pytest.fixture(scope="session")

@@ -103,24 +103,33 @@ class TaskRun:
         Raises:
             TaskError: the job declares no such store.
         """
-        declared = {config.name: config for config in self._config.stores}
-        if store not in declared:
-            raise TaskError(
-                f"wanted a store of the job ({', '.join(declared) or 'it has none'}), found {store!r}; declare it with "
-                f"stores.{store}.msg.serde"
-            )
-        decode = self._declared.store_serde(declared[store]).decode
-        config = declared[store]
-        name_decode = (ordered_of if config.is_ordered else serde_of)(config.key_serde).decode
-        entries: dict[Any, Any] = {}
-        for stored, value in sorted(self._entries[store].items()):
-            key, name = split_changelog_key(stored)
-            shown = _shown(key)
-            if config.is_ordered:
-                entries.setdefault(shown, {})[name_decode(name)] = decode(value)
-            else:
-                entries[(shown, name_decode(name)) if name else shown] = decode(value)
-        return entries
+        return entries_of(self._config, self._declared, store, self._entries.get(store, {}))
+
+
+def entries_of(config: JobConfig, declared: Declared, name: str, stored: Mapping[bytes, bytes]) -> Mapping[Any, Any]:
+    """The entries of a store, given by changelog key, as `TaskRun.state` shows them.
+
+    Raises:
+        TaskError: the job declares no such store.
+    """
+    stores = {store.name: store for store in config.stores}
+    if name not in stores:
+        raise TaskError(
+            f"wanted a store of the job ({', '.join(stores) or 'it has none'}), found {name!r}; declare it with "
+            f"stores.{name}.msg.serde"
+        )
+    store = stores[name]
+    decode = declared.store_serde(store).decode
+    name_decode = (ordered_of if store.is_ordered else serde_of)(store.key_serde).decode
+    entries: dict[Any, Any] = {}
+    for entry, value in sorted(stored.items()):
+        key, sub_key = split_changelog_key(entry)
+        shown = _shown(key)
+        if store.is_ordered:
+            entries.setdefault(shown, {})[name_decode(sub_key)] = decode(value)
+        else:
+            entries[(shown, name_decode(sub_key)) if sub_key else shown] = decode(value)
+    return entries
 
 
 def run_task(
@@ -176,7 +185,7 @@ def run_task(
         _pass(runner, producer, clock, advance_ms)
     finally:
         runner.close()
-    outputs = tuple(_output(config, declared, sent) for sent in producer.sent)
+    outputs = tuple(output_of(config, declared, sent) for sent in producer.sent)
     return TaskRun(outputs=outputs, _config=config, _declared=declared, _entries=state.entries)
 
 
@@ -226,7 +235,7 @@ def _plan(config: JobConfig, job_file: Path) -> WorkPlan:
     )
 
 
-def _value_encoder(declared: Declared, stream: str, config: JobConfig) -> Callable[[Any], bytes | None]:
+def value_encoder(declared: Declared, stream: str, config: JobConfig) -> Callable[[Any], bytes | None]:
     """Encodes the values of a stream.
 
     They may also be given as builtins: a dict for a Struct.
@@ -264,7 +273,7 @@ class _Feed:
         for stream, group in groupby(messages, key=self._stream_of):
             run = list(group)
             key_encode = self._declared.stream_serdes(stream, self._config)[0].encode
-            value_encode = _value_encoder(self._declared, stream, self._config)
+            value_encode = value_encoder(self._declared, stream, self._config)
             begin = self._offsets[stream]
             self._offsets[stream] += len(run)
             yield Rows(
@@ -283,7 +292,7 @@ class _Feed:
         return stream
 
 
-def _output(config: JobConfig, declared: Declared, sent: _Sent) -> OutputMessage:
+def output_of(config: JobConfig, declared: Declared, sent: Sent) -> OutputMessage:
     stream = f"{config.default_system}.{sent.topic}"
     is_dead = stream == config.dead_letter_output
     key, value = declared.stream_serdes(stream, config)
@@ -305,7 +314,7 @@ def _shown(key: bytes) -> str | bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
+class Sent:
     topic: str
     key: bytes | None
     value: bytes | None
@@ -321,8 +330,8 @@ class _Producer:
     """
 
     def __init__(self, config: JobConfig) -> None:
-        self.sent: list[_Sent] = []
-        self._open: list[_Sent] = []
+        self.sent: list[Sent] = []
+        self._open: list[Sent] = []
         stores = [store.name for store in config.stores]
         self._own = {checkpoint_topic(config.job), *(changelog_topic(config.job, name) for name in stores)}
 
@@ -349,7 +358,7 @@ class _Producer:
         if on_offset is not None:
             on_offset(0)
         if topic not in self._own:
-            self._open.append(_Sent(topic, key, value, partition, tuple(headers or ()), timestamp_ms))
+            self._open.append(Sent(topic, key, value, partition, tuple(headers or ()), timestamp_ms))
 
     def partition_count(self, topic: str) -> int | None:
         return _PARTITION_COUNT

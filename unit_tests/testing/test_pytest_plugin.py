@@ -66,6 +66,7 @@ def test_the_fixtures_are_listed_with_their_purpose(project: Path) -> None:
 
     for line in (
         "Run a job's task on messages in memory, without Spark and Kafka.",
+        "samzapy_job",
         "dev_broker [session scope]",
         "kafka_container [session scope]",
     ):

@@ -100,10 +100,19 @@ class MemoryKafka:
     def has_open_transaction(self, transactional_id: str) -> bool:
         return transactional_id in self._open
 
-    def write(self, topic: str, partition: int, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+    def write(
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        *,
+        headers: Headers = (),
+        timestamp_ms: int = 0,
+    ) -> None:
         """Append committed records of another producer."""
         for key, value in records:
-            self._append(_Transaction(outcome=_Outcome.COMMITTED), topic, partition, key, value, (), 0)
+            transaction = _Transaction(outcome=_Outcome.COMMITTED)
+            self._append(transaction, topic, partition, key, value, headers, timestamp_ms)
 
     def cut(self, topic: str, partition: int, offset: int) -> None:
         """Lose the end of a partition from `offset` on, as in an unclean leader election."""

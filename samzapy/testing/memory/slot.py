@@ -37,6 +37,10 @@ class MemorySlot:
             self._producer = MemoryProducer(self._kafka, self._transactional_id, self.trace, self._crash_points)
         return self._producer
 
+    def renew(self) -> None:
+        """Let the next user have a producer of its own; no transaction is open."""
+        self._producer, self.state = None, "clean"
+
     def mark_open(self) -> None:
         self.state = "open"
         self.trace.append("open")

@@ -1,0 +1,437 @@
+"""A whole job in memory, without Spark, Kafka and Java.
+
+Coordinator, container and tasks are the real ones.
+
+```python
+from samzapy.testing.job import MemoryJob
+
+
+def test_counts_survive_a_crash_and_a_change_of_the_factor():
+    with MemoryJob("counts.py") as job:
+        job.send("views", {"page": "/"}, key="a")
+        job.crash("after-kafka-commit")
+        job.send("views", {"page": "/"}, key="a")
+        job.scale(4)
+        job.advance(minutes=1)
+
+        assert [2] == [message.value for message in job.read("counts")]
+        assert {"a": 2} == job.state("seen")
+```
+
+Topics, local state and time are in memory. Messages are handled when the job is asked for something. The time that
+tasks see stands still but for `advance`, also while the job recovers; a timer fires at its very moment. There are no
+tails.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from samzapy.config import JobConfig
+from samzapy.container.task.work_plan import NO_TIMER
+from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
+from samzapy.errors import ConfigError, SamzapyError, TaskError
+from samzapy.model.placement import (
+    Action,
+    ContainerPlacementRequestMessage,
+    StatusCode,
+    rewind_arguments,
+)
+from samzapy.model.ssp import SystemStream
+from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic
+from samzapy.plan.elasticity import key_bucket
+from samzapy.runtime.job_config import load_job
+from samzapy.stream.keys import KeyForm
+from samzapy.stream.placement import Encoding, Place, encode_message
+from samzapy.testing.memory.container import MemoryContainer
+from samzapy.testing.memory.coordinator import MemoryCoordinator
+from samzapy.testing.memory.kafka import MemoryKafka
+from samzapy.testing.memory.local_state import MemoryStateDirectory
+from samzapy.testing.memory.process import CrashAt
+from samzapy.testing.memory.query import BATCH_MAX
+from samzapy.testing.memory_log import MemoryLog
+from samzapy.testing.task_kit import OutputMessage, Sent, entries_of, output_of, value_encoder
+from samzapy.testing.virtual_clock import VirtualClock
+
+CRASH_POINTS: Final = (
+    "before-begin",
+    "after-produce",
+    "before-commit",
+    "kafka-commit",
+    "after-kafka-commit",
+    "local-commit",
+    "after-local-commit",
+)
+"""Where `MemoryJob.crash` can end a worker: between any two effects of its transactions."""
+TIMER_CRASH_POINTS: Final = ("before-fire", "after-fire")
+"""The same, for a worker that fires timers."""
+DRIVER: Final = "driver"
+"""Ends the whole container at once."""
+_STEP_MS = 200
+_ROUNDS_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message for `crash_anywhere`; `stream` is empty for the first input."""
+
+    key: Any
+    value: Any
+    stream: str = ""
+
+
+class MemoryJob:
+    """A job and its world. As a context manager it is stopped at the end.
+
+    Args:
+        job_file: as for `samzapy run`.
+        factor: the elasticity factor to begin with.
+        partitions: of each input.
+        config_file: the properties file; by default the one beside the job file.
+        settings: configuration keys that replace those of the file.
+
+    Raises:
+        ConfigError, TaskModuleError: as `samzapy run`.
+    """
+
+    def __init__(
+        self,
+        job_file: str | os.PathLike[str],
+        *,
+        factor: int = 1,
+        partitions: int = 4,
+        config_file: str | os.PathLike[str] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        given = {
+            "job.elasticity.factor": str(factor),
+            "task.tail.ms": "0",
+            "task.timer.resolution.ms": "1",
+            "job.coordinator.monitor-partition-change.frequency.ms": "0",
+            **(settings or {}),
+        }
+        overrides = [f"{key}={value}" for key, value in given.items()]
+        config_path = None if config_file is None else Path(config_file)
+        self._config, self._new_task = load_job(Path(job_file).absolute(), config_path, overrides, {})
+        if self._config.intermediates or self._config.input_patterns:
+            raise ConfigError("wanted a job without intermediate streams and patterns, which are not in memory yet")
+        self._partitions = partitions
+        self._clock = VirtualClock()
+        self._kafka = MemoryKafka()
+        self._disks: dict[str, MemoryStateDirectory] = {}
+        self._crash_points = _CrashPoints()
+        self._batch_max = BATCH_MAX
+        self._executions = 0
+        self._container: MemoryContainer | None = None
+        submission = _submission(self._config, partitions)
+        self._coordinator = MemoryCoordinator(submission, self._kafka, self._clock, self._is_alive)
+        self._start()
+        # Before the first message, which a job with offset.default=upcoming would pass over.
+        self.settle()
+
+    @property
+    def batch_max(self) -> int:
+        """The most records of a partition in a micro-batch."""
+        return self._batch_max
+
+    @batch_max.setter
+    def batch_max(self, count: int) -> None:
+        self._batch_max = self._running().query.batch_max = count
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the job where it is."""
+        self._running().kill()
+
+    # --- messages ---
+
+    def send(
+        self,
+        stream: str,
+        value: Any,
+        key: Any = None,
+        *,
+        timestamp_ms: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+    ) -> None:
+        """Put a message on an input.
+
+        Args:
+            stream: `system.stream`, or a topic of the job's default system; empty for the first input.
+            value, key: encoded with the serdes of the input; a dict stands for a Struct, too.
+            timestamp_ms: the record's time; the present by default.
+
+        Raises:
+            TaskError: the job has no such input.
+        """
+        qualified = self._config.qualified(stream or self._config.inputs[0])
+        if qualified not in self._config.streams_read:
+            inputs = ", ".join(self._config.streams_read)
+            raise TaskError(f"wanted an input of the job ({inputs}), found {stream!r}")
+        declared = self._new_task.declared
+        raw_key = declared.stream_serdes(qualified, self._config)[0].encode(key)
+        raw_value = value_encoder(declared, qualified, self._config)(value)
+        partition = key_bucket(raw_key, 0, 256) % self._partitions
+        topic = SystemStream.parse(qualified).stream
+        at_ms = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
+        self._kafka.write(topic, partition, [(raw_key, raw_value)], headers=headers, timestamp_ms=at_ms)
+        if len(self._config.streams_read) > 1:
+            # Between inputs there is no order but that of arrival.
+            self.settle()
+
+    def read(self, stream: str) -> list[OutputMessage]:
+        """All committed messages of an output, once the job has handled all inputs."""
+        self.settle()
+        topic = SystemStream.parse(self._config.qualified(stream)).stream
+        declared = self._new_task.declared
+        return [
+            output_of(
+                self._config,
+                declared,
+                Sent(topic, record.key, record.value, None, record.headers, record.timestamp_ms),
+            )
+            for record in self._kafka.committed(topic)
+        ]
+
+    def state(self, store: str) -> Mapping[Any, Any]:
+        """The entries of a store by key, as `TaskRun.state`.
+
+        The job handles all inputs first.
+
+        Raises:
+            TaskError: the job declares no such store.
+        """
+        self.settle()
+        topic = changelog_topic(self._config.job, store)
+        latest: dict[bytes, bytes | None] = {}
+        for partition in range(_changelog_partitions(self._config, self._partitions)):
+            for record in self._kafka.committed(topic, partition):
+                latest[record.key or b""] = record.value
+        entries = {key: value for key, value in latest.items() if value is not None}
+        return entries_of(self._config, self._new_task.declared, store, entries)
+
+    def outputs(self) -> Sequence[str]:
+        """The outputs that a task class declares."""
+        return [stream.name for stream in self._new_task.declared.outputs]
+
+    def stores(self) -> Sequence[str]:
+        """The stores of the job, with that of its timers."""
+        return [store.name for store in self._config.stores]
+
+    # --- time ---
+
+    def settle(self) -> None:
+        """Let the job handle everything that is there.
+
+        Raises:
+            SamzapyError: the job has ended with an error.
+        """
+        self._until(self._is_settled, "the job to handle all messages")
+
+    def advance(self, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        """Let so much time pass, in which timers fire and state expires."""
+        self.settle()
+        end_ms = self._clock.wall_ms() + round(1000 * (seconds + 60 * minutes + 3600 * hours + 86_400 * days))
+        while (now_ms := self._clock.wall_ms()) < end_ms:
+            due_ms = self._running().query.due_ms()
+            self._clock.jump_wall((end_ms if due_ms == NO_TIMER else min(due_ms, end_ms)) - now_ms)
+            self.settle()
+
+    # --- operators and faults ---
+
+    def scale(self, factor: int) -> None:
+        """Change the elasticity factor, as `samzapy job scale` does.
+
+        Raises:
+            ConfigError: the request was refused; says why.
+        """
+        self._ask(Action.SCALE, {"factor": str(factor)})
+
+    def rewind(self, stream: str, to: str) -> None:
+        """Move the positions of an input, as `samzapy job rewind` does.
+
+        Args:
+            to: `oldest`, `newest`, an offset or a time.
+
+        Raises:
+            ConfigError: as `scale`.
+        """
+        try:
+            arguments = rewind_arguments(self._config.qualified(stream), to)
+        except ValueError as error:
+            raise ConfigError(f"rewind: {error}") from error
+        self._ask(Action.REWIND, arguments)
+
+    def restart(self) -> None:
+        """Stop the container in good order, and start another one."""
+        self.settle()
+        container = self._running()
+        container.ask_to_stop()
+        self._until(lambda: container.is_over, "the container to stop")
+        self._start()
+        self.settle()
+
+    def crash(self, at: str = DRIVER, *, hit: int = 1, loses_disk: bool = False) -> None:
+        """Let the job crash.
+
+        Args:
+            at: one of `CRASH_POINTS` or `TIMER_CRASH_POINTS`: a worker ends when it comes there, which may be later;
+                or `driver`: the whole container ends now, and another one starts.
+            hit: at which time that a worker comes there.
+            loses_disk: whether local state is gone, too; only with `driver`.
+        """
+        if at != DRIVER:
+            if at not in (*CRASH_POINTS, *TIMER_CRASH_POINTS):
+                names = ", ".join((DRIVER, *CRASH_POINTS, *TIMER_CRASH_POINTS))
+                raise ConfigError(f"wanted a place to crash at ({names}), found {at!r}")
+            self._crash_points.arm(at, hit)
+            return
+        self._running().kill()
+        if loses_disk:
+            self._disks.clear()
+        self._start()
+
+    @property
+    def crashes(self) -> int:
+        """How often a worker has crashed."""
+        return self._crash_points.fired
+
+    # --- the world ---
+
+    def _start(self) -> None:
+        self._executions += 1
+        self._container = MemoryContainer(
+            self._config,
+            self._new_task,
+            self._executions,
+            self._kafka,
+            self._coordinator,
+            self._clock,
+            self._disks,
+            self._crash_points,
+        )
+        self._container.query.batch_max = self._batch_max
+
+    def _running(self) -> MemoryContainer:
+        assert self._container is not None, "a job is started when it is made"
+        return self._container
+
+    def _is_alive(self, pid: int) -> bool:
+        container = self._container
+        return container is not None and pid == container.number and not container.is_over
+
+    def _step(self, ms: int) -> None:
+        self._clock.advance(ms)
+        # For tasks no time has passed.
+        self._clock.jump_wall(-ms)
+        self._coordinator.round()
+        container = self._running()
+        container.turn()
+        if container.is_over and (error := container.error) is not None:
+            raise error
+        if container.has_crashed:
+            # As a supervisor does.
+            self._start()
+
+    def _until(self, condition: Callable[[], bool], what: str) -> None:
+        for _ in range(_ROUNDS_MAX):
+            if condition():
+                return
+            self._step(_STEP_MS)
+        raise SamzapyError(f"wanted {what}, found that it does not within {_ROUNDS_MAX * _STEP_MS // 1000} s")
+
+    def _is_settled(self) -> bool:
+        state = self._coordinator.state
+        if state.requests or state.generation is None:
+            return False
+        return self._running().query.is_level(self._places())
+
+    def _places(self) -> Iterable[tuple[str, int]]:
+        streams = [SystemStream.parse(stream).stream for stream in self._config.streams_read]
+        return [(stream, number) for stream in streams for number in range(self._partitions)]
+
+    def _ask(self, action: Action, arguments: Mapping[str, str]) -> None:
+        self._until(lambda: self._coordinator.state.generation is not None, "the first plan")
+        run = self._coordinator.state.run
+        assert run is not None
+        message = ContainerPlacementRequestMessage(
+            uuid=uuid.uuid4(),
+            deployment_id=run.run_id,
+            processor_id="",
+            destination_host="ANY_HOST",
+            timestamp_ms=self._clock.wall_ms(),
+            action=action,
+            arguments=arguments,
+            request_expiry=None,
+        )
+        place = Place(namespace=action.namespace, key_form=KeyForm.TEXT, encoding=Encoding.JSON)
+        log = MemoryLog(self._coordinator.placement, "operator")
+        log.take_over()
+        try:
+            log.append_atomically([encode_message(message, place)])
+        except ValueError as error:
+            raise ConfigError(f"{action}: {error}") from error
+        self._until(lambda: self._is_answered(str(message.uuid)), f"an answer to {action}")
+        memory = self._coordinator.state.request_memory[str(message.uuid)]
+        if memory.status_code is not StatusCode.SUCCEEDED:
+            raise ConfigError(f"{action}: wanted it to succeed, found {memory.status_code}")
+        self.settle()
+
+    def _is_answered(self, request: str) -> bool:
+        state = self._coordinator.state
+        return request in state.request_memory and request not in state.requests
+
+
+class _CrashPoints(CrashAt):
+    """Crash points of all workers of a job; one at a time is armed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fired = 0
+
+    def arm(self, name: str, hit: int) -> None:
+        self._name, self._at_hit = name, self.hits[name] + hit
+
+    def hit(self, name: str) -> None:
+        try:
+            super().hit(name)
+        except BaseException:
+            self.fired += 1
+            raise
+
+
+def _changelog_partitions(config: JobConfig, partitions: int) -> int:
+    return max(1, partitions * len(config.streams_divided))
+
+
+def _submission(config: JobConfig, partitions: int) -> SubmitJob:
+    changelogs = [changelog_topic(config.job, store.name) for store in config.stores]
+    count = _changelog_partitions(config, partitions)
+    own = {coordinator_topic(config.job): 1, checkpoint_topic(config.job): 1, **dict.fromkeys(changelogs, count)}
+    return SubmitJob(
+        config=config,
+        inputs=tuple(
+            InputFound(
+                system_stream=SystemStream.parse(stream), partition_count=partitions, topic_id=f"id-of-{stream}"
+            )
+            for stream in config.streams_read
+        ),
+        own_topics=tuple(
+            OwnTopicFound(name=name, topic_id=f"id-of-{name}", partition_count=number) for name, number in own.items()
+        ),
+        cause="submit",
+        actor="test",
+    )

@@ -1,0 +1,173 @@
+"""A whole job in memory: the real coordinator, container and tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from samzapy.errors import ConfigError, SamzapyError, TaskError
+from samzapy.testing.job import CRASH_POINTS, DRIVER, TIMER_CRASH_POINTS, MemoryJob
+
+_JOB = """
+import samzapy as sz
+
+words = sz.Stream("kafka.words", key=sz.String, value=sz.String)
+more = sz.Stream("kafka.more", key=sz.String, value=sz.String)
+seen = sz.Stream("kafka.seen", key=sz.String, value=sz.Json())
+
+@sz.task(inputs=[words{inputs}], outputs=[seen])
+class Words(sz.Task[str, str]):
+    count = sz.counter()
+    quiet = sz.timer("processing")
+
+    def process(self, message, out):
+        if message.value == "fail":
+            raise ValueError("asked to")
+        out.send(seen, [message.value, self.count.add()], key=message.key)
+        self.quiet.set(self.quiet.now_ms() + 10_000)
+
+    @quiet.fires
+    def is_quiet(self, timer, out):
+        out.send(seen, ["quiet", self.count.get()], key=timer.key)
+        self.count.clear()
+"""
+_PROPERTIES = "job.name=words\nsystems.kafka.bootstrap.servers=localhost:1\nlocal.store.dir=/data\n"
+KEYS = "abcdefgh"
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    return a_job_file(tmp_path)
+
+
+def a_job_file(tmp_path: Path, inputs: str = "") -> Path:
+    path = tmp_path / "words.py"
+    path.write_text(_JOB.format(inputs=inputs))
+    path.with_suffix(".properties").write_text(_PROPERTIES)
+    return path
+
+
+def seen(job: MemoryJob, key: str) -> list[object]:
+    return [output.value for output in job.read("seen") if output.key == key]
+
+
+def test_messages_are_handled_and_state_is_kept(job_file: Path) -> None:
+    with MemoryJob(job_file) as job:
+        job.send("words", "x", key="a")
+        job.send("kafka.words", "y", key="b")
+        job.send("", "z", key="a")
+
+        assert [["x", 1], ["z", 2]] == seen(job, "a")
+        assert [["y", 1]] == seen(job, "b")
+        assert {"a": 2, "b": 1} == job.state("count")
+
+
+def test_time_passes_only_when_it_is_advanced(job_file: Path) -> None:
+    with MemoryJob(job_file) as job:
+        job.send("words", "x", key="a")
+        job.restart()
+        job.advance(seconds=9)
+        assert [["x", 1]] == seen(job, "a")
+
+        job.advance(seconds=1)
+
+        assert [["x", 1], ["quiet", 1]] == seen(job, "a")
+        assert {} == job.state("count") == job.state("_timers")
+
+
+@pytest.mark.parametrize("factors", [(4,), (4, 1), (2, 8, 1)])
+def test_state_and_timers_move_with_their_keys(job_file: Path, factors: tuple[int, ...]) -> None:
+    with MemoryJob(job_file) as job:
+        for factor in (1, *factors):
+            job.scale(factor)
+            for key in KEYS:
+                job.send("words", str(factor), key=key)
+        job.advance(seconds=10)
+
+        rounds = len(factors) + 1
+        for key in KEYS:
+            assert [*range(1, rounds + 1), rounds] == [count for _, count in seen(job, key)]  # type: ignore[misc,has-type]
+
+
+@pytest.mark.parametrize("point", [DRIVER, *CRASH_POINTS, *TIMER_CRASH_POINTS])
+@pytest.mark.parametrize("factor", [1, 4])
+def test_a_crash_at_any_place_changes_nothing(job_file: Path, point: str, factor: int) -> None:
+    with MemoryJob(job_file, factor=factor, partitions=2) as job:
+        for number in range(3):
+            for key in KEYS:
+                job.send("words", str(number), key=key)
+            job.settle()
+            job.crash(point)
+        job.advance(minutes=1)
+
+        for key in KEYS:
+            assert [["0", 1], ["1", 2], ["2", 3], ["quiet", 3]] == seen(job, key)
+        assert {} == job.state("count")
+        assert point == DRIVER or job.crashes >= 1
+
+
+def test_a_crash_that_loses_the_disk_restores_state_from_the_changelog(job_file: Path) -> None:
+    with MemoryJob(job_file) as job:
+        job.send("words", "x", key="a")
+        job.settle()
+
+        job.crash(loses_disk=True)
+        job.send("words", "y", key="a")
+
+        assert [["x", 1], ["y", 2]] == seen(job, "a")
+
+
+def test_a_rewind_brings_the_messages_again(job_file: Path) -> None:
+    with MemoryJob(job_file) as job:
+        job.send("words", "x", key="a")
+        job.settle()
+
+        job.rewind("words", "oldest")
+
+        assert [["x", 1], ["x", 2]] == seen(job, "a")
+
+
+def test_inputs_meet_in_the_order_in_which_they_were_sent(tmp_path: Path) -> None:
+    with MemoryJob(a_job_file(tmp_path, ", more")) as job:
+        for number in range(4):
+            job.send("more" if number % 2 else "words", str(number), key="a")
+
+        assert [[str(number), number + 1] for number in range(4)] == seen(job, "a")
+
+
+def test_a_failed_message_ends_the_job_with_its_error(job_file: Path) -> None:
+    with MemoryJob(job_file) as job:
+        job.send("words", "fail", key="a")
+
+        with pytest.raises(TaskError, match="offset 0, key .*: ValueError: asked to"):
+            job.settle()
+
+
+def test_a_refused_request_says_why(job_file: Path) -> None:
+    with MemoryJob(job_file) as job:
+        with pytest.raises(ConfigError, match="wanted a factor that is a power of two from 1 to 256, found 3"):
+            job.scale(3)
+        with pytest.raises(ConfigError, match="rewind: .*yesterday"):
+            job.rewind("words", "yesterday")
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda job: job.send("others", "x"), "wanted an input of the job .kafka.words.*, found 'others'"),
+        (lambda job: job.state("others"), "wanted a store of the job .*, found 'others'"),
+        (lambda job: job.crash("somewhere"), "wanted a place to crash at .driver, before-begin.*, found 'somewhere'"),
+    ],
+)
+def test_a_wrong_call_is_refused(job_file: Path, call: object, reason: str) -> None:
+    with MemoryJob(job_file) as job, pytest.raises(SamzapyError, match=reason):
+        call(job)  # type: ignore[operator]
+
+
+def test_intermediate_streams_are_refused(job_file: Path) -> None:
+    job_file.write_text("import samzapy\n\n@samzapy.task\ndef f(envelope, collector, context): pass\n")
+    settings = {"task.inputs": "kafka.words", "task.intermediate.by_x.partitions": "2"}
+
+    with pytest.raises(ConfigError, match="not in memory yet"):
+        MemoryJob(job_file, settings=settings)
