@@ -7,7 +7,7 @@ what the transaction has written: a handler may set and clear timers, and a time
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from samzapy.container.task.context import Handles
@@ -36,7 +36,6 @@ class _Due(NamedTuple):
     key: bytes
     name: str
     tag: str
-    sub_key: bytes
     # Of the entry that expires: its store and sub-key. None for a timer of the task's.
     expires: tuple[str, bytes] | None = None
 
@@ -105,50 +104,89 @@ class Timers:
             MessageFailed: a handler failed, and the error policy ends the batch.
         """
         self._state.local, self._state.is_broadcast = transaction.local, False
-        until_ms, now_s = self._limits.wall_ms(), self._limits.now_s
-        begun_s = look_at_s = now_s()
+        until_ms, until_s = self._limits.wall_ms(), self._limits.now_s() + FIRE_S
         self._scope.begin()
         try:
             while True:
                 rows = transaction.local.due(STORE, Domain.PROCESSING, until_ms, _PAGE)
-                for moment_ms, changelog_key, value in rows:
-                    # A handler before may have moved it.
-                    if transaction.local.get(STORE, changelog_key) == value:
-                        self._fire(_due(moment_ms, changelog_key), transaction, handled)
-                    at_s = now_s()
-                    if transaction.is_full(self._limits, self._handles.bytes_held) or at_s >= begun_s + FIRE_S:
-                        return False
-                    if at_s >= look_at_s + _LOOK_S:
-                        look_at_s = at_s
-                        if must_end():
-                            return False
-                if len(rows) < _PAGE:
-                    return True
+                may_go_on = self._fire_page(rows, transaction, handled, until_s, must_end)
+                self._remove_fired(rows, transaction.local)
+                if not may_go_on or len(rows) < _PAGE:
+                    return may_go_on
         finally:
             self._scope.end()
+
+    def _fire_page(
+        self,
+        rows: Sequence[tuple[int, bytes, bytes]],
+        transaction: Transaction,
+        handled: Handled,
+        until_s: float,
+        must_end: Callable[[], bool],
+    ) -> bool:
+        """Fire timers one by one; False if the loop must end before the last one."""
+        written, now_s = self._state.written(STORE), self._limits.now_s
+        look_at_s = now_s() + _LOOK_S
+        for moment_ms, changelog_key, value in rows:
+            # A handler before may have moved or cleared it.
+            if written.get(changelog_key, value) == value:
+                self._fire(_due(moment_ms, changelog_key), changelog_key, transaction, handled)
+            at_s = now_s()
+            if at_s >= until_s or transaction.is_full(self._limits, self._handles.bytes_held):
+                return False
+            if at_s >= look_at_s:
+                look_at_s = at_s + _LOOK_S
+                if must_end():
+                    return False
+        return True
+
+    def _remove_fired(self, rows: Sequence[tuple[int, bytes, bytes]], local: LocalTransaction) -> None:
+        """Remove the entries of timers that have fired, all at once.
+
+        That is several times as fast as one by one.
+        """
+        written = self._state.written(STORE)
+        local.write(STORE, {key: None for _, key, _ in rows if written.get(key, b"") is None})
+
+    def _remove(self, changelog_key: bytes) -> None:
+        """Let a timer be set no more, as its handler and the changelog see it."""
+        state, written = self._state, self._state.written(STORE)
+        if state.keeps_journal:
+            state.journal.append((written, changelog_key, changelog_key in written, written.get(changelog_key)))
+        written[changelog_key] = None
+        state.bytes_held += len(changelog_key)
 
     def note_next(self, local: LocalTransaction) -> None:
         """Note the next moment, when a transaction is about to be committed."""
         first = local.due(STORE, Domain.PROCESSING, None, 1)
         self.next_ms = first[0][0] if first else None
 
-    def _fire(self, due: _Due, transaction: Transaction, handled: Handled) -> None:
-        """Fire one timer."""
-        state, begun_s = self._state, self._limits.now_s()
+    def _fire(self, due: _Due, changelog_key: bytes, transaction: Transaction, handled: Handled) -> None:
+        """Fire one timer, of the task or of an entry that expires."""
+        state = self._state
         state.message_key, state.key_prefix = due.key, None
-        collector, _, _ = self._handles.renew()
         self._crash_points.hit("before-fire")
+        if due.expires is None:
+            self._call(due, changelog_key, transaction, handled)
+        else:
+            self._expire(*due.expires)
+            self._remove(changelog_key)
+        state.journal.clear()
+        state.local_journal.clear()
+        self._crash_points.hit("after-fire")
+
+    def _call(self, due: _Due, changelog_key: bytes, transaction: Transaction, handled: Handled) -> None:
+        """Call the handler of a timer, and send its outputs."""
+        begun_s = self._limits.now_s()
+        collector, _, _ = self._handles.renew()
         try:
-            if due.expires is not None:
-                self._expire(*due.expires)
-            state.stores[STORE].delete(due.sub_key)
-            if due.expires is None:
-                firing = Firing(self._key_decode(due.key), due.name, due.tag, due.moment_ms)
-                self._handler(due.name)(firing, collector)
+            self._remove(changelog_key)
+            self._handler(due.name)(Firing(self._key_decode(due.key), due.name, due.tag, due.moment_ms), collector)
             if collector.must_be_checked:
                 self._checks.check(collector, transaction.producer)
         except BaseException as error:  # User code may raise anything; the policy decides.
             self._fail(due, error, transaction.producer)
+            self._remove(changelog_key)
             handled.dead_letters += 1
         finally:
             place = due.place
@@ -158,9 +196,6 @@ class Timers:
             transaction.producer.produce(*output)
         handled.records_out += len(collector.held)
         collector.held.clear()
-        state.journal.clear()
-        state.local_journal.clear()
-        self._crash_points.hit("after-fire")
 
     def _expire(self, store: str, sub_key: bytes) -> None:
         """Remove an entry, unless its state has no ttl any more."""
@@ -188,13 +223,11 @@ class Timers:
         self._state.roll_back_message()
         headers = (("timer", due.name.encode()), ("tag", due.tag.encode()), ("moment", str(due.moment_ms).encode()))
         self._policy.apply_to_timer(headers, due.key, due.place(), error, producer)
-        self._state.stores[STORE].delete(due.sub_key)
 
 
 def _due(moment_ms: int, changelog_key: bytes) -> _Due:
     key, sub_key = split_changelog_key(changelog_key)
     expires = expiring_entry(sub_key)
     if expires is not None:
-        return _Due(moment_ms, key, f"ttl of {expires[0]}", "", sub_key, expires)
-    name, tag = name_and_tag(sub_key)
-    return _Due(moment_ms, key, name, tag, sub_key)
+        return _Due(moment_ms, key, f"ttl of {expires[0]}", "", expires)
+    return _Due(moment_ms, key, *name_and_tag(sub_key))

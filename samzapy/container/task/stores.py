@@ -77,6 +77,10 @@ class TaskState:
         """
         return [(store, entries) for store, entries in sorted(self._written.items()) if entries]
 
+    def written(self, store: str) -> dict[bytes, bytes | None]:
+        """The writes of this transaction to a store, by changelog key."""
+        return self._written[store]
+
     def changes_to_write(self) -> Sequence[tuple[str, Mapping[bytes, bytes | None]]]:
         """The changes that are not in the local transaction yet."""
         return [(store, entries) for store, entries in self.changes() if store not in self._ordered]
