@@ -191,7 +191,10 @@ class _Run:
         slots = DriverSlots(self.scratch_dir, cores)
         search = KafkaLeaderSearch(self.connection, coordinator_topic(self.config.job))
         heartbeats = self._heartbeats(cores, LeaseFile(self.scratch_dir), search)
-        _force_exit_after_deadline(drain, self.config.drain_ms, heartbeats.given_up, slots.kill_holders)
+        is_drained = threading.Event()
+        _force_exit_after_deadline(
+            drain, self.config.drain_ms, heartbeats.given_up, slots.kill_holders, is_drained.is_set
+        )
         coordination = None if is_launched else self._coordination(drain, heartbeats)
         archive = BackgroundArchive(os.environ)
         try:
@@ -212,6 +215,7 @@ class _Run:
             archive.close()
         if coordination is not None and coordination.fatal is not None:
             raise coordination.fatal
+        is_drained.set()
 
     def _coordination(self, drain: DrainRequest, heartbeats: HeartbeatThread) -> Coordination:
         return Coordination(
@@ -318,6 +322,7 @@ def _force_exit_after_deadline(
     drain_ms: int,
     given_up: Callable[[], str | None],
     kill_workers: Callable[[], None],
+    is_drained: Callable[[], bool],
     end: Callable[[int], None] = os._exit,
 ) -> None:
     """End this process if it has not ended by its deadline.
@@ -325,6 +330,8 @@ def _force_exit_after_deadline(
     It may wait for a broker that is down, or for a query that does not stop. It should end when it is drained or
     declared lost: then its tasks belong to another execution, and while it lives its processor gets none. Nothing is
     lost by a forced exit: the next start finds the process gone and recovers.
+
+    Once it is drained, all its tasks are released, and only Spark has still to stop. That is no failure.
     """
 
     def watch() -> None:
@@ -338,6 +345,10 @@ def _force_exit_after_deadline(
                 end(ExitCode.LOST)
                 return
         time.sleep(drain_ms / 1000 + _END_GRACE_S)
+        if is_drained():
+            _LOG.warning("Spark did not stop in time after the drain: this process ends now")
+            end(ExitCode.OK)
+            return
         place = _place_of_main_thread()
         _LOG.error(
             "the drain did not end in time, it is at %s; this process ends now, and the next start recovers", place

@@ -28,11 +28,17 @@ class Process:
     """One whose main thread does nothing."""
 
     def __init__(self, given_up: str | None = None) -> None:
+        self.is_drained = False
         self.drain = DrainRequest()
         self.given_up = given_up
         self.done: list[object] = []
         container_process._force_exit_after_deadline(
-            self.drain, 10, lambda: self.given_up, lambda: self.done.append("workers killed"), self.done.append
+            self.drain,
+            10,
+            lambda: self.given_up,
+            lambda: self.done.append("workers killed"),
+            lambda: self.is_drained,
+            self.done.append,
         )
 
     def ends_with(self, code: int) -> bool:
@@ -56,6 +62,17 @@ def test_a_drained_process_ends_even_if_no_broker_answers(caplog: pytest.LogCapt
     assert process.ends_with(ExitCode.TIMED_OUT)
     # The main thread of this test waits in `wait_until`; in a container it is the line that hangs.
     assert re.search(r"it is at samzapy/testing/waiting.py:\d+ \(wait_until\)", caplog.text), caplog.text
+
+
+def test_a_drained_process_ends_in_good_order_although_spark_does_not_stop(caplog: pytest.LogCaptureFixture) -> None:
+    process = Process()
+
+    process.is_drained = True
+    process.drain.ask("a test")
+
+    wait_until(lambda: bool(process.done), 10.0, "the process to end")
+    assert [ExitCode.OK] == process.done
+    assert "Spark did not stop in time after the drain" in caplog.text
 
 
 def test_a_job_that_is_asked_to_stop_is_gone_within_ten_seconds_whatever_its_batch_does() -> None:

@@ -259,7 +259,7 @@ def test_equal_messages_are_handled_one_by_one() -> None:
     assert "IncomingMessageEnvelope(kafka.orders.0@0, key='a')" == repr(first)
 
 
-def test_an_output_goes_where_it_is_sent_with_all_that_is_said_of_it() -> None:
+def test_an_output_keeps_its_topic_partition_headers_and_time() -> None:
     def process(envelope: Any, collector: Any, context: Any) -> None:
         collector.send("kafka.totals", None, "k", partition=3, headers={"h": b"1"}, timestamp_ms=5)
         collector.send("totals", 1)
