@@ -252,7 +252,7 @@ def test_ended_while_it_waits_it_puts_the_settings_back(job: DividedJob, tmp_pat
     assert first_unread(job.records()) is not None
 
 
-def test_a_cleaner_that_is_not_done_in_time_is_told(job: DividedJob, tmp_path: Path) -> None:
+def test_a_slow_cleaner_is_reported(job: DividedJob, tmp_path: Path) -> None:
     settings = job.settings()
     job.admin.alter_settings(coordinator_topic(job.job), {"cleanup.policy": "delete"})
     began = time.monotonic()

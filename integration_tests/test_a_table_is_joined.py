@@ -244,7 +244,7 @@ def topics(broker: DevBroker | ContainerBroker) -> tuple[KafkaConnection, dict[s
     return KafkaConnection(bootstrap_servers=broker.bootstrap_servers), found
 
 
-def test_each_partitioner_of_librdkafka_is_told_by_the_keys_that_it_wrote(
+def test_the_keys_that_librdkafka_wrote_show_its_partitioner(
     topics: tuple[KafkaConnection, dict[str, str]],
 ) -> None:
     connection, names = topics

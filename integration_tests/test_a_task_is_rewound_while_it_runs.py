@@ -22,7 +22,7 @@ _WITHIN_S = 240.0
 
 
 @pytest.mark.timeout(600)
-def test_the_messages_of_a_task_that_is_rewound_come_again_once_in_order_and_nobody_else_s_do(
+def test_only_the_messages_of_a_rewound_task_come_again_once_and_in_order(
     broker: DevBroker | ContainerBroker, tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers

@@ -385,7 +385,7 @@ def test_containers_share_the_tasks_and_hand_them_over(crew: Crew) -> None:
     assert ContainerPhase.STOPPED is crew.phases()[first.execution_id]
 
 
-def test_another_program_on_the_coordinator_stream_changes_nothing_and_stops_nobody(patient: Crew) -> None:
+def test_another_program_on_the_coordinator_stream_changes_and_stops_nothing(patient: Crew) -> None:
     """Tombstones of living grants gave their tasks a second owner; bytes that cannot be read ended all processes."""
     leader = patient.leader()
     containers = [patient.container("0"), patient.container("1")]
@@ -533,7 +533,7 @@ def test_a_container_whose_answers_are_lost_is_given_up_and_another_one_goes_on(
     assert "its heartbeats arrive, and it has had no answer" in crew.reasons()[unanswered.execution_id]
 
 
-def test_a_stranger_on_the_port_of_a_dead_coordinator_stops_nobody(patient: Crew) -> None:
+def test_another_server_on_the_port_of_a_dead_coordinator_stops_no_container(patient: Crew) -> None:
     crew = patient
     leader = crew.leader()
     containers = [crew.container(name) for name in ("0", "1")]
@@ -562,7 +562,7 @@ def test_a_stranger_on_the_port_of_a_dead_coordinator_stops_nobody(patient: Crew
     assert 2 == len({one.epoch for one in done}), "each task has the grant that it had"
 
 
-def test_a_coordinator_that_stands_still_for_a_while_costs_nobody_anything(patient: Crew) -> None:
+def test_a_coordinator_that_pauses_for_a_while_loses_no_container(patient: Crew) -> None:
     crew = patient
     leader = crew.leader()
     container = crew.container("0")

@@ -218,7 +218,7 @@ def test_a_killed_broker_comes_back_with_its_data_within_a_session_timeout(own_b
     assert min(after_kill_s) < ordinary_s + 6
 
 
-def test_a_paused_broker_answers_nobody_until_it_goes_on(own_broker: DevBroker) -> None:
+def test_a_paused_broker_answers_again_when_it_continues(own_broker: DevBroker) -> None:
     write(own_broker.bootstrap_servers, "lasting", [b"a"])
 
     own_broker.pause()

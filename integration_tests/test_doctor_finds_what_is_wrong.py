@@ -92,7 +92,7 @@ def test_a_healthy_job_has_no_finding(connection: KafkaConnection) -> None:
         assert examine(connection, job.job).stdout == "nothing is wrong\n"
 
 
-def test_what_was_not_looked_at_is_said(connection: KafkaConnection) -> None:
+def test_parts_that_were_not_checked_are_named(connection: KafkaConnection) -> None:
     with a_patient_job(connection) as job:
         runs(job)
         options = ["--job", job.job, "--bootstrap-servers", connection.bootstrap_servers]
@@ -125,7 +125,7 @@ def test_a_job_whose_leader_is_gone_is_degraded(connection: KafkaConnection) -> 
     assert "1 election candidate" in found[0]["found"]
 
 
-def test_everything_that_is_wrong_is_told_at_once(connection: KafkaConnection) -> None:
+def test_all_problems_are_reported_at_once(connection: KafkaConnection) -> None:
     with SmallJob(connection) as job:
         runs(job)
         seq = len(list(job.service._stream.log.read()))
@@ -266,7 +266,7 @@ def test_what_the_leader_finds_makes_the_job_s_status_degraded(connection: Kafka
         watch.close()
 
 
-def test_an_input_that_was_made_again_and_a_stream_that_is_gone_are_told(connection: KafkaConnection) -> None:
+def test_a_recreated_input_and_a_missing_stream_are_reported(connection: KafkaConnection) -> None:
     with a_patient_job(connection) as job:
         runs(job)
         job.client.delete_topics([job.input])[job.input].result()
@@ -284,7 +284,7 @@ def test_an_input_that_was_made_again_and_a_stream_that_is_gone_are_told(connect
     ]
 
 
-def test_a_job_that_nobody_knows_is_rejected(connection: KafkaConnection) -> None:
+def test_an_unknown_job_is_rejected(connection: KafkaConnection) -> None:
     assert isinstance(examine(connection, "nobody-1").exception, RejectedError)
 
 

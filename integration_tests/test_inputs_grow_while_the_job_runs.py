@@ -93,7 +93,7 @@ def test_new_partitions_wait_for_what_stands_in_the_old_ones_also_in_open_transa
     watch.close()
 
 
-def test_of_partitions_that_are_not_there_the_others_are_told(job: SmallJob) -> None:
+def test_missing_partitions_do_not_hide_the_others(job: SmallJob) -> None:
     there = SystemStreamPartition("kafka", job.input, 1)
     asked = [
         there,

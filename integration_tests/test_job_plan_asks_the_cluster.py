@@ -85,7 +85,7 @@ def test_a_plan_is_made_from_what_the_cluster_records(broker: DevBroker, tmp_pat
     assert (1, 2) == (second["fromGeneration"], second["jobModel"]["generation"])
 
 
-def test_keys_that_several_tasks_would_get_are_told(broker: DevBroker, tmp_path: Path) -> None:
+def test_keys_of_several_tasks_are_reported(broker: DevBroker, tmp_path: Path) -> None:
     topic = f"spread{uuid.uuid4().hex[:8]}"
     properties = {
         "job.name": topic,

@@ -110,7 +110,7 @@ def commit(connection: KafkaConnection, job: SmallJob, ssp_kb: SspKeyBucket, off
     return producer
 
 
-def test_a_job_that_nobody_knows_is_rejected(connection: KafkaConnection) -> None:
+def test_an_unknown_job_is_rejected(connection: KafkaConnection) -> None:
     found = told(connection, "nobody-1")
 
     assert isinstance(found.exception, RejectedError)

@@ -341,9 +341,7 @@ def test_what_a_topic_s_limits_refuse_its_broker_refuses_with_the_whole_transact
 
 
 @pytest.mark.parametrize("asked", ["at once", "when the record has timed out", "for room"])
-def test_a_broker_that_takes_no_record_in_time_is_told_from_one_that_refuses_it(
-    own_broker: DevBroker, asked: str
-) -> None:
+def test_a_slow_broker_and_a_refusing_broker_have_different_errors(own_broker: DevBroker, asked: str) -> None:
     connection = KafkaConnection(bootstrap_servers=own_broker.bootstrap_servers)
     topic = create_topic(connection)
     settings = {"queue.buffering.max.messages": 1} if asked == "for room" else {}
@@ -459,7 +457,7 @@ def test_a_log_goes_on_with_a_new_producer_after_a_sign_of_trouble(world: KafkaW
     log.close()
 
 
-def test_a_log_that_must_renew_finds_that_somebody_else_led_meanwhile(world: KafkaWorld) -> None:
+def test_a_log_that_renews_its_id_notices_another_leader(world: KafkaWorld) -> None:
     """Otherwise the renewal would fence the rightful owner and go on with old state (laws L4 and L5)."""
     log = KafkaLog(world.connection, world.topic, "w")
     log.take_over()

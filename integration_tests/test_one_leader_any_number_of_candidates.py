@@ -129,7 +129,7 @@ def test_who_rejoins_stands_behind_the_others(contest: Contest) -> None:
         second.close()
 
 
-def test_a_seat_that_nobody_asks_for_is_given_up(contest: Contest) -> None:
+def test_an_unused_seat_is_given_up(contest: Contest) -> None:
     """A coordinator that hangs must not keep the others out for ever."""
     hanging = election(contest, asked_within_s=3.0)
     assert hanging.wait(15_000)

@@ -266,7 +266,7 @@ def test_the_command_of_the_seed_writes_a_request_and_tells_how_to_ask_for_it(
     assert [10_000] * 6 == [json.loads(standing[key])["requestExpiry"] for key in sorted(keys)]
 
 
-def test_a_request_that_nobody_has_read_is_created(job: OperatedJob) -> None:
+def test_an_unread_request_has_the_status_created(job: OperatedJob) -> None:
     job.leader.kill()
     with job.store() as store:
         request = store.write_container_placement_request_message(job.run_id, "0", action=Action.CONTAINER_STATUS)

@@ -225,7 +225,7 @@ def test_a_container_runs_with_its_own_cores_on_the_host_that_it_is_wanted_on(ru
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (7, None)])
-def test_how_a_container_ended_is_told(run: Run, code: int, exit_code: int | None) -> None:
+def test_the_history_shows_how_a_container_ended(run: Run, code: int, exit_code: int | None) -> None:
     launch = run.launch("e1", "w1")
     run.said(launch)
 

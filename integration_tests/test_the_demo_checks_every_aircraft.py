@@ -164,7 +164,7 @@ def test_an_interrupted_demo_leaves_nothing_running(
     wait_until(lambda: not processes_with(mark), 30, "the demo's processes to be gone")
 
 
-def test_a_demo_that_nobody_reads_any_more_leaves_nothing_running(directory: Path) -> None:
+def test_a_demo_whose_output_is_closed_leaves_nothing_running(directory: Path) -> None:
     demo = subprocess.Popen(demo_command(directory), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert demo.stdout is not None and demo.stderr is not None
     assert demo.stdout.readline().startswith("Apache Kafka runs on ")
@@ -177,7 +177,7 @@ def test_a_demo_that_nobody_reads_any_more_leaves_nothing_running(directory: Pat
     assert DevBroker(directory / "broker", detached=True).process() is None
 
 
-def test_a_directory_with_somebody_elses_files_is_not_emptied(tmp_path: Path) -> None:
+def test_a_directory_with_foreign_files_is_not_emptied(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
 
     refused = run_demo(tmp_path)

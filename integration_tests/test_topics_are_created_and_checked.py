@@ -184,7 +184,7 @@ def test_a_reachable_cluster_is_fine(admin: KafkaAdmin) -> None:
     ],
     ids=["tls", "sasl"],
 )
-def test_security_that_the_listener_does_not_speak_is_told_as_such(
+def test_a_security_protocol_that_the_listener_lacks_is_reported_as_such(
     connection: KafkaConnection, properties: dict[str, str]
 ) -> None:
     """Kafka itself only says "transport failure"."""
@@ -261,7 +261,7 @@ def test_a_checkpoint_topic_that_is_made_again_ends_the_job_that_runs(
     job.close()
 
 
-def test_the_topic_of_an_intermediate_stream_is_made_at_once_and_grows_for_who_leads_only(
+def test_the_topic_of_an_intermediate_stream_is_created_at_once_and_only_the_leader_grows_it(
     connection: KafkaConnection, admin: KafkaAdmin, job: str
 ) -> None:
     create(connection, f"in-{job}", 1)

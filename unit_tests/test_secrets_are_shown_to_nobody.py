@@ -300,7 +300,7 @@ def _run(config: JobConfig, answers: Answers, shown: Shown) -> None:
 @pytest.mark.parametrize(
     "name", ["ssl.key.pem", "ssl.certificate.pem", "sasl.password", "no.such.password", "ssl.ca.pem"]
 )
-def test_what_librdkafka_refuses_is_told_without_a_secret(name: str) -> None:
+def test_an_error_of_librdkafka_shows_no_secret(name: str) -> None:
     properties = a_config(**{f"systems_kafka_client_{name.replace('.', '_')}": "plantedX"}).client_properties("kafka")
     others = {"security.protocol": "ssl", "ssl.key.password": "plantedY"}
     connection = KafkaConnection(bootstrap_servers="b:1", properties={**properties, **others})

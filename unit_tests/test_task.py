@@ -187,7 +187,7 @@ def test_what_can_be_called_is_taken(write_job: WriteJob, text: str) -> None:
         ),
     ],
 )
-def test_a_name_that_is_not_there_is_told_before_anything_runs(write_job: WriteJob, text: str, problem: str) -> None:
+def test_an_undefined_name_is_reported_before_anything_runs(write_job: WriteJob, text: str, problem: str) -> None:
     with pytest.raises(TaskModuleError, match=re.escape(problem)):
         load_task_factory(write_job(f"import samzapy\n{text}"))
 
@@ -236,7 +236,7 @@ def test_a_task_of_another_module_does_not_count(write_job: WriteJob, tmp_path: 
     assert [("envelope", "context")] == call(loaded.process)
 
 
-def test_a_job_file_can_import_what_stands_beside_it(write_job: WriteJob, tmp_path: Path) -> None:
+def test_a_job_file_can_import_modules_beside_it(write_job: WriteJob, tmp_path: Path) -> None:
     (tmp_path / "beside_numbers.py").write_text("ANSWER = 42\n")
     job = write_job(
         "import samzapy\nfrom beside_numbers import ANSWER\n"

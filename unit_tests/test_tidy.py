@@ -45,7 +45,7 @@ def _lines(folder: str) -> Iterator[tuple[str, int, str]]:
                 yield str(path.relative_to(REPOSITORY)), number, line
 
 
-def test_nobody_stopped_in_the_middle() -> None:
+def test_no_file_has_a_note_of_unfinished_work() -> None:
     assert [] == lines_with(r"\b(TODO|FIXME|XXX|HACK)\b", "samzapy")
 
 

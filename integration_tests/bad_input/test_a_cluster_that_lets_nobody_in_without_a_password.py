@@ -77,7 +77,7 @@ def job(secured: DevBroker, directory: Path) -> Iterator[Job]:
         yield found
 
 
-def test_a_job_reads_and_writes_there_and_tells_the_password_nobody(job: Job, spark: WarmSpark) -> None:
+def test_a_job_reads_and_writes_with_a_password_and_never_shows_it(job: Job, spark: WarmSpark) -> None:
     told = job.run(spark)
 
     # That it met this message is Java's doing, that it could say so in the coordinator stream librdkafka's.
@@ -89,7 +89,7 @@ def test_a_job_reads_and_writes_there_and_tells_the_password_nobody(job: Job, sp
     assert not [record for record in decided if PASSWORD.encode() in (record.value or b"")]
 
 
-def test_a_wrong_password_is_told_before_spark_is_started(job: Job) -> None:
+def test_a_wrong_password_is_reported_before_spark_is_started(job: Job) -> None:
     told = job.run(settings={"systems.kafka.client.sasl.password": "wrong"})
 
     told.says("authentication", "sasl.mechanism, user, password and ssl.ca.location")

@@ -66,13 +66,13 @@ def asking_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[st
 # --- the command line and the properties file ---
 
 
-def test_an_unknown_key_is_told_with_the_nearest_known_one() -> None:
+def test_the_error_of_an_unknown_key_names_the_nearest_known_one() -> None:
     told = run_samzapy("run", str(BY_WORD), *A_JOB, "--set", "task.eror.policy=fail")
 
     told.refused(ExitCode.USAGE, "unknown config key task.eror.policy", "did you mean task.error.policy?")
 
 
-def test_under_spark_submit_what_is_told_comes_out_on_stderr_alone() -> None:
+def test_under_spark_submit_messages_go_to_stderr_only() -> None:
     spark_submit = str(Path(sys.executable).with_name("spark-submit"))
     command = [spark_submit, BY_WORD, *A_JOB, "--set", "task.eror.policy=fail"]
     # spark-submit is a script that looks for python3 in PATH.
@@ -108,7 +108,7 @@ def test_a_job_file_that_is_not_there_is_named() -> None:
     told.refused(ExitCode.USAGE, f"found nothing at {JOBS}/nobody_wrote.py")
 
 
-def test_an_option_of_sparks_after_the_job_file_is_told_where_it_belongs() -> None:
+def test_the_error_of_a_spark_option_behind_the_job_file_names_its_place() -> None:
     told = run_python(BY_WORD, *A_JOB, "--master", "local[2]")
 
     told.refused(ExitCode.USAGE, "--master", "put spark-submit's own options before it")
@@ -150,13 +150,13 @@ def test_dead_letters_without_a_place_for_them_are_refused() -> None:
         ("no_task.py", "wanted one function or class marked with @samzapy.task, found none"),
     ],
 )
-def test_a_job_file_that_is_not_one_is_told_what_is_missing(start, job_file: str, words: str) -> None:  # type: ignore[no-untyped-def]
+def test_the_error_of_a_file_without_a_task_names_what_is_missing(start, job_file: str, words: str) -> None:  # type: ignore[no-untyped-def]
     told = start(str(JOBS / job_file), *A_JOB)
 
     told.refused(ExitCode.USAGE, words)
 
 
-def test_a_job_file_that_does_not_import_is_told_with_its_line() -> None:
+def test_the_error_of_a_job_file_that_does_not_import_has_its_line() -> None:
     told = run_samzapy("run", str(JOBS / "does_not_import.py"), *A_JOB)
 
     told.refused(ExitCode.USAGE, "does_not_import.py does not import: line 3: ModuleNotFoundError", "nobody_has")
@@ -173,7 +173,7 @@ def test_a_job_file_that_does_not_import_under_spark_submit_fails_as_python_tell
 # --- the machine ---
 
 
-def test_no_java_is_told_before_spark_looks_for_one(tmp_path: Path) -> None:
+def test_a_missing_java_is_reported_before_spark_looks_for_one(tmp_path: Path) -> None:
     path = str(Path(sys.executable).parent)
 
     told = run_samzapy("run", str(BY_WORD), *A_JOB, environment={"PATH": path, "JAVA_HOME": ""})
@@ -181,7 +181,7 @@ def test_no_java_is_told_before_spark_looks_for_one(tmp_path: Path) -> None:
     told.refused(ExitCode.USAGE, "Java is needed, but JAVA_HOME is not set and no java is on PATH")
 
 
-def test_an_old_java_is_told_with_its_version(tmp_path: Path) -> None:
+def test_an_old_java_is_reported_with_its_version(tmp_path: Path) -> None:
     java = tmp_path / "java"
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.22\" 2024-01-16' >&2\n")
     java.chmod(0o755)
@@ -217,7 +217,7 @@ def test_a_directory_for_state_that_cannot_be_written_is_named(a_job: JobMaker, 
 # --- the cluster ---
 
 
-def test_a_cluster_that_does_not_answer_is_told_with_what_was_tried_and_for_how_long(
+def test_the_error_of_a_silent_cluster_has_the_attempt_and_its_duration(
     asking_nobody: tuple[str, subprocess.Popen[str]],
 ) -> None:
     addresses, process = asking_nobody

@@ -189,7 +189,7 @@ def test_a_message_that_ends_its_worker_becomes_a_dead_letter_and_all_others_are
     assert [b"segfault"] == cluster.values(dead)
 
 
-def test_a_message_that_takes_longer_than_a_transaction_may_be_open_is_tried_three_times_and_then_told_by_name(
+def test_a_message_slower_than_a_transaction_is_tried_three_times_and_then_named(
     cluster: Cluster, spark: WarmSpark, tmp_path: Path
 ) -> None:
     times = {"task_transaction_timeout_ms": "2000", "task_transaction_max_ms": "1000"}
@@ -259,7 +259,7 @@ def test_a_lost_range_is_named_exactly_with_the_words_that_give_it_up(losing: Lo
     )
 
 
-def test_with_exactly_those_words_the_job_goes_on_and_skips_nothing_else(losing: Losing) -> None:
+def test_with_exactly_that_setting_the_job_continues_and_skips_nothing_else(losing: Losing) -> None:
     assert [b"0", b"1", b"5", b"slow 10"] == losing.visible
 
 

@@ -35,7 +35,7 @@ def test_bursts_and_their_interval_make_the_rate(rate: str, per_s: int) -> None:
     assert stream.every_s >= 0.001
 
 
-def test_a_sparse_stream_is_as_sparse_as_it_is_told_to_be() -> None:
+def test_a_sparse_stream_has_the_given_interval() -> None:
     stream = stream_of("sparse", seconds=1, settle_s=0, idle_s=0, sparse_every_s=5)
 
     assert (5, 4) == (stream.every_s, stream.burst)

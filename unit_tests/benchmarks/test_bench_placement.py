@@ -65,11 +65,11 @@ def test_who_owns_every_task_and_runs_is_the_runner() -> None:
         a_status(a_container(phase="REGISTERED")),
     ],
 )
-def test_nobody_runs_the_tasks_while_one_waits_or_its_owner_does_not_run(status: Mapping[str, Any]) -> None:
+def test_tasks_without_a_running_owner_count_as_not_running(status: Mapping[str, Any]) -> None:
     assert runner_of(status) is None
 
 
-def test_a_standby_that_has_the_state_of_every_task_stands_by() -> None:
+def test_a_standby_with_the_state_of_every_task_is_ready() -> None:
     assert stands_by(a_status(a_container(), a_standby()), RUNNER)
 
 

@@ -58,7 +58,7 @@ def test_the_longest_silence_of_a_key_counts_the_ends_of_the_while() -> None:
     assert [2000.0, 2000.0, 4000.0] == silences_ms(found, [b"a", b"b", b"silent"], 0.0, 4.0)
 
 
-def test_each_factor_stands_as_far_before_the_middle_as_behind_it() -> None:
+def test_the_order_of_factors_is_symmetric() -> None:
     assert [1, 2, 4, 4, 2, 1, 1, 2, 4, 4, 2, 1] == there_and_back([1, 2, 4], 2)
 
 
@@ -139,7 +139,7 @@ def a_change(mb: int, longest_s: float, *, kind: str = JOIN, moved: float = 0.5,
     )
 
 
-def test_tasks_are_told_with_their_processors() -> None:
+def test_tasks_are_listed_with_their_processors() -> None:
     assert {"Partition_0-0-2": a_task("p0", 0, 0.25), "Partition_0-1-2": a_task("p1", 1, 0.5)} == tasks_of(
         Told(TASKS_TOLD)
     )

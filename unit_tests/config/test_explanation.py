@@ -84,7 +84,7 @@ def test_a_secret_is_explained_and_not_shown() -> None:
     assert "hunter2" not in repr(found)
 
 
-def test_what_is_recorded_stands_beside_it_and_counts_where_there_is_no_file() -> None:
+def test_recorded_values_show_beside_the_file_and_count_without_one() -> None:
     recorded = {LEASE: Setting(key=LEASE, value="9", source=Source.STREAM, place="offset 3")}
 
     with_file = explain(LEASE, settings("job.name=a\n"), recorded)
@@ -103,7 +103,7 @@ def test_what_is_recorded_stands_beside_it_and_counts_where_there_is_no_file() -
         (LEASE, f"{LEASE}=5\n", ""),
     ],
 )
-def test_a_value_that_would_be_refused_is_said_to_be(key: str, text: str, problem: str) -> None:
+def test_a_value_that_would_be_refused_is_marked(key: str, text: str, problem: str) -> None:
     assert problem in explained(key, text).problem
     assert bool(problem) == bool(explained(key, text).problem)
 

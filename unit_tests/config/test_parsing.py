@@ -512,7 +512,7 @@ def test_an_address_that_no_heartbeat_would_reach_is_refused(key: str, wrong: st
 # --- everything that is wrong, at once ---
 
 
-def test_all_that_is_wrong_is_told_in_one_message() -> None:
+def test_all_problems_are_reported_in_one_message() -> None:
     wrong = {
         "job.nam": "flights",
         "task.eror.policy": "fail",
@@ -541,7 +541,7 @@ def test_all_that_is_wrong_is_told_in_one_message() -> None:
         assert line.startswith(start)
 
 
-def test_contradictions_are_told_together_with_unknown_keys() -> None:
+def test_contradictions_are_reported_together_with_unknown_keys() -> None:
     with pytest.raises(UnknownConfigKeyError) as refused:
         config_with({"nonsense": "1", "job.container.lost.ms": "1", "task.error.policy": "dead-letter"})
 

@@ -88,7 +88,7 @@ def test_escapes_line_ends_and_blanks(text: str, expected: dict[str, str]) -> No
         ("a=hunter\\ud83d2\n", "f:1: wanted whole characters, found half of a surrogate pair"),
     ],
 )
-def test_what_nobody_can_want_is_refused_by_file_and_line_and_not_repeated(text: str, refused: str) -> None:
+def test_a_malformed_line_is_refused_by_file_and_line_without_its_text(text: str, refused: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(refused)) as error:
         read_properties(text, "f")
 

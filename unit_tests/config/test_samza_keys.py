@@ -30,7 +30,7 @@ MINIMAL = {"job.name": "flights", "task.inputs": "kafka.orders"}
         ("streams.orders.samza.msg.serde", "Use systems.<system>.streams.<stream>.samza.<setting>."),
     ],
 )
-def test_a_key_of_samza_s_says_what_stands_in_its_place(key: str, answer: str) -> None:
+def test_the_error_of_a_samza_key_names_its_replacement(key: str, answer: str) -> None:
     with pytest.raises(
         UnknownConfigKeyError, match=re.escape(f"{key} is a key of Samza that samzapy does not have. {answer}")
     ):
@@ -53,7 +53,7 @@ def test_a_key_of_samza_s_says_what_stands_in_its_place(key: str, answer: str) -
         ("locationid.provider.factory", "com.example.Racks", "; it is a Java class"),
     ],
 )
-def test_a_java_class_as_a_value_says_what_stands_in_its_place(key: str, value: str, answer: str) -> None:
+def test_the_error_of_a_java_class_names_its_replacement(key: str, value: str, answer: str) -> None:
     with pytest.raises(
         ConfigError, match=re.escape(f"{key}: wanted module:Class (groupers:ByCustomer), found {value!r}{answer}")
     ):

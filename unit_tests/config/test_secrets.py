@@ -52,7 +52,7 @@ def test_none_of_our_own_keys_is_a_secret_whatever_a_store_a_stream_or_a_system_
     assert is_secret("systems.tokens.client.sasl.password")
 
 
-def test_a_secret_is_shown_to_nobody() -> None:
+def test_a_secret_is_never_shown() -> None:
     config = a_config(systems_kafka_client_sasl_password="hunter2")
     shown = [f"{HUNTER}", f"{HUNTER!r}", f"{HUNTER:>10}", str(HUNTER), f"{[HUNTER]}", str({"a": HUNTER})]
 
@@ -65,7 +65,7 @@ def test_a_secret_is_shown_to_nobody() -> None:
     assert not hasattr(HUNTER, "__dict__")
 
 
-def test_a_secret_reaches_who_connects() -> None:
+def test_a_secret_reaches_the_client() -> None:
     config = a_config(systems_kafka_client_sasl_password="hunter2")
 
     for found in (config, pickle.loads(pickle.dumps(config)), copy.deepcopy(config)):
@@ -74,7 +74,7 @@ def test_a_secret_reaches_who_connects() -> None:
     assert HUNTER != Secret("hunter3") and HUNTER != "hunter2"
 
 
-def test_a_message_of_somebody_who_knows_secrets_is_cleaned_of_them_all() -> None:
+def test_a_message_is_cleaned_of_all_secrets() -> None:
     secrets = [Secret("ab"), Secret("abc"), Secret("")]
 
     assert "found *** and ***!" == without_secrets("found abc and ab!", secrets)

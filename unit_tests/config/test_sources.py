@@ -42,12 +42,12 @@ def test_a_continuation_at_the_end_of_the_file_is_the_end_of_the_line() -> None:
     assert {"a": "1"} == read("a=1\\")
 
 
-def test_a_key_that_stands_twice_names_the_file_and_the_line() -> None:
+def test_the_error_of_a_repeated_key_names_the_file_and_the_line() -> None:
     with pytest.raises(ConfigError, match=re.escape("job.properties:4: a is set twice; keep one of the two lines")):
         read("a=1\nb=\\\n2\na=1\n")
 
 
-def test_all_that_is_wrong_in_a_file_is_told_at_once() -> None:
+def test_all_problems_of_a_file_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as refused:
         read("a=1\na=2\nb=1\nb=2\n=x\n")
 
@@ -58,7 +58,7 @@ def test_all_that_is_wrong_in_a_file_is_told_at_once() -> None:
     ] == str(refused.value).splitlines()[1:]
 
 
-def test_all_wrong_variables_and_overrides_are_told_at_once() -> None:
+def test_all_wrong_variables_and_overrides_are_reported_at_once() -> None:
     with pytest.raises(UnknownConfigKeyError) as refused:
         merged(environment={"SAMZAPY_SET_A": "x", "SAMZAPY_SET_B": "y"}, overrides=("nothing", "job.id=1", "=2"))
 
@@ -164,7 +164,7 @@ def test_a_value_may_name_environment_variables_in_whole_or_in_part_wherever_it_
     } == found
 
 
-def test_where_a_value_stands_is_told_with_its_variables_and_without_what_they_hold() -> None:
+def test_the_place_of_a_value_names_its_variables_and_not_their_values() -> None:
     (password,) = merge(
         file=read_properties(f"{PASSWORD}=a${{env:PW}}${{env:PX}}\n", "f"),
         environment={"PW": "hunter2", "PX": "x"},

@@ -103,7 +103,7 @@ def test_an_execution_that_is_forgotten_was_given_up(before: tuple[Record, ...])
     assert not following(*before, Removed(key="container/e2")).is_given_up
 
 
-def test_the_latest_term_is_known_and_following_goes_on_where_it_was() -> None:
+def test_following_continues_at_its_offset_and_knows_the_latest_term() -> None:
     before = following(a_term(1), granted("a", epoch=1))
 
     after = follow(before, [a_term(2), granted("b", epoch=2)], 9)
@@ -237,7 +237,7 @@ def test_the_newest_end_of_an_input_counts() -> None:
 # --- what is in use ---
 
 
-def test_in_use_are_the_tasks_of_the_plan_in_force_whoever_has_them() -> None:
+def test_the_tasks_of_the_plan_in_force_are_in_use() -> None:
     orders = following(*plan_in_force(1, a="0", b="1"), *plan_in_force(2, b="1"))
 
     assert {"b"} == orders.tasks_in_use()

@@ -117,7 +117,7 @@ CHECKPOINT = encode(a_checkpoint(20))
 
 
 @pytest.mark.parametrize("value", [b"junk", b"", b"\xc3\x01" + bytes(9), (CHECKPOINT[1] or b"")[:-1]])
-def test_what_cannot_be_read_on_the_checkpoint_topic_changes_no_position_that_stands_there(value: bytes) -> None:
+def test_an_unreadable_checkpoint_changes_no_other_position(value: bytes) -> None:
     key = CHECKPOINT[0]
     others = [(b"\xff", value), (b"checkpoint/what", value), (b"weather/today", None)]
 
@@ -208,7 +208,7 @@ def test_positions_in_a_broadcast_input_go_with_the_task_whose_buckets_were_take
     ] == superseded_keys(grants, positions, {7, 8})
 
 
-def test_who_took_a_copy_of_broadcast_stores_says_so_until_it_has_committed() -> None:
+def test_a_task_that_copied_broadcast_stores_is_marked_until_it_has_committed() -> None:
     """The task whose copy it was waits for that word, and there may be no message for a long time."""
     own, rules = an_ssp_kb("kafka.orders.0:1/4"), an_ssp_kb("kafka.rules.0@Partition_0-1-4")
     target = a_grant("Partition_0-1-4", epoch=7, ssp_kb=str(own))
@@ -311,7 +311,7 @@ def test_an_input_that_is_the_topic_that_was_recorded_is_good() -> None:
     assert frozenset() == check_identity(a_config(), {orders: "id-1"}, {orders: "id-1", refunds: "id-2"})
 
 
-def test_of_what_a_pattern_stands_for_one_that_is_gone_or_another_one_is_left_out() -> None:
+def test_missing_and_recreated_topics_of_a_pattern_are_left_out() -> None:
     config = a_config(task_inputs="kafka.orders,kafka.~.*")
     orders, gone, another = (SystemStream("kafka", name) for name in ("orders", "gone", "another"))
 

@@ -426,7 +426,7 @@ def test_a_container_that_is_lost_when_it_acquires_its_id_removes_nothing() -> N
     assert [] == container.progress.removed
 
 
-def test_a_job_that_goes_on_removes_nothing_and_takes_no_id_for_it() -> None:
+def test_a_job_that_continues_removes_nothing_and_initialises_no_id_for_it() -> None:
     container = AContainer(grants=(a_task("a", epoch=7),))
     container.commit(30, epoch=5)
 
@@ -477,7 +477,7 @@ def test_a_bootstrap_input_is_read_to_where_it_ended_before_the_other_inputs_of_
     assert {ORDERS_0: 0, TABLE: 0, ORDERS_1: 0} == started_second
 
 
-def test_a_query_that_fails_before_the_bootstrap_input_is_read_goes_on_with_the_bootstrap_input_alone() -> None:
+def test_a_query_that_failed_during_bootstrap_restarts_with_the_bootstrap_input_alone() -> None:
     container = a_container_with_a_table()
 
     container.run(

@@ -188,7 +188,7 @@ def test_a_suspect_message_is_processed_alone_and_then_refused() -> None:
     assert DIED.reason in plans[-1].refusals[0].reason
 
 
-def test_the_search_goes_on_although_the_query_fails_for_longer_than_it_may() -> None:
+def test_the_search_continues_although_the_query_fails_for_too_long() -> None:
     """Each step of it is a failed query without a commit, and leads somewhere."""
     container = AContainer(grants=(a_task("a"),), task_query_retry_ms="1")
 

@@ -97,7 +97,7 @@ def test_the_checkpoint_topic_of_release_0_1_0_is_read():
     ]
 
 
-def test_a_job_of_release_0_1_0_goes_on_where_it_was():
+def test_a_job_of_release_0_1_0_continues_at_its_positions():
     world = World(
         config=a_config(stores_seen_key_serde="string", stores_seen_msg_serde="json", local_store_dir="/data")
     )

@@ -261,7 +261,7 @@ def test_nothing_that_a_coordinator_writes_breaks_a_law(steps):
 
 @settings(max_examples=300)
 @given(steps=STEPS, command=commands())
-def test_l2_a_command_said_twice_writes_nothing_the_second_time(steps, command):
+def test_l2_a_repeated_command_writes_nothing(steps, command):
     machine = run(steps)
 
     machine.step(command)
@@ -285,7 +285,7 @@ def test_l2_an_action_that_is_answered_twice_writes_nothing_the_second_time(step
 
 
 @given(steps=STEPS)
-def test_l3_who_comes_back_asks_for_what_was_asked_for_before(steps):
+def test_l3_a_returning_leader_repeats_the_launches_before(steps):
     machine = run(steps)
     replayed = evolve(INITIAL, machine.log)
 
@@ -546,7 +546,7 @@ def test_l7_of_two_living_executions_the_same_one_is_chosen_in_any_order():
     assert {"e1"} == chosen(machine.state) == chosen(turned_round(machine.state))
 
 
-def test_a_start_that_was_computed_before_somebody_else_had_the_task_is_not_used():
+def test_a_start_computed_before_another_execution_had_the_task_is_not_used():
     machine = run([a_heartbeat("e1")])
     action = next(action for action in actions(machine.state))
     stale = machine.answer(action)

@@ -151,7 +151,7 @@ def test_a_flood_of_foreign_keys_is_bounded_and_replaced_values_are_restored(wor
     assert leader.status().state == replay(records(world), topic=TOPIC).state
 
 
-def test_foreign_records_are_shown_in_status_and_history_and_the_job_goes_on(world, leader):
+def test_foreign_records_show_in_status_and_history_and_do_not_stop_the_job(world, leader):
     offset = foreign(world, b"epoch", b"\xc3\x01random")
 
     rounds(world, leader, 2, a_heartbeat("e1"))

@@ -46,7 +46,7 @@ def test_the_older_state_stays_as_it_was():
     assert before == machine.state.config
 
 
-def test_it_is_known_where_the_plan_in_force_stands_and_where_the_state_comes_from():
+def test_the_state_knows_the_offset_of_its_plan_and_its_source():
     generation = GenerationPut(generation=1, factor=1, task_count=0, scheme="max", processor_ids=())
 
     state = evolve(INITIAL, committed([generation, ConfigPut(config_key="a", value="")], 40))

@@ -116,7 +116,7 @@ def test_a_compacted_topic_that_does_not_begin_at_0_was_cut():
     assert ("topic-truncated", "topic b") == (found.code, found.subject)
 
 
-def test_partitions_without_a_leader_are_told_by_topic():
+def test_partitions_without_a_leader_are_reported_by_topic():
     (found,) = offline_findings({"a": [], "b": [2, 0]})
 
     assert ("partition-offline", "topic b") == (found.code, found.subject)
@@ -140,7 +140,7 @@ def test_a_leader_that_is_not_as_it_should_be_is_found(service, told, expected):
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "no election candidates"), (2, "2 election candidates")])
-def test_whether_anybody_would_lead_instead_is_told(service, count, text):
+def test_the_finding_tells_whether_another_candidate_exists(service, count, text):
     (found,) = leader_findings(service.status().state, None, candidate_count=count)
 
     assert text in found.found
@@ -179,11 +179,11 @@ def test_a_container_that_is_recorded_and_gone_is_a_ghost(world, service, told, 
     assert why in found.found
 
 
-def test_a_process_that_is_seen_is_no_ghost_while_nobody_leads(world, service):
+def test_a_visible_process_is_no_ghost_without_a_leader(world, service):
     assert () == ghosts(hears(world, service, a_heartbeat()), None, alive=True)
 
 
-def test_a_new_leader_need_not_have_heard_of_everybody(world, service):
+def test_a_new_leader_may_lack_heartbeats(world, service):
     state = hears(world, service, a_heartbeat())
 
     assert () == ghosts(state, said(), now_ms=state.term.started_at_ms + LOST_MS)
@@ -200,7 +200,7 @@ def test_a_container_that_was_given_up_and_is_not_fenced_is_found(world, service
     assert ["container-unfenced"] == codes(ghosts(state, said()))
 
 
-def test_tasks_that_nobody_runs_are_found(world, service):
+def test_tasks_without_an_owner_are_reported(world, service):
     hears(world, service, a_heartbeat())
     (found,) = owner_findings(hears(world, service, ContainerGone("e1", "its process has ended")))
 

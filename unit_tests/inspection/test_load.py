@@ -72,7 +72,7 @@ def test_busy_cores_want_more_of_them() -> None:
     assert "3.8 of its 4" in hint.text
 
 
-def test_one_key_is_told_also_where_all_cores_are_busy() -> None:
+def test_a_single_busy_key_is_reported_although_all_cores_are_busy() -> None:
     assert Advice.ONE_KEY is hint_of(a_load(a_task_load(key="N1", key_share=0.9), cores=1)).advice
 
 
@@ -203,7 +203,7 @@ def test_the_same_heartbeat_twice_tells_no_rate() -> None:
     )
 
 
-def test_a_task_that_is_told_of_for_the_first_time_has_no_share_yet() -> None:
+def test_a_task_reported_for_the_first_time_has_no_share() -> None:
     before, now = a_status(1000, batch_ns=1), a_status(2000, busy_ns=10**12, batch_ns=10**9)
     before["tasks"][0]["figures"] = None
 

@@ -122,14 +122,14 @@ def test_the_key_buckets_that_tail_are_counted_by_container() -> None:
     assert 1 == found["samzapy_container_tailing_key_buckets", "0"]
 
 
-def test_what_a_container_alone_can_see_is_told_in_seconds() -> None:
+def test_the_silence_of_the_broker_is_a_metric_in_seconds() -> None:
     found = numbers(told(a_heartbeat(unanswered_ms=1500, kafka_silent_ms=40_000)))
 
     assert 1.5 == found["samzapy_container_unanswered_seconds", "0"]
     assert 40 == found["samzapy_container_kafka_silent_seconds", "0"]
 
 
-def test_a_job_is_told_with_its_processors_its_tasks_and_its_ssps() -> None:
+def test_metrics_cover_processors_tasks_and_ssps() -> None:
     found = numbers(told(a_heartbeat(figures=FIGURES, received_ms=999_000)))
 
     assert (1, 1, 2, 1) == tuple(
@@ -159,7 +159,7 @@ def test_a_job_is_told_with_its_processors_its_tasks_and_its_ssps() -> None:
     ]
 
 
-def test_every_metric_is_told_of_a_job_that_runs() -> None:
+def test_a_running_job_has_every_metric() -> None:
     samples = samples_of(with_a_standby(), 1_000_000, leads=True)
 
     assert {metric.name for metric in METRICS} == {sample.metric.name for sample in samples}
@@ -315,15 +315,15 @@ def test_each_documented_metric_has_a_value_above() -> None:
     assert len(told_once) == len(set(told_once))
 
 
-def test_no_key_of_a_message_is_told() -> None:
+def test_no_metric_has_the_key_of_a_message() -> None:
     assert b"hot" not in exposition(samples_of(told(a_heartbeat(figures=FIGURES)), 1_000_000, leads=True))
 
 
-def test_who_does_not_lead_says_only_that() -> None:
+def test_a_candidate_that_does_not_lead_answers_only_that() -> None:
     assert {("samzapy_coordinator_leads",): 0} == numbers(told(a_heartbeat(figures=FIGURES)), leads=False)
 
 
-def test_of_two_executions_of_one_processor_the_one_that_holds_tasks_is_told() -> None:
+def test_of_two_executions_of_a_processor_the_one_with_tasks_counts() -> None:
     held = [(TASK_0, 1), (TASK_1, 2)]
     snapshot = told(a_heartbeat(figures=FIGURES), a_heartbeat(held=held, figures=FIGURES), a_heartbeat("e2", pid=200))
     assert 2 == len(snapshot.liveness.last)
@@ -331,14 +331,14 @@ def test_of_two_executions_of_one_processor_the_one_that_holds_tasks_is_told() -
     assert 2 == numbers(snapshot)["samzapy_container_tasks", "0"]
 
 
-def test_an_execution_that_is_gone_is_not_told() -> None:
+def test_an_execution_that_is_gone_has_no_metrics() -> None:
     snapshot = told(a_heartbeat(figures=FIGURES), a_heartbeat(state=ContainerPhase.STOPPED, figures=FIGURES))
 
     assert [] == [key for key in numbers(snapshot) if "0" in key]
     assert 2 == numbers(snapshot)[("samzapy_job_tasks_without_owner",)]
 
 
-def test_tasks_that_a_container_told_in_one_sum_are_told_so() -> None:
+def test_tasks_reported_as_one_sum_are_one_metric() -> None:
     figures = replace(FIGURES, other_tasks=TaskStats(records_in=5), other_task_count=9)
 
     found = numbers(told(a_heartbeat(figures=figures)))
@@ -346,7 +346,7 @@ def test_tasks_that_a_container_told_in_one_sum_are_told_so() -> None:
     assert 5 == found["samzapy_task_records_in_total", "0", "*"]
 
 
-def test_a_job_of_very_many_tasks_is_told_by_processor_and_by_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_of_very_many_tasks_has_metrics_by_processor_and_by_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = told(a_heartbeat(figures=replace(FIGURES, other_tasks=TaskStats(records_in=5))))
     monkeypatch.setattr(metrics, "TASKS_SHOWN_MAX", 1)
     monkeypatch.setattr(metrics, "SSPS_SHOWN_MAX", 1)

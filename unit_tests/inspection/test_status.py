@@ -86,7 +86,7 @@ def test_the_lag_of_a_job_is_the_same_at_any_factor_and_that_of_its_tasks_is_sha
     assert ({800, 1}, {800 // factor, 1}) == (of_parts, {task["lag"] for task in status["tasks"]})
 
 
-def test_a_job_is_as_far_behind_in_a_partition_as_the_last_of_those_who_share_it():
+def test_the_lag_of_a_partition_is_that_of_its_last_bucket():
     positions = {
         an_ssp_kb("kafka.orders.0:0/2"): Position(1000, 1000),
         an_ssp_kb("kafka.orders.0:1/2"): Position(0, 9),
@@ -99,7 +99,7 @@ def test_a_job_is_as_far_behind_in_a_partition_as_the_last_of_those_who_share_it
     assert (9, [0, 5, 0, 0]) == (status["totals"]["lag"], [task["lag"] for task in status["tasks"]])
 
 
-def test_what_keeps_the_factor_from_changing_is_told():
+def test_status_shows_what_keeps_the_factor_from_changing():
     scoped = {"stores_totals_msg_serde": "json", "stores_totals_scope": "task", "local_store_dir": "/data"}
     everywhere = {"task_partition_scheme": "all-ssps-to-single-task", "processor_id": "0"}
 
@@ -167,7 +167,7 @@ def test_the_positions_and_the_number_of_tasks_that_tail_are_shown():
     assert ["tails: 1 of 2 tasks"] == tail_lines(status)
 
 
-def test_nothing_is_said_of_tails_where_no_task_tails():
+def test_status_has_no_tails_if_no_task_tails():
     positions = {an_ssp_kb("kafka.orders.0:0/1"): Position(20, 20, 5)}
 
     status = shown(*a_running_job(a_heartbeat(figures=Figures(positions=positions))))
@@ -177,7 +177,7 @@ def test_nothing_is_said_of_tails_where_no_task_tails():
     assert [] == tail_lines({"tasks": [{"positions": [{"ssp": "kafka.orders.0:0/1"}]}]})
 
 
-def test_a_position_that_nobody_reported_is_the_grants_start_without_a_lag():
+def test_an_unreported_position_is_the_start_of_the_grant_without_a_lag():
     status = shown(*a_running_job(a_heartbeat()))
 
     unknown = dict.fromkeys(("offsetEnd", "lag", "recordsIn", "bootstrapEnd", "tailing"))
@@ -204,7 +204,7 @@ def test_without_a_leader_the_topics_tell_how_far_a_job_is():
     assert shown(world, service)["containers"][0].keys() == status["containers"][0].keys()
 
 
-def test_figures_are_shown_of_each_task_that_is_told_of():
+def test_status_shows_the_figures_of_each_reported_task():
     task = "SystemStreamPartition_kafka.orders.1"
     figures = Figures(
         at_ms=9,
@@ -251,7 +251,7 @@ def test_a_container_that_is_gone_is_listed_while_its_tasks_wait():
     assert ["e2"] == [container["executionId"] for container in shown(world, service)["containers"]]
 
 
-def test_a_standby_is_told_by_its_name_with_the_state_that_it_has():
+def test_status_shows_a_standby_by_its_name_with_its_state():
     world, service = a_running_job(a_heartbeat())
     warm = StandbyProgress(tasks=2, level=2, lag=3, restored=9, total=9)
     world.queue.append(a_heartbeat("s1", host="host-b", pid=7, warm=warm, received_ms=world.clock.monotonic_ms()))
@@ -266,7 +266,7 @@ def test_a_standby_is_told_by_its_name_with_the_state_that_it_has():
     ]
 
 
-def test_a_query_that_fails_without_a_commit_is_shown_with_its_container_and_nothing_else_is_said_of_others():
+def test_status_shows_a_failing_query_with_its_container_only():
     failing = Failing(attempts=4, for_ms=30_000, left_ms=570_000, reason="no memory")
     world, service = a_running_job()
     now_ms = world.clock.monotonic_ms()

@@ -61,7 +61,7 @@ def test_json_is_written_compactly_in_utf_8_and_in_the_order_given() -> None:
     assert '{"b":"ä","a":[1,2]}'.encode() == serde_of("json").encode({"b": "ä", "a": [1, 2]})
 
 
-def test_an_object_with_the_same_key_twice_is_refused_by_name_before_anybody_writes_it() -> None:
+def test_an_object_with_a_repeated_key_is_refused_before_it_is_written() -> None:
     with pytest.raises(SerdeError, match="serde json: the key '1' stands twice in an object"):
         serde_of("json").encode({"orders": {1: "a", "1": "b"}})
 
@@ -138,7 +138,7 @@ def test_json_that_can_be_read_can_be_written_and_is_the_same_value(text: str) -
         ("json", pickle.dumps({"a": 1}, 4), "looks like a Python pickle"),
     ],
 )
-def test_a_refused_value_is_said_to_look_like_what_its_first_bytes_say(name: str, raw: bytes, reason: str) -> None:
+def test_the_error_of_a_refused_value_describes_its_first_bytes(name: str, raw: bytes, reason: str) -> None:
     with pytest.raises(SerdeError, match=re.escape(reason)):
         serde_of(name).decode(raw)
 

@@ -56,7 +56,7 @@ def test_a_number_is_read_as_python_reads_it(number: float, style: str) -> None:
     assert float(text) == parse_json(text.encode())
 
 
-def test_a_name_of_megabytes_is_not_told_in_full() -> None:
+def test_a_name_of_megabytes_is_shortened_in_the_error() -> None:
     name = b'"' + b"n" * 1_000_000 + b'"'
 
     with pytest.raises(ValueError, match="stands twice") as refused:

@@ -82,7 +82,7 @@ def test_what_keeps_more_than_is_needed_is_well(setting: str, value: str) -> Non
     assert check_topic(COORDINATOR, found, THREE) == ()
 
 
-def test_a_setting_that_the_cluster_does_not_tell_is_not_taken_for_right() -> None:
+def test_a_setting_that_the_cluster_does_not_report_is_not_taken_for_right() -> None:
     found = a_topic_found(COORDINATOR, settings=dict.fromkeys(("cleanup.policy", "max.message.bytes"), ""))
 
     assert {finding.code for finding in check_topic(COORDINATOR, found, ONE)} == {
@@ -112,7 +112,7 @@ def test_a_changelog_may_have_more_partitions_than_tasks_and_never_fewer() -> No
     ]
 
 
-def test_replicas_that_were_asked_for_are_insisted_on_and_a_cluster_that_grew_is_only_told() -> None:
+def test_configured_replicas_are_required_and_a_larger_cluster_is_only_reported() -> None:
     asked = coordinator_spec("flights-1", 3)
 
     (insisted,) = check_topic(asked, a_topic_found(asked, replication_factor=2), THREE)
@@ -126,7 +126,7 @@ def test_replicas_that_were_asked_for_are_insisted_on_and_a_cluster_that_grew_is
         refuse([insisted])
 
 
-def test_of_a_topic_that_was_made_again_nothing_else_is_told() -> None:
+def test_a_recreated_topic_is_the_only_finding_of_its_kind() -> None:
     found = a_topic_found(COORDINATOR, topic_id="new", settings={"cleanup.policy": "delete"})
 
     (finding,) = check_topic(COORDINATOR, found, ONE, topic_id="old")

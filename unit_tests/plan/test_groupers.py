@@ -55,7 +55,7 @@ def test_tasks_are_numbered_by_their_first_ssp_whatever_the_order_of_the_answer(
     assert repr(one_way) == repr(other_way)
 
 
-def test_the_previous_tasks_are_told_to_a_job_that_keeps_state_and_to_no_other():
+def test_only_the_grouper_of_a_job_with_state_gets_the_previous_tasks():
     stateful, stateless = Ssps(halves), Ssps(halves)
     for grouper, properties in ((stateful, STORE), (stateless, {})):
         planned(grouper, previous=planned(grouper, **properties), **properties)

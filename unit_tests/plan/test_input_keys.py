@@ -51,7 +51,7 @@ def partitioners(keys: InputKeys) -> dict[str, Partitioner | None]:
 
 @pytest.mark.parametrize("by", Partitioner)
 @pytest.mark.parametrize("count", [2, 3, 12])
-def test_the_partitioner_of_a_topic_is_told_by_its_keys(by: Partitioner, count: int) -> None:
+def test_the_keys_of_a_topic_show_its_partitioner(by: Partitioner, count: int) -> None:
     keys_of = {**written(ORDERS, count, by), **written(CUSTOMERS, count, by)}
 
     found = look_at_keys(keys_of, a_plan(count, count))
@@ -85,7 +85,7 @@ def test_keys_that_are_in_one_topic_only_tell_it_too(others: tuple[Partitioner, 
     assert refusal_of(found)
 
 
-def test_a_partitioner_that_no_client_has_is_told_by_keys_that_are_in_both() -> None:
+def test_keys_in_several_topics_show_an_unknown_partitioner() -> None:
     keys_of = {**written(ORDERS, 4, MURMUR2), **written(CUSTOMERS, 4, lambda key: key[-1])}
 
     found = refusal_of(look_at_keys(keys_of, a_plan()))
@@ -162,7 +162,7 @@ def test_where_there_is_one_task_everything_meets() -> None:
     assert ("", ()) == (refusal_of(found), warnings_of(found))
 
 
-def test_a_topic_that_grew_under_a_job_with_state_is_told_by_its_tasks() -> None:
+def test_the_tasks_show_a_topic_that_grew_under_a_job_with_state() -> None:
     """Keys that were written before are in partitions of the old count, and in the same tasks."""
     grown = a_plan(8, 4, previous=a_plan(4, 4))
     before, after = written(ORDERS, 4, CRC32, KEYS[:100]), written(ORDERS, 8, CRC32, KEYS[100:])

@@ -58,7 +58,7 @@ def test_a_pattern_that_matches_only_what_is_named_is_none():
     refuse_unmatched(config)
 
 
-def test_what_only_a_pattern_without_an_end_stands_for_may_go():
+def test_an_input_of_an_unbounded_pattern_may_be_removed():
     end = {"systems_kafka_streams_orders-b_samza_offset_end": "head"}
     raw = a_config(task_inputs="kafka.orders-c,kafka.~orders.*", **end)
 
@@ -96,7 +96,7 @@ def test_names_and_patterns_are_recorded_and_read_back_the_same():
         parse_config(recorded)
 
 
-def test_what_appears_later_is_told_and_not_read():
+def test_a_topic_that_appears_later_is_reported_and_not_read():
     config = resolved("kafka.~orders-.*")
 
     assert () == unread_matches(config, TOPICS)

@@ -106,7 +106,7 @@ def test_a_number_of_a_task_that_is_no_more_is_kept_for_it():
     assert numbers(third) == {"kafka.orders.0": 0, "kafka.orders.1": 2, "kafka.refunds.0": 1}
 
 
-def test_a_number_below_the_highest_is_not_given_again_though_nobody_is_known_to_have_it():
+def test_a_number_below_the_highest_is_never_given_again():
     plan = plan_job(a_config(), {ORDERS: 1}, None, ["0"], recorded=Recorded(changelog_partitions={"Partition_0": 5}))
 
     assert [6] == [task.partition_id for task in plan.tasks]

@@ -23,7 +23,7 @@ def test_a_key_that_is_in_one_partition_is_fine():
     assert () == spread_keys(sampled(orders_0=[b"a", b"b"], orders_1=[b"c"]), a_plan())
 
 
-def test_keys_in_partitions_of_several_tasks_are_told_the_most_widely_spread_first():
+def test_keys_in_partitions_of_several_tasks_are_listed_by_their_spread():
     keys_of = sampled(
         orders_0=[b"a", b"b", b"c", b"d", b"alone"],
         orders_1=[b"\xff\x00", b"d", b"b"],
@@ -37,7 +37,7 @@ def test_keys_in_partitions_of_several_tasks_are_told_the_most_widely_spread_fir
     assert (expected,) == spread_keys(keys_of, a_plan())
 
 
-def test_a_key_that_is_no_text_is_told_in_hex():
+def test_a_key_that_is_no_text_is_shown_in_hex():
     [found] = spread_keys(sampled(orders_0=[b"\xff\x00"], orders_3=[b"\xff\x00"]), a_plan())
 
     assert (("0xff00", (0, 3)),) == found.examples

@@ -167,7 +167,7 @@ def test_the_expected_pause_is_that_of_the_container_with_the_most_state_to_take
     assert 3_000 == plan_change_json("flights-1", split)["totals"]["expectedPauseMs"]
 
 
-def test_nobody_waits_for_a_plan_that_changes_nothing_or_is_the_first():
+def test_no_task_waits_for_a_first_or_unchanged_plan():
     before = a_plan(["0", "1"])
 
     assert [0, 0] == [

@@ -146,7 +146,7 @@ def race():
 
 
 @pytest.mark.parametrize("torn_at", [None, *range(len(EVENTS))])
-def test_whatever_comes_first_one_record_decides_and_who_loses_is_released(race, torn_at):
+def test_one_record_decides_a_race_and_the_loser_is_released(race, torn_at):
     """All orders, each with one of the moments to die; with `SAMZAPY_RACES=full` each with every one of them."""
     orders = list(permutations(EVENTS))
     if not IS_FULL:

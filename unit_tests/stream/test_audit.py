@@ -74,7 +74,7 @@ def test_an_entry_says_what_was_before_and_what_is_now() -> None:
     assert entry.after == fields_of(second)
 
 
-def test_an_expansion_is_told_step_by_step() -> None:
+def test_an_expansion_shows_each_step() -> None:
     first = dataclasses.replace(example(InputPut), partition_count=2, expansions=())
     step = Expansion(partition_count=4, seen_at_ms=1)
     steps = [
@@ -100,7 +100,7 @@ def test_an_expansion_is_told_step_by_step() -> None:
     ]
 
 
-def test_how_an_input_goes_and_comes_is_told_step_by_step() -> None:
+def test_the_history_shows_the_steps_of_a_removed_and_added_input() -> None:
     first = dataclasses.replace(
         example(InputPut), partition_count=2, expansions=(), gone_at_ms=0, gone_refused="", period=0, epoch_before=0
     )

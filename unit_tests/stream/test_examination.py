@@ -99,7 +99,7 @@ def test_numbers_go_on_over_terms() -> None:
     assert codes(examined(written(4, term=1), begun(2, seq=6, offset=102))) == ["stream-gap"]
 
 
-def test_a_term_that_nobody_began_is_told_inside_the_horizon() -> None:
+def test_a_term_without_a_leader_is_reported_inside_the_horizon() -> None:
     for offset in (101, 105):
         # A record that is missing may have begun the term; inside the horizon that is told.
         assert codes(examined(written(4, term=1), written(5, term=2, offset=offset))) == ["stream-wrong-term"]
@@ -120,7 +120,7 @@ def test_a_number_comes_again_in_the_next_term_where_the_tombstones_at_the_end_w
     assert codes(examined(tombstone, later)) == ["stream-two-writers"]
 
 
-def test_one_who_writes_a_wrong_number_puts_nobody_else_in_the_wrong() -> None:
+def test_a_wrong_number_of_one_writer_puts_no_other_in_the_wrong() -> None:
     foreign = [written(9, term=7, offset=102), written(3, offset=103), written(5, term=2, offset=104)]
 
     assert len(examined(written(4), *foreign[:1], written(5, offset=105))) == 1
@@ -135,7 +135,7 @@ def test_one_who_writes_a_wrong_number_puts_nobody_else_in_the_wrong() -> None:
     [((1, 4), (1, 4)), ((1, 4), (1, 3)), ((2, 4), (1, 5))],
     ids=["twice", "back", "of an older term"],
 )
-def test_numbers_of_two_writers_are_told_apart_at_any_age(before: tuple[int, int], after: tuple[int, int]) -> None:
+def test_numbers_of_two_writers_are_distinguished_at_any_age(before: tuple[int, int], after: tuple[int, int]) -> None:
     old, new = (written(seq, term=term, offset=seq) for term, seq in (before, after))
 
     assert codes(examined(old, new)) == ["stream-two-writers"]
@@ -157,7 +157,7 @@ def test_a_position_on_the_coordinator_stream_is_foreign() -> None:
     assert codes(examined(written(1), written(2, record=position), written(2))) == ["record-foreign"]
 
 
-def test_what_cannot_be_read_is_told_and_has_its_number() -> None:
+def test_unreadable_records_are_reported_and_counted() -> None:
     (finding,) = examined(written(1), written(2, offset=5, value=b"junk"), written(3))
 
     assert finding.code == "record-unreadable"

@@ -58,7 +58,7 @@ def test_it_reads_nothing_in_a_schema_of_this_release():
     assert fingerprint_of(value) not in FINGERPRINTS
 
 
-def test_the_first_record_that_it_does_not_read_is_told():
+def test_the_first_unread_record_is_reported():
     wish = a_record(*encode(FactorPut(factor=1)), offset=7)
     records = [*log_of(OWN, "checkpoint"), wish, wish._replace(offset=8)]
 
@@ -89,7 +89,7 @@ def test_of_a_tombstone_the_key_tells_whether_it_is_read(key, is_known):
     assert is_known == can_read(a_record(key_of(Removed(key=key)).encode()))
 
 
-def test_what_nobody_reads_it_does_not_read_either():
+def test_streams_without_a_reader_are_not_read():
     assert not can_read(a_record(None, b"x"))
     assert not can_read(a_record(b"grant/x/1", b"{}"))
     assert not can_read(a_record(b"no key of ours"))
@@ -103,5 +103,5 @@ def test_its_settings_are_known_by_their_names_and_families():
     assert has_setting("systems.kafka.client.sasl.mechanism")
 
 
-def test_its_schemas_are_told_with_their_fingerprints():
+def test_its_schemas_are_listed_with_their_fingerprints():
     assert all(is_schema_of(schema.schema_json, schema.fingerprint) for schema in SCHEMAS)

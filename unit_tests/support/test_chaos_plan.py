@@ -122,7 +122,7 @@ def test_a_job_that_lacks_nothing_is_whole() -> None:
         (a_status(totals={"lag": None}), "a lag of None, not 100 at most"),
     ],
 )
-def test_what_a_job_lacks_is_told(status: Mapping[str, Any] | None, lacks: str) -> None:
+def test_the_missing_parts_of_a_job_are_reported(status: Mapping[str, Any] | None, lacks: str) -> None:
     assert lacks == found(status)
 
 
@@ -133,7 +133,7 @@ def test_who_was_not_hit_and_was_replaced_all_the_same_is_named() -> None:
     assert [] == disturbed(before, before, [])
 
 
-def test_what_is_committed_by_who_was_shut_out_before_is_a_violation() -> None:
+def test_a_commit_of_a_fenced_execution_is_a_violation() -> None:
     written = [
         Written(at=4, execution_id="e0", what="checkpoint/a"),
         Written(at=5, execution_id="e0", what="checkpoint/b"),

@@ -87,7 +87,7 @@ def test_every_bucket_has_its_owner_and_none_while_nothing_is_granted() -> None:
     assert not any(without.owners_of_buckets().values())
 
 
-def test_a_bucket_that_two_have_is_said_to_have_two_owners() -> None:
+def test_a_bucket_of_two_tasks_is_reported_with_both_owners() -> None:
     records = audited(a_world())
     forget_the_fence(records)
     kept = [record for record in records if record.value is not None or not record.key.startswith(b"grant/")]

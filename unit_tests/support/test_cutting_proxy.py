@@ -163,9 +163,7 @@ def test_who_connects_while_it_is_cut_off_is_held_too_and_is_heard_when_it_is_de
         wait_until(lambda: ["1", "anew", "anew"] == echo.heard, WITHIN_S, "the late word of the dead")
 
 
-def test_requests_arrive_while_answers_are_held_also_those_of_whoever_connects_meanwhile(
-    proxy: CuttingProxy, echo: Echo
-) -> None:
+def test_requests_arrive_while_answers_are_held_also_on_new_connections(proxy: CuttingProxy, echo: Echo) -> None:
     with Talker("a", proxy.address) as early, Talker("b", proxy.address) as late:
         for talker in (early, late):
             talker.say("1")
@@ -188,7 +186,7 @@ def test_only_one_is_cut_off_at_a_time(proxy: CuttingProxy) -> None:
         proxy.cut(WORD, "b")
 
 
-def test_nobody_listens_behind_it_and_the_client_sees_an_end() -> None:
+def test_a_client_sees_the_end_if_no_server_listens() -> None:
     with socket.create_server((LOOPBACK, 0)) as taken:
         nowhere = Address(*taken.getsockname())
     with CuttingProxy(nowhere) as proxy, socket.create_connection(proxy.address, 10) as client:

@@ -35,7 +35,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         child.kill()
 
 
-def test_slots_say_who_is_in_them_and_whether_a_transaction_is_open(
+def test_slots_show_their_holder_and_whether_a_transaction_is_open(
     tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
     content = json.dumps({"query": 1, "instance": 1, "state": "open"}).ljust(CONTENT_BYTES).encode()

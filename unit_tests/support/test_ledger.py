@@ -327,7 +327,7 @@ def test_the_same_seed_feeds_the_same_records_with_few_keys_often_and_many_seldo
     assert value_of(Fed(None, 1)).startswith(b'{"k": null, "n": 1, "x": ')
 
 
-def test_what_is_told_names_counts_and_the_first_ones(history: History) -> None:
+def test_a_report_has_the_count_and_the_first_violations(history: History) -> None:
     del history.outputs[100:110]
 
     text = told(check_outputs(history.ledger, history.outputs), count_max=3)

@@ -108,9 +108,7 @@ def test_a_rule_that_was_heard_twice_is_seen_also_at_the_border_of_two_lives(his
 
 
 @pytest.mark.parametrize(("n", "is_right"), [(16, True), (14, False)])
-def test_nobody_knows_how_far_a_life_without_heirs_went_but_it_had_no_gap(
-    history: History, n: int, is_right: bool
-) -> None:
+def test_a_life_without_a_successor_may_end_anywhere_but_has_no_gap(history: History, n: int, is_right: bool) -> None:
     del history.heard[history.index_heard(RIGHT, 1, n)]
 
     assert (set() if is_right else {"C"}) == history.rules()
@@ -123,7 +121,7 @@ def test_two_rules_in_the_wrong_order_are_seen(history: History) -> None:
     assert {"C"} == history.rules()
 
 
-def test_rules_of_a_task_that_nobody_granted_are_seen(history: History) -> None:
+def test_rules_of_a_task_without_a_grant_are_reported(history: History) -> None:
     history.heard.append(history.heard[-1]._replace(task="Partition_9"))
     history.weighted.append(history.weighted[-1]._replace(task="Partition_9", key=None))
 

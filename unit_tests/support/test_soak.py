@@ -28,14 +28,14 @@ def test_every_variable_of_a_section_is_read_by_a_test() -> None:
     assert [] == [name for name in variables if f'"{name}"' not in code]
 
 
-def test_a_section_that_succeeded_is_told_by_its_last_line() -> None:
+def test_a_section_that_succeeded_is_reported_by_its_last_line() -> None:
     told = row(A_SECTION, 0, 61.4, "collected\n==== 27 passed in 60.1s ====\n\n", "abc123")
 
     assert "| abc123 | 27 passed in 60.1s; 61 s on " in told
     assert told.startswith("| bytes | 100 | 20")
 
 
-def test_a_section_that_failed_is_told_as_failed() -> None:
+def test_a_section_that_failed_is_reported_as_failed() -> None:
     assert "| FAILED with exit code 3: no output; 0 s on " in row(A_SECTION, 3, 0.2, "", "abc123")
 
 

@@ -137,7 +137,7 @@ def test_a_broker_is_found_by_its_pid_file(tmp_path: Path, sleeper: ProcessIdent
     assert "127.0.0.1:19555" == broker.bootstrap_servers
 
 
-def test_a_pid_that_went_to_somebody_else_is_stale_and_left_alone(tmp_path: Path, sleeper: ProcessIdentity) -> None:
+def test_a_reused_pid_is_stale_and_left_alone(tmp_path: Path, sleeper: ProcessIdentity) -> None:
     broker = a_pid_file(tmp_path, process=replace(sleeper, started_ticks=sleeper.started_ticks - 1))
 
     assert broker.process() is None

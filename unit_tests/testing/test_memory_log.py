@@ -147,7 +147,7 @@ def test_a_torn_append_leaves_its_beginning_for_good(survivors: int, expected: l
     assert expected == pairs(log.read())
 
 
-def test_an_append_that_hangs_hides_what_comes_behind_it_until_somebody_ends_it() -> None:
+def test_a_hanging_append_hides_later_records_until_it_is_ended() -> None:
     log = a_log()
     log.hang_next_append()
     with pytest.raises(ProducerError):

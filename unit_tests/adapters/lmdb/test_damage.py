@@ -439,7 +439,7 @@ def test_the_second_process_in_a_row_that_is_killed_while_it_opens_the_state_spe
     assert "2" == number_of(task)
 
 
-def test_reading_for_another_task_keeps_nobody_out_and_tells_of_a_fault(task: Path, data: Path) -> None:
+def test_reading_for_another_task_keeps_no_writer_out_and_reports_a_fault(task: Path, data: Path) -> None:
     with opened(task / "1") as environment, environment._read_whole():
         assert "1" == number_of_other_process(task)
     assert "1" == number_of(task)
@@ -497,7 +497,7 @@ def test_notes_of_processes_that_ended_without_a_fault_are_removed(tmp_path: Pat
     assert [False, True] == sorted(left.values()), "the last one's own, and the fault"
 
 
-def test_a_directory_that_cannot_be_written_hinders_nobody(tmp_path: Path) -> None:
+def test_an_unwritable_directory_stops_no_job(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     note_faults(tmp_path / "file" / "faults")

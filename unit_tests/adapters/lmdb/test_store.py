@@ -521,7 +521,7 @@ def test_a_directory_that_another_container_is_removing_is_made_all_the_same(
     assert (tmp_path / "task" / "1" / "data.mdb").exists()
 
 
-def test_a_directory_that_is_removed_is_gone_whoever_has_it_open(tmp_path: Path) -> None:
+def test_a_removed_directory_is_gone_although_it_is_open(tmp_path: Path) -> None:
     directory = LmdbStateDirectory(tmp_path / "task", STORES)
     open_still = directory.fresh()
 
@@ -783,9 +783,7 @@ def test_what_an_earlier_release_left_says_nothing_of_its_boot_and_is_rebuilt(tm
     assert ("2", None) == opened_as(directory)
 
 
-def test_a_commit_after_a_clean_close_is_in_doubt_again_whoever_makes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_commit_after_a_clean_close_is_in_doubt_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one of a process that had committed before, and was held up while another one closed it."""
     directory = written(tmp_path, cleanly=False)
     with opened(tmp_path / "1") as environment:

@@ -312,7 +312,7 @@ def _entries_of(directory: MemoryStateDirectory) -> dict[str, bytes]:
     return {key[1:].decode(): value for (_, key), value in directory.contents.entries.items()}
 
 
-def test_what_is_made_ready_is_nobody_else_s_and_not_taken_for_ready() -> None:
+def test_an_environment_in_preparation_belongs_to_its_execution_and_is_not_ready() -> None:
     world = Restoring()
     world.restore(epoch=3).close()
     world.write(("c", b"9"))
@@ -786,7 +786,7 @@ def test_a_task_that_was_there_before_keeps_nothing_of_its_earlier_life() -> Non
     assert {"x": b"4"} == world.take(epoch=11, directory=directory) == world.take(epoch=11)
 
 
-def test_a_task_without_a_parent_goes_on_with_its_own_copy_and_sees_no_other() -> None:
+def test_a_task_without_a_parent_keeps_its_own_copy() -> None:
     world = RestoringRules()
     world.write_rules("Partition_0-1-2", ("x", b"of a sibling"))
 

@@ -29,7 +29,7 @@ class ARestore:
         self.progress.task_is_level()
 
 
-def test_how_far_it_is_is_told_within_a_task_too_with_what_the_tasks_behind_it_have_to_read() -> None:
+def test_progress_counts_the_current_task_and_the_tasks_behind_it() -> None:
     restore = ARestore(2, 10, 8)
 
     for number in range(3):
@@ -63,7 +63,7 @@ def test_there_is_no_estimate_while_nothing_was_read() -> None:
     assert {"restored": 0, "restoreTotal": 4} == restore.told[0].as_json()
 
 
-def test_it_is_said_in_words_and_in_figures() -> None:
+def test_progress_is_shown_in_words_and_in_figures() -> None:
     told = Restoring(tasks=8, level=3, restored=1_200_000, total=4_000_000, left_ms=13_001)
 
     assert "3 of 8 tasks are level, 1,200,000 of 4,000,000 records were read, about 14 s left" == str(told)

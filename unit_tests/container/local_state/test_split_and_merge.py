@@ -473,7 +473,7 @@ def test_an_heir_reads_what_tasks_keep_from_where_the_run_s_changelog_counts() -
     assert {"sums": world.kafka.offset_end(CHANGELOG), "rules": 3} == position.changelog_next
 
 
-def test_what_somebody_works_in_is_not_removed_however_late_we_are() -> None:
+def test_state_in_use_is_never_removed() -> None:
     world = a_world()
     world.scale(2)
     parent = MemoryStateDirectory(task_of(0, 1))
@@ -488,7 +488,7 @@ def test_what_somebody_works_in_is_not_removed_however_late_we_are() -> None:
     assert 0 == parent.number
 
 
-def test_state_of_an_earlier_run_is_nobody_s_inheritance() -> None:
+def test_state_of_an_earlier_run_is_not_inherited() -> None:
     world = a_world()
     grants = world.grants.at(2, counts_after=world.grants.epoch)
     world.granted = [(0, grant) for grant in grants]

@@ -199,7 +199,7 @@ def test_what_is_not_committed_is_not_waited_for() -> None:
     assert {"a": b"7", "b": b"8"} == host.entries()
 
 
-def test_once_level_it_stays_so_while_the_runner_goes_on() -> None:
+def test_a_standby_stays_level_while_the_active_container_writes() -> None:
     host = AWarmHost()
     host.looks()
     host.kafka.init("t")
@@ -358,7 +358,7 @@ def test_the_crash_of_the_runner_in_this_directory_leaves_out_nothing() -> None:
     assert {"a": b"3", "b": b"2"} == host.entries()
 
 
-def test_with_the_runner_on_this_host_nothing_is_touched_and_that_is_said() -> None:
+def test_a_standby_beside_its_active_container_touches_nothing_and_reports_it() -> None:
     host = AWarmHost()
 
     assert StandbyProgress(tasks=1, level=1, at_hand=1) == host.looks(with_runner=[BASE])
@@ -387,7 +387,7 @@ def test_a_living_execution_of_an_older_grant_has_let_go_of_the_directory() -> N
     assert {"a": b"3", "b": b"2"} == host.entries()
 
 
-def test_a_directory_that_is_locked_is_one_that_somebody_works_in() -> None:
+def test_a_locked_directory_is_in_use() -> None:
     host = AWarmHost()
     host.looks()
     host.warming.close()
@@ -409,7 +409,7 @@ def test_a_directory_of_a_newer_grant_is_not_made_anew() -> None:
     assert number == host.disk(BASE).number
 
 
-def test_whoever_else_writes_to_the_directory_is_let_be_for_a_while() -> None:
+def test_a_standby_waits_for_another_writer_of_its_directory() -> None:
     host = AWarmHost()
     host.looks()
     host.disk(BASE).damage_position(execution_id="r9", epoch=7)
@@ -422,7 +422,7 @@ def test_whoever_else_writes_to_the_directory_is_let_be_for_a_while() -> None:
     assert b"3" == host.entries()["a"]
 
 
-def test_a_task_that_nobody_was_granted_yet_is_not_level() -> None:
+def test_a_task_without_a_grant_is_not_level() -> None:
     host = AWarmHost()
 
     assert (2, 1) == ((told := host.looks(count=2)).tasks, told.level)
@@ -498,7 +498,7 @@ def test_a_clean_end_lets_it_be_used_after_a_reboot() -> None:
     assert {} == host.changelog_follower.offsets
 
 
-def test_a_job_without_stores_is_ready_when_somebody_has_its_tasks() -> None:
+def test_a_standby_of_a_job_without_stores_is_ready_once_its_tasks_have_owners() -> None:
     host = AWarmHost()
     host.warming = StandbyState(
         replace(host.config, stores=()),

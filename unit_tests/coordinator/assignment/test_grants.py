@@ -57,7 +57,7 @@ def test_a_task_that_is_taken_away_is_not_granted_before_its_owner_let_it_go():
     assert ["e3"] == next_owners(machine)
 
 
-def test_a_release_is_recorded_and_whoever_takes_over_grants_without_waiting_for_it():
+def test_a_recorded_release_lets_the_next_leader_grant_at_once():
     machine = moves_to_the_other_processor(a_machine())
     machine.step(a_heartbeat("e1", stream_offset=machine.offset_next))
 

@@ -101,7 +101,7 @@ def test_only_true_says_that_everything_was_read_to_its_end():
     assert [False, True, False, False] == found
 
 
-def test_what_an_operator_gave_up_may_be_said():
+def test_a_heartbeat_may_have_the_accepted_losses():
     words = ["kafka.orders.0:0/1@42-60", "kafka.rules.0@Partition_3@5-9"]
 
     assert words == [str(loss) for loss in parsed(acceptedLosses=words).accepted_losses]
@@ -114,7 +114,7 @@ def test_only_false_says_that_the_processor_does_not_come_back():
     assert [True, False, True, True] == found
 
 
-def test_how_ready_a_standby_is_may_be_said():
+def test_a_heartbeat_may_have_the_progress_of_a_standby():
     assert None is parsed().warm
     said = {"tasks": 4, "level": 3, "lag": 120, "restored": 9, "total": 20, "atHand": 1}
     warm = StandbyProgress(tasks=4, level=3, lag=120, restored=9, total=20, at_hand=1)
@@ -138,26 +138,26 @@ def test_a_query_that_fails_and_the_step_of_a_start_may_be_reported():
             parsed(**wrong)
 
 
-def test_the_order_to_restart_that_its_query_knows_may_be_said():
+def test_a_heartbeat_may_have_the_number_of_the_restart_order():
     assert (0, 7) == tuple(parsed(**said).restart for said in ({}, {"restart": 7}))
     with pytest.raises(ValueError, match="restart: wanted a whole number"):
         parsed(restart="7")
 
 
-def test_what_its_process_is_about_to_end_with_may_be_said():
+def test_a_heartbeat_may_have_the_exit_code():
     assert 8 == parsed(exitCode=8).exit_code
     assert 0 == parsed().exit_code
     with pytest.raises(ValueError, match="exitCode: wanted a whole number from 0 to 255, found 'eight'"):
         parsed(exitCode="eight")
 
 
-def test_what_a_container_alone_can_see_may_be_said():
+def test_a_heartbeat_may_have_how_long_the_broker_was_silent():
     assert (0, 0) == (parsed().unanswered_ms, parsed().kafka_silent_ms)
     found = parsed(unansweredMs=1500, kafkaSilentMs=40_000)
     assert (1500, 40_000) == (found.unanswered_ms, found.kafka_silent_ms)
 
 
-def test_a_fault_domain_may_be_said():
+def test_a_heartbeat_may_have_a_fault_domain():
     assert ("", "", "rack-1") == tuple(
         parsed(**said).fault_domain for said in ({}, {"faultDomain": ""}, {"faultDomain": "rack-1"})
     )

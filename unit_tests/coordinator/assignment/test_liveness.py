@@ -216,7 +216,7 @@ def test_the_reason_of_giving_up_stays_when_it_is_fenced():
     assert "its process has ended" == fenced.reason
 
 
-def test_news_of_an_execution_that_nobody_knows_changes_nothing():
+def test_news_of_an_unknown_execution_changes_nothing():
     assert () == declare_lost(ContainerGone("e9", ""), a_state())
     assert () == mark_fenced(ExecutionFenced("e9", 1), a_state())
 

@@ -187,7 +187,7 @@ def test_a_bucket_that_is_split_off_begins_where_the_whole_had_come_to():
     assert (70, ()) == resolved(grants=[a_grant()], checkpoint=(1, 70), planned=planned)
 
 
-def test_a_task_goes_on_where_it_was_in_a_broadcast_input_whatever_the_others_did():
+def test_a_task_keeps_its_own_position_in_a_broadcast_input():
     planned = replace(PLANNED, broadcast_ssps=(RULES,))
     mine, theirs = an_ssp_kb(f"kafka.rules.0@{TASK}"), an_ssp_kb("kafka.rules.0@another")
     positions = {
@@ -253,7 +253,7 @@ def test_both_children_begin_where_the_parent_had_come_to():
     assert not any(start.floors for (start,) in starts)
 
 
-def test_a_merge_begins_at_the_smallest_and_keeps_a_floor_for_whoever_is_ahead():
+def test_a_merge_begins_at_the_smallest_position_and_keeps_floors_for_parts_ahead():
     grants = [a_grant(f"{TASK}-{b}-4", epoch=2 + b, ssp_kb=f"kafka.orders.0:{b}/4", offset_next=10) for b in range(4)]
     checkpoints = [at("kafka.orders.0:1/4", 3, 40), at("kafka.orders.0:3/4", 5, 40), at("kafka.orders.0:2/4", 4, 25)]
 
@@ -455,7 +455,7 @@ OFFSETS = st.integers(0, 60)
     ),
     FACTORS,
 )
-def test_over_any_walk_of_factors_and_rewinds_each_part_goes_on_from_the_newest_word_on_it(steps, factor_last):
+def test_over_any_walk_of_factors_and_rewinds_each_part_starts_at_its_newest_position(steps, factor_last):
     walk = RewoundWalk(60)
     for step in steps:
         if len(step) == 4:
@@ -547,7 +547,7 @@ def test_a_child_s_own_rewind_wins_over_its_parent_s_position_and_one_of_before_
     assert (start, TASK) == rules_of(found)
 
 
-def test_who_begins_where_it_was_rewound_to_says_since_when_and_so_do_its_descendants():
+def test_a_rewound_task_and_its_descendants_know_the_epoch_of_the_rewind():
     rewound = replace(a_grant(epoch=3, offset_next=7), epoch_rewound=2)
 
     assert 5 == start_for(planned_for(0, 1), [rewound], startpoints=[a_word(5, 40)]).epoch_rewound
@@ -595,7 +595,7 @@ def test_who_has_the_copy_that_the_others_are_to_take_waits_for_them(granted_aga
     assert [tuple(awaited), (), (), ()] == found
 
 
-def test_nobody_waits_where_the_one_task_had_begun():
+def test_no_bucket_waits_if_the_one_task_had_begun():
     merged = with_rules(a_grant(epoch=5), 3, parent=PARTS[0])
     grants = GrantIndex([*(of_four(bucket, 1 + bucket) for bucket in range(4)), merged])
     plan = [planned_for(bucket, 4, broadcast=(RULES,)) for bucket in range(4)]

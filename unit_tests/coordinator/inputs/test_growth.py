@@ -335,7 +335,7 @@ def test_no_partition_is_added_while_no_container_runs():
     assert 2 == job.input.partition_count
 
 
-def test_an_expansion_that_cannot_be_planned_is_refused_and_the_job_goes_on():
+def test_an_expansion_that_cannot_be_planned_is_refused_and_the_job_continues():
     job = Job(partitions=4, **STATE)
     plan = job.state.plan
 

@@ -325,7 +325,7 @@ def test_a_recreated_topic_waits_while_a_container_may_commit_for_the_old_one():
     check_laws(job)
 
 
-def test_a_topic_that_was_not_gone_after_all_goes_on_where_it_was():
+def test_a_topic_that_reappears_is_read_from_its_last_position():
     job = a_job(systems_kafka_samza_offset_default="upcoming")
     commits(job, "kafka.orders-b.0", 190)
     goes(job)
@@ -399,7 +399,7 @@ def test_tasks_in_common_stay_as_many_when_the_input_goes_that_made_them_so():
     assert {"0": ["orders.0", "orders.2"], "1": ["orders.1", "orders.3"]} == job.planned()
 
 
-def test_a_departure_that_would_move_keyed_state_is_refused_by_name_and_the_job_goes_on():
+def test_a_removal_that_would_move_keyed_state_is_refused_by_name_and_the_job_continues():
     class ByCount:
         def group(self, previous, ssps):
             return {f"t{n % (len(ssps) // 2)}": ssps[n :: len(ssps) // 2] for n in range(len(ssps) // 2)}

@@ -90,7 +90,7 @@ def test_topics_that_are_well_are_no_finding(world, service):
     assert [] == codes(service)
 
 
-def test_a_wrong_setting_is_shown_and_the_job_goes_on(world, service):
+def test_a_wrong_topic_setting_is_shown_and_does_not_stop_the_job(world, service):
     look(world, service, **{CHECKPOINT: with_settings(cleanup_policy="delete")})
 
     assert ["topic-cleanup-policy"] == codes(service)

@@ -117,7 +117,7 @@ def test_a_launch_that_has_ended_is_forgotten_in_the_review_that_starts_the_next
     assert tombstone(ended) == records[-1]
 
 
-def test_all_are_told_to_stop_in_the_review_that_ends_the_run():
+def test_the_review_that_ends_the_run_stops_all_containers():
     failed = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.ENDED, failures=9))
     other = LaunchPut(launch=a_launch("e2", processor_id="1"))
 
@@ -198,7 +198,7 @@ def test_nothing_is_started_where_people_start_containers():
     assert ((), "") == review_launches(REVIEW, state)
 
 
-def test_a_start_that_was_recorded_is_asked_for_again_after_a_fail_over_and_nobody_is_started_twice():
+def test_a_recorded_launch_is_repeated_after_a_failover_and_starts_no_container_twice():
     job = LaunchedJob(count=2)
     before = dict(job.runners())
     started = list(job.started)
@@ -382,7 +382,7 @@ def test_a_container_that_is_not_heard_of_in_time_is_killed_and_another_one_is_s
 
 
 @pytest.mark.parametrize(("phase", "is_given_up"), [(LaunchPhase.LAUNCHED, False), (LaunchPhase.WANTED, True)])
-def test_one_that_came_up_while_nobody_led_has_the_time_to_find_who_does(phase, is_given_up):
+def test_a_container_that_started_without_a_leader_has_time_to_find_one(phase, is_given_up):
     state = a_state(LaunchPut(launch=a_launch("e1", phase=phase, expires_at_ms=120_000)))
 
     def given_up(now_ms):
@@ -394,7 +394,7 @@ def test_one_that_came_up_while_nobody_led_has_the_time_to_find_who_does(phase, 
     assert ["e1"] == given_up(320_000)
 
 
-def test_containers_that_come_up_while_nobody_leads_are_kept_by_whoever_leads_then():
+def test_containers_that_started_without_a_leader_are_kept_by_the_next_leader():
     job = LaunchedJob(count=1)
     job.is_broken = True
     job.ends(job.execution("0"), 1)
@@ -463,7 +463,7 @@ def test_what_an_operator_asked_for_on_a_host_is_waited_for_there():
     assert () == tuple(launches_of(records))
 
 
-def test_one_that_was_told_to_stop_before_it_was_up_comes_back_where_its_state_is():
+def test_a_container_stopped_before_it_started_is_launched_where_its_state_is():
     place = LocalityPut(locality=ProcessorLocality(processor_id="0", host="host-a"))
     told = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.ENDED, host="host-a"))
 
@@ -472,7 +472,7 @@ def test_one_that_was_told_to_stop_before_it_was_up_comes_back_where_its_state_i
     assert ["host-a"] == [found.host for found in launches_of(records)]
 
 
-def test_failures_after_one_that_nobody_can_end_are_counted_all_the_same():
+def test_failures_are_counted_after_an_execution_that_cannot_be_ended():
     stuck = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING, failures=1, expires_at_ms=0))
     failed = LaunchPut(launch=a_launch("e2", phase=LaunchPhase.ENDED, failures=2, wanted_at_ms=10))
 
@@ -488,7 +488,7 @@ def test_one_that_drains_is_waited_for_though_another_one_is_newer():
     assert [] == launches_of(review_launches(replace(REVIEW, now_ms=30_000), a_state(drains, ended))[0])
 
 
-def test_a_container_of_which_nobody_hears_any_more_is_killed_and_its_processor_gets_another_one():
+def test_a_silent_container_is_killed_and_its_processor_gets_another_one():
     job = LaunchedJob(count=2)
     zombie = job.execution("1")
     job.processes[zombie].is_silent = True
@@ -541,7 +541,7 @@ def test_the_job_ends_when_a_processors_containers_fail_too_often():
     assert 2 + 2 == len(job.started)
 
 
-def test_or_it_goes_on_without_that_processor_until_the_window_has_gone_by():
+def test_the_job_continues_without_a_processor_until_its_retry_window_ends():
     settings = {"cluster-manager_container_retry_count": "0"}
     job = LaunchedJob(count=2, **settings, **{"cluster-manager_container_fail_job_after_retries": "false"})
 
@@ -645,7 +645,7 @@ def test_a_container_that_does_not_end_in_time_is_killed():
     assert {"0": 4} == job.at_work()
 
 
-def test_who_does_not_stop_in_time_is_given_up_though_nobody_can_kill_it():
+def test_a_container_that_does_not_stop_in_time_is_given_up_even_if_it_cannot_be_killed():
     job = LaunchedJob(count=1)
     deaf = job.execution("0")
     job.processes[deaf].is_deaf = True
@@ -668,7 +668,7 @@ def test_who_still_has_time_to_stop_is_not_given_up():
     assert () == stopped_too_late(REVIEW, state)
 
 
-def test_what_a_stale_coordinator_would_kill_is_only_what_was_told_to_stop():
+def test_a_stale_coordinator_kills_only_containers_that_were_to_stop():
     state = a_state(
         LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING, expires_at_ms=50)),
         LaunchPut(launch=a_launch("e2", phase=LaunchPhase.LAUNCHED, expires_at_ms=50)),
@@ -709,7 +709,7 @@ def scaled(job, number, containers):
     job.settles(30)
 
 
-def test_a_job_gets_more_containers_while_it_runs_and_nobody_lets_go_before_they_have_come():
+def test_a_running_job_gets_more_containers_before_others_release_tasks():
     job = LaunchedJob(count=2)
     job.ask(1, Action.SCALE, processor_id="", arguments={"containers": "3"})
     job.reads()
@@ -725,7 +725,7 @@ def test_a_job_gets_more_containers_while_it_runs_and_nobody_lets_go_before_they
     assert {"0": 2, "1": 1, "2": 1} == job.at_work()
 
 
-def test_more_containers_are_told_as_they_come_and_fewer_as_they_go():
+def test_status_shows_each_container_that_comes_and_goes():
     job = LaunchedJob(count=1)
     job.slots = {"host-a": 2}
 
@@ -752,7 +752,7 @@ def test_more_containers_are_told_as_they_come_and_fewer_as_they_go():
 @pytest.mark.parametrize(
     ("leaving", "text"), [(0, ""), (1, ", 1 more to end"), (20, ", 20 more to end"), (21, ", over 20 more to end")]
 )
-def test_however_many_containers_go_some_twenty_words_tell_it(leaving, text):
+def test_the_loss_of_many_containers_is_one_short_sentence(leaving, text):
     launches = [LaunchPut(launch=a_launch(f"e{number}", processor_id=f"{number}")) for number in range(leaving + 1)]
     state = evolve(INITIAL, committed([ContainerCountPut(count=1), *launches], 0))
     request = replace(a_move(S.IN_PROGRESS), phase="STARTING")
@@ -863,7 +863,7 @@ def test_a_replacement_that_a_fail_over_interrupts_is_made_once():
     assert 2 == len(job.started)
 
 
-def test_the_only_container_of_a_job_may_drain_and_the_run_goes_on_in_the_next_one():
+def test_the_only_container_may_drain_and_the_run_continues_in_the_next_one():
     job = LaunchedJob(count=1)
     run_id = job.run_id
     job.ask(1, Action.RESTART_CONTAINER)
@@ -908,7 +908,7 @@ def test_its_failures_are_forgotten_but_not_what_may_still_commit(phase):
 # --- the end, and the next run ---
 
 
-def test_a_job_that_is_stopped_ends_with_its_last_container_and_nobody_is_started_any_more():
+def test_a_stopped_job_ends_with_its_last_container_and_starts_no_other():
     job = LaunchedJob(count=2)
     job.ask(1, Action.STOP, processor_id="")
     job.reads()
@@ -1028,7 +1028,7 @@ def test_a_reserve_is_stopped_once_the_request_that_it_was_for_is_over():
     assert [("e2", LaunchPhase.STOPPING)] == [(found.execution_id, found.phase) for found in launches_of(stopped)]
 
 
-def test_a_clock_that_is_set_back_starts_nobody_twice():
+def test_a_clock_that_is_set_back_starts_no_container_twice():
     """The one that was lost is remembered, and by its clock it is the newer one."""
     job = LaunchedJob(count=1)
     job.ends(job.execution("0"), 137)

@@ -182,7 +182,7 @@ def test_no_processor_has_two_active_executions_that_are_to_be_there_and_each_ha
 
 @settings(max_examples=60)
 @given(count=st.integers(1, 3), steps=STEPS)
-def test_a_job_that_is_stopped_starts_nobody_and_ends_once_all_are_gone(count, steps):
+def test_a_stopped_job_starts_no_container_and_ends_when_all_are_gone(count, steps):
     machine = Cluster(count).lives(steps)
     machine.stops()
     machine.review()

@@ -119,7 +119,7 @@ def test_after_a_loss_the_one_that_lacks_least_takes_over():
     assert () == promotions(evolve(state, committed([promoted], 90)), told), "said once"
 
 
-def test_one_takes_over_for_who_does_not_stop_in_time_and_at_once():
+def test_a_standby_takes_over_at_once_from_a_container_that_does_not_stop_in_time():
     stopping = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING, expires_at_ms=1_000))
     review = ReviewLaunches(
         now_ms=1_000, seed="s", request_timeout_ms=1, stop_timeout_ms=1, retry_count=8, retry_window_ms=1
@@ -138,18 +138,18 @@ def test_one_takes_over_for_who_does_not_stop_in_time_and_at_once():
 
 
 @pytest.mark.parametrize("phase", [ContainerPhase.RUNNING, ContainerPhase.STOPPED])
-def test_nobody_takes_over_from_who_runs_or_left_in_good_order(phase):
+def test_no_standby_takes_over_from_a_running_or_drained_container(phase):
     assert () == promotions(a_state(lost=phase), liveness(s0=WARM, s1=WARM))
 
 
-def test_nobody_takes_over_who_is_not_ready_or_told_to_stop_and_in_no_run_that_is_over():
+def test_no_standby_takes_over_unless_ready_wanted_and_in_a_current_run():
     assert () == promotions(a_state(), liveness(s0=replace(WARM, level=1)))
     leaving = LaunchPut(launch=a_launch("s0", role=LaunchRole.STANDBY, host="host-b", phase=LaunchPhase.STOPPING))
     assert () == promotions(a_state(leaving), liveness(s0=WARM))
     assert () == promotions(a_state(RunPut(run_id="run", ended=False, finished=True)), liveness(s0=WARM))
 
 
-def test_nobody_takes_over_while_an_active_one_has_come_back():
+def test_no_standby_takes_over_while_an_active_container_is_back():
     back = ContainerPut(container=a_container("e2", phase=ContainerPhase.STARTED))
 
     assert () == promotions(a_state(LaunchPut(launch=a_launch("e2")), back), liveness(s0=WARM))
@@ -219,7 +219,7 @@ def judged(*records, lost=ContainerPhase.LOST):
     return found
 
 
-def test_a_standby_of_the_processor_may_take_over_and_nobody_else():
+def test_only_a_standby_of_the_processor_takes_over():
     assert not judged(PlacedPut(processor_id=P, execution_id="s0", uuid=""))
     assert "one of the standbys of processor 0" in judged(PlacedPut(processor_id=P, execution_id="e1", uuid=""))
     assert "one of the standbys of processor 1" in judged(
@@ -227,7 +227,7 @@ def test_a_standby_of_the_processor_may_take_over_and_nobody_else():
     )
 
 
-def test_a_standby_is_wanted_apart_from_what_it_stands_by_as_far_as_that_is_recorded():
+def test_a_standby_is_placed_apart_from_its_active_container_if_that_is_recorded():
     def wanted(host, **changes):
         return LaunchPut(
             launch=a_launch("s1", **{"role": LaunchRole.STANDBY, "phase": LaunchPhase.WANTED, "host": host} | changes)

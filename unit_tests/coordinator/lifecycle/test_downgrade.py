@@ -210,7 +210,7 @@ def count_of_writes():
 
 @pytest.mark.parametrize("survivors", range(1, count_of_writes() + 1))
 @pytest.mark.parametrize("is_compacted", [False, True])
-def test_this_release_goes_on_wherever_the_writing_was_torn(survivors, is_compacted):
+def test_this_release_continues_wherever_the_downgrade_was_interrupted(survivors, is_compacted):
     job = stopped_job(is_scaled=True)
     log, writer = a_writer(job)
     log.tear_next_append(survivors)

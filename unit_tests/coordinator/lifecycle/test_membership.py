@@ -264,7 +264,7 @@ def test_a_run_begins_when_the_job_is_handed_in():
         lambda job: job.step(a_submission(config=a_config(), partition_counts={"kafka.orders": 9})),
     ],
 )
-def test_a_run_goes_on(happens):
+def test_a_run_continues(happens):
     job = a_job_of("0a", "1a")
     before = run_of(job)
     happens(job)
@@ -513,7 +513,7 @@ class Again(Job):
 
 
 @pytest.mark.parametrize("config", [a_config(), IN_PART_BOUNDED])
-def test_a_run_of_a_job_without_an_end_goes_on_with_everything(config):
+def test_a_run_of_an_unbounded_job_continues_with_all_inputs(config):
     job = Again.after_a_run(config)
     places = job.places
 

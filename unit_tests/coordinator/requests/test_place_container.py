@@ -107,7 +107,7 @@ class MovedJob(Job):
 AT_HOME = {"e0": ["0"], "e1": ["1"], "e2": ["2"]}
 
 
-def test_the_tasks_go_to_the_container_on_the_host_and_nobody_else_lets_go_of_anything():
+def test_the_tasks_move_to_the_container_on_the_host_and_no_other_task_is_revoked():
     job = MovedJob()
     assert AT_HOME == job.runs()
     before = {grant.task_name: grant.epoch for grant in job.state.grants_sorted}
@@ -190,7 +190,7 @@ def test_its_own_container_has_the_tasks_again_when_the_other_one_is_gone():
     assert [] == job.broken()
 
 
-def test_a_coordinator_that_takes_over_in_the_middle_goes_on():
+def test_a_leader_that_takes_over_in_the_middle_continues_the_move():
     job = MovedJob()
     job.asleep = {"e0"}
     job.moves(1, "host-b")
@@ -219,7 +219,7 @@ def test_a_move_that_has_begun_does_not_expire_as_one_that_waits_does():
     assert S.SUCCEEDED is job.status(1, ANSWERS)
 
 
-def test_a_move_that_goes_on_for_too_long_is_answered_and_goes_on():
+def test_a_move_that_takes_too_long_is_answered_and_continues():
     job = MovedJob(job_placement_expiry_ms="2000", job_release_timeout_ms="1000")
     job.asleep = {"e0", "e1"}
     job.moves(1, "host-b", request_expiry=timedelta(seconds=1))
@@ -306,7 +306,7 @@ def test_any_host_is_another_one_if_there_is_one_and_the_container_with_the_fewe
         ("FORCE_RESTART_LAST_SEEN", "request restart-query"),
     ],
 )
-def test_where_nobody_is_nothing_goes(host, reason):
+def test_nothing_moves_to_a_host_without_a_container(host, reason):
     job = MovedJob()
 
     job.moves(1, host)

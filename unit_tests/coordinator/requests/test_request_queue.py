@@ -250,14 +250,14 @@ def test_a_scale_says_how_many_tasks_are_at_work_and_nothing_twice():
 
 
 @pytest.mark.parametrize(("of", "words_max"), [(1, 2), (16, 17), (21, 12), (1000, 21), (9_999, 21)])
-def test_however_many_tasks_there_are_some_twenty_words_tell_how_far_a_change_is(of, words_max):
+def test_the_progress_of_a_change_of_many_tasks_is_one_short_sentence(of, words_max):
     words = list(dict.fromkeys(counted(done, of) for done in range(of + 1)))
 
     assert (f"0 of {of}", f"{of} of {of}") == (words[0], counted(of, of))
     assert len(words) <= words_max
 
 
-def test_a_job_that_is_whole_again_stands_on_the_log_as_one_that_was_never_divided():
+def test_a_job_scaled_back_to_one_leaves_the_records_of_an_undivided_job():
     def facts(job):
         """What is in force, without the numbers that a change uses up."""
         grants = {
@@ -340,7 +340,7 @@ def test_a_scale_is_planned_once_however_often_it_is_looked_at(monkeypatch):
     assert (S.SUCCEEDED, 1) == (job.status(1), len(plans))
 
 
-def test_a_scale_that_died_at_any_record_is_finished_by_whoever_takes_over():
+def test_the_next_leader_finishes_a_scaling_that_ended_at_any_record():
     job = ScaledJob()
     job.settles()
     job.ask(1, Action.SCALE, processor_id="", arguments={"factor": "2"})
@@ -470,7 +470,7 @@ def test_a_scale_that_cannot_be_planned_fails_with_the_reason():
     assert job.state.factor is None
 
 
-def test_a_scale_that_takes_too_long_fails_and_says_that_it_goes_on():
+def test_a_scaling_that_takes_too_long_fails_and_reports_that_it_continues():
     job = ScaledJob(job_placement_expiry_ms="5000")
     job.settles()
     job.scale(1, 2)

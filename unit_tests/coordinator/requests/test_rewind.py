@@ -105,7 +105,7 @@ def shown(record):
             return None
 
 
-def test_a_task_that_is_rewound_is_let_go_and_granted_anew_and_nobody_else_is():
+def test_only_a_rewound_task_is_revoked_and_granted_anew():
     job = RewoundJob()
     for partition in range(4):
         job.commits(f"kafka.orders.{partition}:0/1", 40 + partition)
@@ -290,7 +290,7 @@ def test_a_bounded_input_is_not_rewound():
     assert "stream: wanted an input that is read for ever, found kafka.orders" in job.answer(1).response_message
 
 
-def test_an_offset_is_one_place_for_all_who_read_a_broadcast_partition():
+def test_an_offset_of_a_broadcast_partition_is_one_place_for_all_tasks():
     job = RewoundJob(task_broadcast_inputs="kafka.rules#0")
 
     job.rewind(stream="kafka.rules", to=9)
@@ -314,7 +314,7 @@ def test_a_broadcast_position_of_one_task_is_rewound_for_it_alone():
 # --- in the middle of something else ---
 
 
-def test_a_rewind_that_died_at_any_record_is_finished_by_whoever_takes_over():
+def test_the_next_leader_finishes_a_rewind_that_ended_at_any_record():
     def begun():
         job = RewoundJob()
         for partition in range(4):
@@ -344,7 +344,7 @@ def test_a_rewind_that_died_at_any_record_is_finished_by_whoever_takes_over():
 
 
 @pytest.mark.parametrize("rounds", range(6))
-def test_whoever_takes_over_at_any_time_finishes_a_rewind(rounds):
+def test_the_next_leader_finishes_a_rewind_at_any_time(rounds):
     job = RewoundJob()
     for partition in range(4):
         job.commits(f"kafka.orders.{partition}:0/1", 40)
@@ -484,7 +484,7 @@ def test_the_answer_about_a_plan_that_is_no_more_is_not_used():
 # --- what takes too long ---
 
 
-def test_a_rewind_that_nobody_can_resolve_fails_and_changes_nothing():
+def test_a_rewind_that_cannot_be_resolved_fails_and_changes_nothing():
     job = RewoundJob(job_placement_expiry_ms="5000")
     job.world.reading_fails = 1000
 
@@ -496,7 +496,7 @@ def test_a_rewind_that_nobody_can_resolve_fails_and_changes_nothing():
     assert {} == job.state.startpoints
 
 
-def test_a_rewind_that_takes_too_long_fails_and_goes_on():
+def test_a_rewind_that_takes_too_long_fails_and_continues():
     job = RewoundJob(job_placement_expiry_ms="5000")
     job.commits("kafka.orders.1:0/1", 40)
     job.rewind(partition=1)
@@ -514,7 +514,7 @@ def test_a_rewind_that_takes_too_long_fails_and_goes_on():
 # --- what is shown beforehand ---
 
 
-def test_what_would_come_again_or_be_skipped_is_told_of_each_position_and_nothing_is_written():
+def test_a_rewind_plan_shows_what_is_repeated_or_skipped_and_writes_nothing():
     job = RewoundJob(task_broadcast_inputs="kafka.rules#0")
     job.commits("kafka.orders.1:0/1", 40)
     job.commits("kafka.orders.3:0/1", 60)

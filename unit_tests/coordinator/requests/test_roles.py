@@ -112,7 +112,7 @@ def test_a_standby_that_the_processor_is_placed_on_runs_its_tasks() -> None:
     assert () == release(a_heartbeat("e1", host="host-a", stream_offset=11), state)
 
 
-def test_who_is_told_to_stop_keeps_what_it_has_and_gets_nothing_new() -> None:
+def test_a_container_that_is_to_stop_keeps_its_tasks_and_gets_no_others() -> None:
     state = two_executions(LaunchRole.ACTIVE, LaunchPhase.STOPPING)
     with_grant = evolve(state, committed([GrantPut(grant=a_grant(TASK, epoch=1, execution_id="e1"))], 10))
 
@@ -122,7 +122,7 @@ def test_who_is_told_to_stop_keeps_what_it_has_and_gets_nothing_new() -> None:
     assert () == wanted_grants(with_grant)
 
 
-def test_nothing_is_granted_to_an_execution_that_is_told_to_stop_though_its_processor_was_placed_there() -> None:
+def test_an_execution_that_is_to_stop_gets_no_grant_although_its_processor_was_placed_there() -> None:
     state = evolve(two_executions(LaunchRole.ACTIVE, LaunchPhase.STOPPING), committed([placed_on("e1")], 10))
 
     assert () == wanted_grants(state)
@@ -206,7 +206,7 @@ def test_a_container_knows_its_role_as_the_coordinator_does() -> None:
     assert [TASK] == own(LaunchPut(launch=a_launch("e1", role=LaunchRole.STANDBY)))
 
 
-def test_a_container_is_told_to_stop_on_the_stream() -> None:
+def test_the_stream_has_the_order_to_stop_a_container() -> None:
     told = LaunchPut(launch=a_launch("e2", phase=LaunchPhase.STOPPING))
     standby = LaunchPut(launch=a_launch("e2", role=LaunchRole.STANDBY))
 
