@@ -269,6 +269,8 @@ class LmdbEnvironment:
         if self.timers is not None:
             try:
                 self._open_index(environment, by_name[self.timers])
+                # It may have written.
+                self._bytes_least = self._extended(environment, data_file)
             except BaseException:
                 os.close(data_file)
                 environment.close()

@@ -108,6 +108,8 @@ class TaskRunner:
         self._environment = environment
         self._transactions = Transactions(plan, route, environment, self._state, limits)
         self._crash_points = crash_points
+        # The transaction in which timers fire now.
+        self._firing: Transaction | None = None
         self._task: LoadedTask | None = None
         # By route, what handles its messages.
         self._processes: dict[int, ProcessFunction] = {}
@@ -253,8 +255,25 @@ class TaskRunner:
         if self._failed_at_init and timers.is_due(self._environment):
             raise MessageFailed(self._failed_at_init)
         until_s = self._limits.now_s() + FIRE_S
+        try:
+            return (yield from self._fire_until(timers, until_s, transaction, joint, tally))
+        except BaseException:
+            # The caller does not know a transaction that was begun here.
+            self._forget(self._firing)
+            raise
+        finally:
+            self._firing = None
+
+    def _fire_until(
+        self,
+        timers: Timers,
+        until_s: float,
+        transaction: Transaction | None,
+        joint: JointTransaction,
+        tally: Tally,
+    ) -> Generator[Part, float, Transaction | None]:
         while transaction is not None or timers.is_due(self._environment):
-            transaction = transaction or self._transactions.begin(joint.begin())
+            transaction = self._firing = transaction or self._transactions.begin(joint.begin())
             # A transaction of timers alone has the position of one route, which does not move.
             route = next(iter(transaction.handled), self._first_route)
             handled = transaction.handled_of(route, self._sources[route].ssp_kb)
