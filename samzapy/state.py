@@ -41,9 +41,11 @@ from samzapy.model.timer_entry import (
     EXPIRING_SUB_KEY_BYTES_MAX,
     STORE,
     Domain,
+    Entry,
+    clear_moment,
     expiry_of,
     moment_of,
-    timer_value,
+    set_moment,
 )
 from samzapy.streams import place_of_caller
 
@@ -57,17 +59,6 @@ SCOPES: Final = ("key", "task", "broadcast")
 REFRESHES: Final = ("write", "read")
 _STEPS: Final = 50
 """An entry lives for its ttl, and for up to a fiftieth of it more."""
-
-
-class Entry(Protocol):
-    """The store of a state, at the message in hand.
-
-    A map and a list have an entry for each sub-key.
-    """
-
-    def get(self, name: Any = "") -> Any: ...
-    def put(self, value: Any, name: Any = "") -> None: ...
-    def delete(self, name: Any = "") -> None: ...
 
 
 class Range(Entry, Protocol):
@@ -141,19 +132,13 @@ class State:
         """
         if self.ttl_ms is None:
             return
-        step_ms = max(1, self.ttl_ms // _STEPS)
-        moment_ms = -(-(self._wall_ms() + self.ttl_ms) // step_ms) * step_ms
-        expiry, value = expiry_of(self.name, sub_key), timer_value(Domain.PROCESSING, moment_ms)
-        timers = self._entries[STORE]
-        if timers.get(expiry) != value:
-            timers.put(value, expiry)
+        expiry, step_ms = expiry_of(self.name, sub_key), max(1, self.ttl_ms // _STEPS)
+        set_moment(self._entries[STORE], expiry, Domain.PROCESSING, self._wall_ms() + self.ttl_ms, step_ms)
 
     def _forget(self, sub_key: bytes = b"") -> None:
         """Let an entry that is removed not expire."""
         if self.ttl_ms is not None:
-            timers, expiry = self._entries[STORE], expiry_of(self.name, sub_key)
-            if timers.get(expiry) is not None:
-                timers.delete(expiry)
+            clear_moment(self._entries[STORE], expiry_of(self.name, sub_key))
 
     def _is_over(self, sub_key: bytes = b"") -> bool:
         """Whether an entry has expired; one without an expiry gets one now."""

@@ -21,10 +21,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 from samzapy.errors import OutsideMessageError, TaskError, TaskModuleError
-from samzapy.model.timer_entry import MOMENT_MAX, STORE, Domain, moment_of, sub_key_of, timer_value
+from samzapy.model.timer_entry import (
+    MOMENT_MAX,
+    STORE,
+    Domain,
+    Entry,
+    clear_moment,
+    moment_of,
+    set_moment,
+    sub_key_of,
+)
 from samzapy.streams import Output, place_of_caller
 
 K = TypeVar("K")
@@ -50,14 +59,6 @@ class Firing(Generic[K]):
     time_ms: int
 
 
-class Entries(Protocol):
-    """The store of timers, at the message or timer in hand."""
-
-    def get(self, name: Any = "") -> Any: ...
-    def put(self, value: Any, name: Any = "") -> None: ...
-    def delete(self, name: Any = "") -> None: ...
-
-
 class Timer:
     """A declared timer: at most one moment per key and tag."""
 
@@ -66,13 +67,13 @@ class Timer:
         self.place = place
         self.name = ""
         self._resolution_ms = resolution_ms
-        self._stores: Mapping[str, Entries] | None = None
+        self._stores: Mapping[str, Entry] | None = None
         self._wall_ms: Callable[[], int] | None = None
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = self.name or name
 
-    def bound(self, stores: Mapping[str, Entries], wall_ms: Callable[[], int]) -> Self:
+    def bound(self, stores: Mapping[str, Entry], wall_ms: Callable[[], int]) -> Self:
         """This timer in one task."""
         new = copy(self)
         new._stores, new._wall_ms = stores, wall_ms
@@ -102,16 +103,11 @@ class Timer:
                 "from now on, add to now_ms()"
             )
         # Rounded up: a timer never fires before its moment.
-        moment_ms = -(-time_ms // self._resolution_ms) * self._resolution_ms
-        entries, sub_key, value = self._entries(), self._sub_key(tag), timer_value(self.domain, moment_ms)
-        if entries.get(sub_key) != value:
-            entries.put(value, sub_key)
+        set_moment(self._entries(), self._sub_key(tag), self.domain, time_ms, self._resolution_ms)
 
     def clear(self, *, tag: str = "") -> None:
         """Let the timer not fire; nothing happens if it is not set."""
-        entries, sub_key = self._entries(), self._sub_key(tag)
-        if entries.get(sub_key) is not None:
-            entries.delete(sub_key)
+        clear_moment(self._entries(), self._sub_key(tag))
 
     def get(self, *, tag: str = "") -> int | None:
         """The moment at which the timer fires; None if it is not set."""
@@ -131,7 +127,7 @@ class Timer:
             raise TaskError(f"timer {self.name}: wanted a tag as text without a zero character, found {tag!r}")
         return sub_key_of(self.name, tag)
 
-    def _entries(self) -> Entries:
+    def _entries(self) -> Entry:
         if self._stores is None:
             raise self._unbound()
         return self._stores[STORE]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final, Protocol
 
 STORE: Final = "_timers"
 """The name of the store."""
@@ -19,6 +19,17 @@ VALUE_BYTES: Final = _VALUE.size
 _DUE: Final = struct.Struct(">Bq")
 DUE_BYTES: Final = _DUE.size
 """The length of `due_prefix`."""
+
+
+class Entry(Protocol):
+    """The store of a state or of timers, for the key in hand.
+
+    A map, a list and the store of timers have an entry for each sub-key.
+    """
+
+    def get(self, name: Any = "") -> Any: ...
+    def put(self, value: Any, name: Any = "") -> None: ...
+    def delete(self, name: Any = "") -> None: ...
 
 
 class Domain(IntEnum):
@@ -64,6 +75,22 @@ def expiring_entry(sub_key: bytes) -> tuple[str, bytes] | None:
 def timer_value(domain: int, moment_ms: int) -> bytes:
     """The value of a timer's entry."""
     return _VALUE.pack(0, domain, moment_ms, 0)
+
+
+def set_moment(timers: Entry, sub_key: bytes, domain: Domain, time_ms: int, step_ms: int) -> None:
+    """Set a timer to a moment, rounded up to a multiple of `step_ms`.
+
+    Nothing is written if it is set to that moment already.
+    """
+    value = timer_value(domain, -(-time_ms // step_ms) * step_ms)
+    if timers.get(sub_key) != value:
+        timers.put(value, sub_key)
+
+
+def clear_moment(timers: Entry, sub_key: bytes) -> None:
+    """Remove a timer; nothing is written if it is not set."""
+    if timers.get(sub_key) is not None:
+        timers.delete(sub_key)
 
 
 def moment_of(value: bytes) -> int:
