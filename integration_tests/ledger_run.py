@@ -190,11 +190,16 @@ class Feeder:
         if self._thread is not None:
             self._thread.join()
 
-    def stop(self) -> None:
-        """End the feed with one record per partition, a key of its own; all acknowledged when this returns."""
+    def pause(self) -> None:
+        """End the feed without its last records; all acknowledged when this returns."""
         self.close()
         if self._error is not None:
             raise self._error
+        flush(self._producer)
+
+    def stop(self) -> None:
+        """End the feed with one record per partition, a key of its own; all acknowledged when this returns."""
+        self.pause()
         for place in _partitions(self._inputs):
             self._send(self._feed.next_of(sentinel(*place)), place)
         flush(self._producer)

@@ -1,4 +1,7 @@
-"""A short run of `scripts/chaos --scale`: changes of the factor with kills in between, under a ledger."""
+"""A short run of `scripts/chaos --scale`: changes of the factor with kills in between, under a ledger.
+
+The job sets a timer for each record, so timers move with the state of their keys.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from integration_tests.factor_walk import KILLS, FactorWalk
 from integration_tests.seeds import told_seed
 from integration_tests.sizes import sized
 from integration_tests.support.ledger import told
+from integration_tests.timed_subject import TimedSubject
 
 CHANGES = sized(8, short=6)
 RECORDS_PER_S = 300
@@ -22,7 +26,7 @@ def test_a_walk_over_factors_with_kills_loses_and_doubles_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seed = told_seed("walk over factors", "SAMZAPY_WALK_SEED", capsys)
-    with FactorWalk(tmp_path, seed=seed) as run:
+    with FactorWalk(tmp_path, seed=seed, subject=TimedSubject()) as run:
         run.feed(RECORDS_PER_S)
         run.start_all()
 

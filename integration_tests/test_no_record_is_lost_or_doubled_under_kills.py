@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.ledger_run import TAILS, LedgerRun
+from integration_tests.ledger_run import TAILS, LedgerRun, Subject
 from integration_tests.random_kills import RECORDS_PER_S, WORK_S, disturb
 from integration_tests.seeds import told_seed
 from integration_tests.sizes import sized
 from integration_tests.support.ledger import told
+from integration_tests.timed_subject import TimedSubject
 from samzapy.errors import ExitCode
 
 CHAOS_MIN_S = sized(90.0, short=45.0)
@@ -32,8 +33,13 @@ HIT_OPEN_MIN = sized(6, short=3)
 
 @dataclass(frozen=True)
 class Way:
-    """One of the ways in which records reach tasks; behind a backlog there are no tails, so their feed is slower."""
+    """One of the ways in which records reach tasks; behind a backlog there are no tails, so their feed is slower.
 
+    Attributes:
+        subject: the job. Under tails it also sets a timer for each record, and each timer must fire once.
+    """
+
+    subject: type[Subject]
     settings: Mapping[str, str]
     records_per_s: float
     records_min: int
@@ -41,9 +47,12 @@ class Way:
 
 WAYS = {
     "micro-batches": Way(
-        {"task.batch.interval.ms": "1000", "task.tail.ms": "0"}, RECORDS_PER_S, sized(100_000, short=50_000)
+        Subject,
+        {"task.batch.interval.ms": "1000", "task.tail.ms": "0"},
+        RECORDS_PER_S,
+        sized(100_000, short=50_000),
     ),
-    "tails": Way(TAILS, RECORDS_PER_S / 3, sized(40_000, short=20_000)),
+    "tails": Way(TimedSubject, TAILS, RECORDS_PER_S / 3, sized(40_000, short=20_000)),
 }
 
 
@@ -57,7 +66,8 @@ def test_no_record_is_lost_or_doubled_under_kills(
     environment = {"RUNNING_SUMS_WORK_S": str(WORK_S)}
     # A batch of a partition takes several transactions, so that a kill also finds it half committed.
     overrides = {"task.transaction.max.ms": "100", **way.settings}
-    with LedgerRun(tmp_path, seed=seed, environment=environment, overrides=overrides) as run:
+    subject = way.subject()
+    with LedgerRun(tmp_path, seed=seed, environment=environment, overrides=overrides, subject=subject) as run:
         run.feed(way.records_per_s)
         run.await_work(in_tails=way.settings is TAILS)
         run.compact_eagerly()
@@ -66,7 +76,9 @@ def test_no_record_is_lost_or_doubled_under_kills(
         violations = run.finish()
 
         with capsys.disabled():
-            print(f"ledger test: {chaos_s:.0f} s of chaos, {run.figures}", file=sys.stderr, flush=True)
+            print(
+                f"ledger test: {chaos_s:.0f} s of chaos, {run.figures} {subject.told()}", file=sys.stderr, flush=True
+            )
         assert not violations, f"SAMZAPY_LEDGER_SEED={seed}: {told(violations)}"
         assert FAULTS == run.figures.faults
         # A start may give up while the broker is away; nothing else ends the job but the test.

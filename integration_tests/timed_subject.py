@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
-from integration_tests.ledger_run import JOBS, Inputs, LedgerRun, Subject, Topics
+from integration_tests.ledger_run import JOBS, OUTPUT, Inputs, LedgerRun, Subject, Topics
 from integration_tests.support.ledger import Violation
 
 FIRED = "fired"
@@ -34,9 +34,12 @@ class TimedSubject(Subject):
         return not self.left(run)
 
     def left(self, run: LedgerRun) -> int:
-        """How many timers have not fired yet."""
-        fired = sum(len(records) for (topic, _), records in run.watcher.seen.items() if topic == FIRED)
-        return sum(fed.key is not None for fed in run.ledger.acked) - fired
+        """How many timers have not fired yet, those of messages that were not handled yet included."""
+        return sum(fed.key is not None for fed in run.ledger.acked) - _count(run, FIRED)
+
+    def waiting(self, run: LedgerRun) -> int:
+        """How many timers are set, and have not fired yet."""
+        return _count(run, OUTPUT) - _count(run, FIRED)
 
     def check(self, run: LedgerRun, found: Topics) -> Iterator[Violation]:
         yield from super().check(run, found)
@@ -69,3 +72,7 @@ class TimedSubject(Subject):
     def told(self) -> str:
         late_ms = sorted(self.late_ms)
         return f"{len(late_ms)} timers, late by {late_ms[len(late_ms) // 2]} ms (p50), {late_ms[-1]} ms at most"
+
+
+def _count(run: LedgerRun, output: str) -> int:
+    return sum(len(records) for (topic, _), records in run.watcher.seen.items() if topic == output)

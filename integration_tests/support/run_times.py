@@ -22,6 +22,7 @@ LONGEST_FIRST = (
     "test_simulation.py",
     "test_simulation_of_odd_seeds.py",
     "test_a_job_outlives_the_restart_of_each_broker.py",
+    "test_timers_fire_once_under_kills.py",
     "test_the_demo_checks_every_aircraft.py",
     "test_odd_messages_and_stops.py",
     "test_stops_by_name.py",

@@ -182,6 +182,8 @@ class _WorkerProcess:
         self._stream_offset = plan.stream_offset
         self._stream_numbering = plan.stream_numbering
         if plan.query_number == self._query_number:
+            for runner in self._runners.values():
+                runner.begin_batch()
             return
         self._tails.close()
         for runner in self._runners.values():

@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from samzapy.config import JobConfig
 from samzapy.container.local_state.restore import doubt, known_position, local_position, plan_restore
@@ -81,7 +82,18 @@ class _Target:
 def inherit(grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], host: Host) -> None:
     """Give tasks without usable local state that of their relatives on this host."""
     relatives_of = relatives(grants, host.tasks_here)
-    targets = [target for grant in grants if (target := _target(grant, relatives_of[grant.task_name], starts, host))]
+
+    @cache
+    def position_of(name: TaskName) -> LocalPosition | None:
+        # Once for all targets: another container on this host may change it between two looks, and the targets that
+        # saw the first one would then get no entries of it.
+        return local_position(host.state_of(name))
+
+    targets = [
+        target
+        for grant in grants
+        if (target := _target(grant, relatives_of[grant.task_name], starts, host, position_of))
+    ]
     try:
         for target in targets:
             target.environment = host.state_of(target.grant.task_name).fresh()
@@ -189,7 +201,11 @@ def clear_out(grants: Sequence[Grant], host: Host) -> None:
 
 
 def _target(
-    grant: Grant, names: Sequence[TaskName], starts: Mapping[SspKeyBucket, int], host: Host
+    grant: Grant,
+    names: Sequence[TaskName],
+    starts: Mapping[SspKeyBucket, int],
+    host: Host,
+    position_of: Callable[[TaskName], LocalPosition | None],
 ) -> _Target | None:
     if not names or not host.config.stores:
         return None
@@ -208,7 +224,7 @@ def _target(
         return None
     candidates = []
     for name in names:
-        relative_position = local_position(host.state_of(name))
+        relative_position = position_of(name)
         reason = "there is none" if relative_position is None else _doubt(relative_position, grant, host)
         if relative_position is None or reason is not None:
             _LOG.info("task %s does not take the local state of %s: %s", grant.task_name, name, reason)
@@ -302,7 +318,8 @@ def _seal(environment: StateEnvironment, source: Relative) -> bool:
 def _taker(bucket: int, source: Relative, takers: Sequence[_Target]) -> int:
     """The number of the taker that takes this bucket from `source`; -1 for none."""
     for number, target in enumerate(takers):
-        if target.sources.get(bucket % target.factor) == source:
+        relative = target.sources.get(bucket % target.factor)
+        if relative is not None and relative.task_name == source.task_name:
             return number
     return -1
 

@@ -47,7 +47,9 @@ class Timers:
     """The timers of one task.
 
     Attributes:
-        next_ms: the next moment at which one is due, None without any; -1 while it is not known.
+        next_ms: the next moment at which one is due, None without any; only right while it `is_known`.
+        is_known: whether this process knows the next moment. Each micro-batch begins without: another worker may have
+            served the task since the last one that this process served.
     """
 
     def __init__(
@@ -63,7 +65,8 @@ class Timers:
         key_decode: Callable[[bytes | None], Any],
     ) -> None:
         self.handlers: Mapping[str, Callable[[Any, Any], None]] = {}
-        self.next_ms: int | None = -1
+        self.next_ms: int | None = None
+        self.is_known = False
         self._handles = handles
         self._state = state
         self._checks = checks
@@ -76,7 +79,7 @@ class Timers:
 
     def look(self, environment: Environment) -> int | None:
         """The next moment at which a timer is due; None without any."""
-        if self.next_ms == -1:
+        if not self.is_known:
             local = environment.begin()
             try:
                 self.note_next(local)
@@ -159,7 +162,7 @@ class Timers:
     def note_next(self, local: LocalTransaction) -> None:
         """Note the next moment, when a transaction is about to be committed."""
         first = local.due(STORE, Domain.PROCESSING, None, 1)
-        self.next_ms = first[0][0] if first else None
+        self.next_ms, self.is_known = first[0][0] if first else None, True
 
     def _fire(self, due: _Due, changelog_key: bytes, transaction: Transaction, handled: Handled) -> None:
         """Fire one timer, of the task or of an entry that expires."""

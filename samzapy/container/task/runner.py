@@ -188,6 +188,11 @@ class TaskRunner:
             reports = [replace(report, due_ms=self._due_ms()) for report in reports or tally.idle(self._first_route)]
         return self._meter.attach(reports, self._transactions.bytes_on_disk())
 
+    def begin_batch(self) -> None:
+        """Forget what another worker may have changed since this one last served the task."""
+        if self._timers is not None:
+            self._timers.is_known = False
+
     def due_ms(self) -> int:
         """The next moment at which a timer is due; `NO_TIMER` without any."""
         if self._timers is not None:
@@ -195,9 +200,12 @@ class TaskRunner:
         return self._due_ms()
 
     def _due_ms(self) -> int:
-        """The same, without a look at the local store."""
-        next_ms = None if self._timers is None else self._timers.next_ms
-        return NO_TIMER if next_ms is None else next_ms
+        """The same, without a look at the local store: 0, due at once, where only a look can tell."""
+        if self._timers is None:
+            return NO_TIMER
+        if not self._timers.is_known:
+            return 0
+        return NO_TIMER if self._timers.next_ms is None else self._timers.next_ms
 
     def _work(self, chunks: Iterable[Rows], joint: JointTransaction, tally: Tally) -> Work:
         transaction: Transaction | None = None
@@ -288,6 +296,8 @@ class TaskRunner:
         """Give up the local transaction, which has the environment's lock."""
         if transaction is not None:
             transaction.local.abort()
+        if self._timers is not None:
+            self._timers.is_known = False
         self._handles.forget()
 
     def _committed(self, transaction: Transaction, tally: Tally, *, is_last: bool) -> Generator[Part, float, None]:

@@ -356,20 +356,21 @@ def test_two_containers_on_one_host_take_their_parts_of_a_parent_and_the_second_
     assert ([], ["Partition_0"]) == (world.reads, world.tasks_on(0))
 
 
-def test_a_relative_that_two_take_from_at_the_same_time_is_sealed_by_one_and_read_by_both() -> None:
+@pytest.mark.parametrize("at_look", range(2, 8))
+def test_all_tasks_keep_their_state_when_another_container_seals_the_relative_meanwhile(at_look: int) -> None:
     world = a_world()
     world.disks[1] = world.disks[0]
     existing, looked = MemoryStateDirectory.existing, list[str]()
 
     def seal_in_between(directory: MemoryStateDirectory) -> MemoryEnvironment | None:
         looked.append(directory.name)
-        if looked.count("Partition_0") == 2:
+        if directory.name == "Partition_0" and looked.count("Partition_0") == at_look:
             directory.damage_position(execution_id="")
         return existing(directory)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MemoryStateDirectory, "existing", seal_in_between)
-        world.scale(2, hosts=(0, 1))
+        world.scale(4, hosts=(0, 1))
 
     world.check()
     assert [] == world.reads

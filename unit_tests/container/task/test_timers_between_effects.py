@@ -140,6 +140,35 @@ def test_no_workload_and_no_sequence_of_crashes_lose_or_double_a_timer(
     world.check()
 
 
+class WorldOfTwoWorkers(TimedWorld):
+    """One worker handles the messages, and the timers fire in the other one, as Spark may share them out."""
+
+    def __init__(self, messages: list[Message], job: Job) -> None:
+        super().__init__(messages, job)
+        self.ticks: list[int] = []
+
+    def consume(self, life, starts, environment, slot, crash_points):  # type: ignore[no-untyped-def]
+        self.other = self.runner(life, environment, crash_points)
+        self.due_ms = lambda: self.runner(life, environment, crash_points).due_ms()
+        World.consume(self, life, starts, environment, slot, crash_points)
+
+    def handled(self, runner: TaskRunner, slot: MemorySlot) -> None:
+        while (due_ms := self.due_ms()) != NO_TIMER and self.ticks.count(due_ms) < 2:
+            self.wall_ms = max(self.wall_ms, due_ms)
+            self.ticks.append(due_ms)
+            self.other.begin_batch()
+            self.tick(self.other, slot)
+
+
+def test_timers_fire_in_a_worker_that_found_none_the_last_time_it_served_the_task(job: Job) -> None:
+    world = WorldOfTwoWorkers(WORKLOAD, job)
+
+    world.run([Life(batch=2)])
+
+    world.check()
+    assert len(world.ticks) == len({*world.ticks}) > 2
+
+
 # --- without one of the safeguards it goes wrong ---
 
 
