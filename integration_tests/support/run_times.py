@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -53,9 +53,11 @@ LONGEST_FIRST = (
     "test_invariants.py",
 )
 """Files of more than a minute beside others. One begun last would leave the other workers without work."""
+_CPU = "cpu_s"
+"""An attribute of reports."""
 BEFORE_TESTS = "SAMZAPY_BEFORE_TESTS"
 """Environment: what `.ci/run` did before the tests, with its seconds."""
-FILES_TOLD = 15
+FILES_TOLD = 30
 FILES_TOLD_FROM = 30
 """A run of fewer tests is of a few files, and its time is plain from the output."""
 
@@ -84,17 +86,23 @@ def group(path: str, keywords: Sequence[str]) -> str:
 
 @dataclass(slots=True)
 class Spent:
-    """Seconds of workers, added up."""
+    """Seconds of workers, added up.
+
+    Attributes:
+        cpu_s: of the worker, and of the processes that it started and that have ended.
+    """
 
     setup_s: float = 0.0
     call_s: float = 0.0
+    cpu_s: float = 0.0
     tests: int = 0
 
     @property
     def total_s(self) -> float:
         return self.setup_s + self.call_s
 
-    def add(self, phase: str, duration_s: float) -> None:
+    def add(self, phase: str, duration_s: float, cpu_s: float) -> None:
+        self.cpu_s += cpu_s
         if phase == "call":
             self.call_s += duration_s
         else:
@@ -111,10 +119,11 @@ class RunTimes:
     ends: dict[str, float] = field(default_factory=dict)
     """Worker -> when it last ended a test."""
 
-    def add(self, path: str, keywords: Sequence[str], worker: str, phase: str, duration_s: float, now: float) -> None:
-        self.files[path].add(phase, duration_s)
-        self.groups[group(path, keywords)].add(phase, duration_s)
-        self.ends[worker] = now
+    def add(self, report: pytest.TestReport, now: float) -> None:
+        path = report.nodeid.partition("::")[0]
+        for spent in (self.files[path], self.groups[group(path, list(report.keywords))]):
+            spent.add(report.when, report.duration, getattr(report, _CPU, 0.0))
+        self.ends[getattr(report, "worker_id", "main")] = now
 
     def lines(self, elapsed_s: float, before: str) -> list[str]:
         worked_s = sum(spent.total_s for spent in self.files.values())
@@ -122,7 +131,8 @@ class RunTimes:
         waited_s = sum(last - end for end in self.ends.values())
         return [
             *([f"before the tests: {before}"] if before else []),
-            f"tests: {elapsed_s:.0f} s; {len(self.ends)} workers spent {worked_s:.0f} s, "
+            f"tests: {elapsed_s:.0f} s; {len(self.ends)} workers spent {worked_s:.0f} s and "
+            f"{sum(spent.cpu_s for spent in self.files.values()):.0f} s of CPU, "
             f"and were without work at the end for {waited_s:.0f} s",
             *_table(self.groups, len(self.groups)),
             f"the {min(FILES_TOLD, len(self.files))} longest of {len(self.files)} files:",
@@ -133,7 +143,8 @@ class RunTimes:
 def _table(spent_by_name: dict[str, Spent], count: int) -> list[str]:
     rows = sorted(spent_by_name.items(), key=lambda row: -row[1].total_s)[:count]
     return [
-        f"{spent.total_s:7.1f} s, {spent.setup_s:6.1f} s of it set-up, {spent.tests:5d} tests  {name}"
+        f"{spent.total_s:7.1f} s, {spent.setup_s:6.1f} s of it set-up, {spent.cpu_s:6.1f} s of CPU, "
+        f"{spent.tests:5d} tests  {name}"
         for name, spent in rows
     ]
 
@@ -146,9 +157,7 @@ class Plugin:
         self._begun = time.monotonic()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        worker = getattr(report, "worker_id", "main")
-        path = report.nodeid.partition("::")[0]
-        self._times.add(path, list(report.keywords), worker, report.when, report.duration, time.monotonic())
+        self._times.add(report, time.monotonic())
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if sum(spent.tests for spent in self._times.files.values()) < FILES_TOLD_FROM:
@@ -158,7 +167,26 @@ class Plugin:
             terminalreporter.write_line(line)
 
 
+_cpu_before_s = 0.0
+
+
+def _cpu_s() -> float:
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """Note the CPU time since the last report of this worker. xdist brings the attribute to the main process."""
+    global _cpu_before_s
+    outcome = yield
+    before_s, _cpu_before_s = _cpu_before_s, _cpu_s()
+    setattr(outcome.get_result(), _CPU, _cpu_before_s - before_s)  # type: ignore[attr-defined]
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    global _cpu_before_s
+    _cpu_before_s = _cpu_s()
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Plugin(), "run-times")
 

@@ -200,7 +200,10 @@ class TaskRunner:
         return self._due_ms()
 
     def _due_ms(self) -> int:
-        """The same, without a look at the local store: 0, due at once, where only a look can tell."""
+        """The same, without a look at the local store.
+
+        0, due at once, where only a look can tell.
+        """
         if self._timers is None:
             return NO_TIMER
         if not self._timers.is_known:
