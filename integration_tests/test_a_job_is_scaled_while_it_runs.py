@@ -16,7 +16,7 @@ from integration_tests.sizes import sized
 from integration_tests.support.ledger import told
 from integration_tests.timed_subject import TimedSubject
 
-CHANGES = sized(8, short=6)
+CHANGES = sized(8, short=4)
 RECORDS_PER_S = 300
 
 

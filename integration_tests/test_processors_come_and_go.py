@@ -9,9 +9,10 @@ import pytest
 
 from integration_tests.comings_and_goings import RECORDS_PER_S, ComingsAndGoings
 from integration_tests.seeds import told_seed
+from integration_tests.sizes import sized
 from integration_tests.support.ledger import told
 
-DISTURBED_S = 180.0
+DISTURBED_S = sized(180.0, short=120.0)
 
 
 @pytest.mark.ledger

@@ -1,4 +1,4 @@
-"""The job `jobs/timed_sums.py` under a ledger: each timer fires once, whatever happens to the job."""
+"""The job `jobs/timed_sums.py` under a ledger: each timer fires once, and a window counts each record once."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from integration_tests.ledger_run import JOBS, OUTPUT, Inputs, LedgerRun, Subjec
 from integration_tests.support.ledger import Violation
 
 FIRED = "fired"
+COUNTED = "counted"
 _SHOWN_MAX = 5
 
 
 class TimedSubject(Subject):
-    """Running sums, and a timer for each record with a key.
+    """Running sums, a timer for each record with a key, and windows in which these are counted.
 
     Attributes:
         late_ms: how late the timers fired that were set for a moment.
@@ -23,15 +24,27 @@ class TimedSubject(Subject):
 
     file = JOBS / "timed_sums.py"
     name = "timed-sums-1"
-    outputs: ClassVar[Inputs] = {**Subject.answers, FIRED: 4}
-    stores = ("sums", "count", "_timers")
+    outputs: ClassVar[Inputs] = {**Subject.answers, FIRED: 4, COUNTED: 4}
+    stores = ("sums", "count", "since", "_timers", "_window")
 
     def __init__(self) -> None:
         self.late_ms: list[int] = []
+        # By partition of `COUNTED`, how many of its records were added up, and their sum.
+        self._added: dict[tuple[str, int], tuple[int, int]] = {}
+        self._ticks: set[int] = set()
 
     def is_settled(self, run: LedgerRun) -> bool:
-        """Whether as many timers have fired as there are records with keys."""
-        return not self.left(run)
+        """Whether as many timers have fired, and as many records were counted, as there are records with keys."""
+        return not self.left(run) and self._counted(run) == _count(run, OUTPUT)
+
+    def _counted(self, run: LedgerRun) -> int:
+        for place, records in run.watcher.seen.items():
+            if place[0] == COUNTED:
+                index, total = self._added.get(place, (0, 0))
+                new = records[index:]
+                total += sum(json.loads(record.value or b"")["count"] for record in new)
+                self._added[place] = index + len(new), total
+        return sum(total for _, total in self._added.values())
 
     def left(self, run: LedgerRun) -> int:
         """How many timers have not fired yet, those of messages that were not handled yet included."""
@@ -62,6 +75,7 @@ class TimedSubject(Subject):
         ):
             if srcs:
                 yield Violation("C", f"{len(srcs)} timers {what}: {', '.join(sorted(srcs)[:_SHOWN_MAX])}")
+        yield from self._check_windows(run, found)
         left = {}
         for key, value in run.changelog_records("_timers"):
             left[key] = value
@@ -69,9 +83,26 @@ class TimedSubject(Subject):
         if still_set:
             yield Violation("D", f"{len(still_set)} timers are still set: {still_set[:_SHOWN_MAX]}")
 
+    def _check_windows(self, run: LedgerRun, found: Topics) -> Iterator[Violation]:
+        counts: Counter[bytes | None] = Counter()
+        ticks: set[tuple[bytes | None, int]] = set()
+        for (topic, _), records in sorted(found.items()):
+            for record in records if topic == COUNTED else ():
+                value = json.loads(record.value or b"")
+                counts[record.key] += value["count"]
+                if (record.key, value["tick"]) in ticks:
+                    yield Violation("C", f"window {value['tick']} came twice for {record.key!r}")
+                ticks.add((record.key, value["tick"]))
+        self._ticks = {tick for _, tick in ticks}
+        wanted = Counter(fed.key.encode() for fed in run.ledger.acked if fed.key is not None)
+        if counts != wanted:
+            wrong = sorted(str(key) for key in counts.keys() | wanted.keys() if counts[key] != wanted[key])
+            yield Violation("C", f"windows have counted {len(wrong)} keys wrong: {', '.join(wrong[:_SHOWN_MAX])}")
+
     def told(self) -> str:
         late_ms = sorted(self.late_ms)
-        return f"{len(late_ms)} timers, late by {late_ms[len(late_ms) // 2]} ms (p50), {late_ms[-1]} ms at most"
+        timers = f"{len(late_ms)} timers, late by {late_ms[len(late_ms) // 2]} ms (p50), {late_ms[-1]} ms at most"
+        return f"{timers}, {len(self._ticks)} windows"
 
 
 def _count(run: LedgerRun, output: str) -> int:

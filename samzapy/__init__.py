@@ -31,6 +31,7 @@ from samzapy.streams import IncomingMessageEnvelope, Message, Output, Stream, St
 from samzapy.task import KeyedStore, MessageCollector, StreamTask, Task, TaskContext, task
 from samzapy.timers import Firing, timer
 from samzapy.version import __version__ as __version__
+from samzapy.windows import Tick
 
 __all__ = [
     "Bytes",
@@ -63,6 +64,7 @@ __all__ = [
     "TaskModel",
     "TaskName",
     "TaskNameGrouper",
+    "Tick",
     "Timestamp",
     "Uuid",
     "counter",

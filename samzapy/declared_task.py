@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from samzapy.config import SCHEME_KEY, JobConfig, Setting, Source, StoreConfig
+from samzapy.config import SCHEME_KEY, WINDOW_KEY, JobConfig, Setting, Source, StoreConfig
 from samzapy.errors import ConfigError, TaskModuleError
-from samzapy.model import timer_entry
+from samzapy.model import timer_entry, window_entry
 from samzapy.model.serde import NamedSerde, key_serde_of, name_of, named, serde_of, with_flags
 from samzapy.state import State
 from samzapy.streams import STREAM_OF_HANDLER, AnyStream
@@ -31,6 +31,8 @@ class Declared:
         states: by name.
         timers: by name.
         timer_handlers: by name of a timer, the name of the method that is called when it fires.
+        has_window: whether the task has a method `window`.
+        window_ms: the time between two calls of it; None to leave that to the configuration.
         place: where the task is marked, `job.py:12`.
     """
 
@@ -41,6 +43,8 @@ class Declared:
     handlers: Mapping[str, str] = field(default_factory=dict)
     timers: Mapping[str, Timer] = field(default_factory=dict)
     timer_handlers: Mapping[str, str] = field(default_factory=dict)
+    has_window: bool = False
+    window_ms: int | None = None
     place: str = ""
 
     @property
@@ -52,6 +56,11 @@ class Declared:
     def has_timers(self) -> bool:
         """Whether timers are set: those of the task, or those by which entries expire."""
         return bool(self.timers) or any(state.ttl_ms is not None for state in self.states.values())
+
+    @property
+    def acts_by_time(self) -> bool:
+        """Whether the task does anything without a message."""
+        return self.has_timers or self.has_window
 
     def stream_serdes(self, stream: str, config: JobConfig) -> tuple[NamedSerde, NamedSerde]:
         """The serdes of a stream's keys and values.
@@ -70,7 +79,7 @@ class Declared:
         return with_flags(serde) if store.kind in ("map", "list") else serde
 
     def timer_key(self, config: JobConfig) -> NamedSerde:
-        """The serde of the keys of timers."""
+        """The serde of the keys of timers, and of those that a window walks over."""
         return self.stream_serdes(self.inputs[0].name, config)[0]
 
     def settings(self) -> tuple[Setting, ...]:
@@ -102,18 +111,28 @@ class Declared:
                 _setting(f"{prefix}.key.serde", "bytes", self.place),
                 _setting(f"{prefix}.msg.serde", "bytes", self.place),
             ]
+        if self.has_window:
+            prefix = f"stores.{window_entry.STORE}"
+            settings += [
+                _setting(f"{prefix}.kind", window_entry.KIND, self.place),
+                _setting(f"{prefix}.scope", "task", self.place),
+                _setting(f"{prefix}.msg.serde", "long", self.place),
+            ]
+        if self.window_ms is not None:
+            settings.append(_setting(WINDOW_KEY, str(self.window_ms), self.place))
         return tuple(settings) if self.inputs else ()
 
-    def check(self, streams_read: Sequence[str], stores: Sequence[StoreConfig]) -> None:
-        """Refuse inputs, maps and lists that only the configuration declares.
+    def check(self, config: JobConfig, streams_read: Sequence[str]) -> None:
+        """Refuse inputs, maps, lists and windows that only the configuration declares.
 
         Raises:
             TaskModuleError: no method would handle the messages of the inputs.
-            ConfigError: a function task has no maps and lists.
+            ConfigError: a function task has no maps, lists and windows, or a window has no interval.
         """
-        for store in stores:
-            is_declared = store.name in self.states or (store.kind == "timer" and self.has_timers)
-            if store.is_ordered and not is_declared:
+        self._check_window(config.window_ms)
+        for store in config.stores:
+            is_own = (store.kind == "timer" and self.has_timers) or (store.kind == "window" and self.has_window)
+            if store.kind != "value" and store.name not in self.states and not is_own:
                 raise ConfigError(
                     f"stores.{store.name}.kind: wanted value, found {store.kind}, which only a task class can declare; "
                     f"write {store.name} = samzapy.{store.kind}(...) in it, and leave this key out"
@@ -126,6 +145,18 @@ class Declared:
                 "only; add it to inputs=[...] or broadcast=[...]. A task class has no intermediate streams"
             )
 
+    def _check_window(self, window_ms: int) -> None:
+        if self.has_window and not window_ms:
+            raise ConfigError(
+                f"{WINDOW_KEY}: wanted the time between two calls of window ({self.place}), found none; write "
+                "@samzapy.task(..., window_ms=samzapy.minutes(1)), or set the key"
+            )
+        if window_ms and not self.has_window:
+            raise ConfigError(
+                f"{WINDOW_KEY}: wanted a task class with a method window(self, tick, out), found none; leave the key "
+                "out"
+            )
+
 
 def _setting(key: str, value: str, place: str) -> Setting:
     return Setting(key=key, value=value, source=Source.JOB, place=place)
@@ -136,13 +167,14 @@ def declared(
     inputs: Sequence[AnyStream],
     outputs: Sequence[AnyStream],
     broadcast: Sequence[AnyStream],
+    window_ms: int | None,
     place: str,
-    no_process: Callable[..., None],
+    base: Any,
 ) -> Declared:
     """What a marked class or function declares.
 
     Args:
-        no_process: the method of `Task` that handles nothing.
+        base: `Task`, whose methods do nothing.
 
     Raises:
         TaskModuleError: no inputs, a stream that is declared twice in different ways, an input without a handler, or a
@@ -151,10 +183,12 @@ def declared(
     if not inputs:
         raise TaskModuleError(f"{place}: wanted inputs=[...] with one stream or more, found none")
     _check_streams([*inputs, *broadcast, *outputs])
-    handlers = _handlers(marked, [*inputs, *broadcast], place, no_process) if isinstance(marked, type) else {}
+    handlers = _handlers(marked, [*inputs, *broadcast], place, base) if isinstance(marked, type) else {}
     timers = {timer.name: timer for timer in _attributes(marked, Timer)}
-    if timers:
+    has_window = isinstance(marked, type) and callable(getattr(marked, "window", None)) and not _is_of(marked, base)
+    if timers or has_window:
         _check_keys(inputs, place)
+    _check_interval(window_ms, place, has_window=has_window)
     return Declared(
         inputs=tuple(inputs),
         outputs=tuple(outputs),
@@ -163,8 +197,27 @@ def declared(
         handlers=handlers,
         timers=timers,
         timer_handlers=_timer_handlers(marked, timers, place),
+        has_window=has_window,
+        window_ms=window_ms,
         place=place,
     )
+
+
+def _is_of(marked: type, base: Any) -> bool:
+    """Whether the `window` of a class is the base's, which does nothing."""
+    return getattr(marked, "window", None) is base.window
+
+
+def _check_interval(window_ms: int | None, place: str, *, has_window: bool) -> None:
+    if window_ms is None:
+        return
+    if not isinstance(window_ms, int) or isinstance(window_ms, bool) or window_ms < 1:
+        raise TaskModuleError(
+            f"{place}: wanted window_ms in whole milliseconds, 1 or more, for instance samzapy.minutes(1), found "
+            f"{window_ms!r}"
+        )
+    if not has_window:
+        raise TaskModuleError(f"{place}: wanted a method window(self, tick, out) for window_ms, found none")
 
 
 def _check_streams(streams: Sequence[AnyStream]) -> None:
@@ -202,11 +255,12 @@ def _attributes(marked: Any, kind: type[_Attribute]) -> Iterator[_Attribute]:
 
 
 def _check_keys(inputs: Sequence[AnyStream], place: str) -> None:
-    """Refuse inputs whose keys have different serdes, of which a timer's key has one."""
+    """Refuse inputs whose keys have different serdes: the key of a timer has one."""
     serdes = sorted({name_of(stream.key) for stream in inputs})
     if len(serdes) > 1:
         raise TaskModuleError(
-            f"{place}: wanted inputs whose keys have one serde, because a timer's key is decoded by it, found "
+            f"{place}: wanted inputs whose keys have one serde, because the keys of timers and windows are "
+            "decoded by it, found "
             f"{', '.join(serdes)}; declare the same serde for the keys of all inputs"
         )
 
@@ -232,9 +286,7 @@ def _timer_handlers(marked: Any, timers: Mapping[str, Timer], place: str) -> Map
     return handlers
 
 
-def _handlers(
-    marked: type, inputs: Sequence[AnyStream], place: str, no_process: Callable[..., None]
-) -> Mapping[str, str]:
+def _handlers(marked: type, inputs: Sequence[AnyStream], place: str, base: Any) -> Mapping[str, str]:
     """By input, the name of its method."""
     handlers: dict[str, str] = {}
     for name, method in inspect.getmembers(marked, inspect.isfunction):
@@ -252,6 +304,7 @@ def _handlers(
             )
         handlers[stream.name] = name
     left = [stream.name for stream in inputs if stream.name not in handlers]
+    no_process = base.process
     if left and getattr(marked, "process", no_process) is no_process:
         raise TaskModuleError(
             f"{place}: wanted a method process(self, message, out), or one marked with .each for {', '.join(left)}; "

@@ -27,7 +27,9 @@ from typing import Any, Generic, Protocol, TypeVar, cast, overload
 from samzapy.declared_task import DECLARED, Declared, bind, declared, handle_of
 from samzapy.errors import TaskModuleError
 from samzapy.model.text import error_text
+from samzapy.state import State
 from samzapy.streams import AnyStream, HeadersToSend, IncomingMessageEnvelope, Message, Output, place_of_caller
+from samzapy.windows import Tick
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -123,6 +125,15 @@ class TaskContext(Protocol):
         """
         ...
 
+    def keys(self, state: State) -> Iterator[Any]:
+        """The keys of this task that have a state, within `window`.
+
+        Each is in hand until the next one: its state and timers can be used. They come in no particular order.
+
+        Raises TaskError elsewhere, and for a state that belongs to no key.
+        """
+        ...
+
     def store(self, name: str) -> KeyedStore:
         """The store declared by `stores.<name>....`.
 
@@ -170,6 +181,12 @@ class Task(Generic[K, V]):
         """
         raise NotImplementedError("a task has process, or a method marked with .each for each input")
 
+    def window(self, tick: Tick, out: Output) -> None:
+        """Act once for each interval of `window_ms`, with or without messages.
+
+        No message is in hand. `self.context.keys(state)` goes through the keys of the task that have a state.
+        """
+
     def close(self) -> None:
         """Release the instance, when its process ends in good order."""
 
@@ -184,7 +201,11 @@ def task(marked: Marked, /) -> Marked: ...
 
 @overload
 def task(
-    *, inputs: Sequence[AnyStream], outputs: Sequence[AnyStream] = (), broadcast: Sequence[AnyStream] = ()
+    *,
+    inputs: Sequence[AnyStream],
+    outputs: Sequence[AnyStream] = (),
+    broadcast: Sequence[AnyStream] = (),
+    window_ms: int | None = None,
 ) -> Callable[[Marked], Marked]: ...
 
 
@@ -195,11 +216,13 @@ def task(
     inputs: Sequence[AnyStream] = (),
     outputs: Sequence[AnyStream] = (),
     broadcast: Sequence[AnyStream] = (),
+    window_ms: int | None = None,
 ) -> Callable[..., Any]:
     """Mark the job file's task.
 
     A task is a function `(envelope, collector, context)`, or a class with `process`. With `inputs=[...]`, the methods
-    of a class take `(message, out)`, see `Task`. Every task gets all messages of the streams in `broadcast`.
+    of a class take `(message, out)`, see `Task`. Every task gets all messages of the streams in `broadcast`, and its
+    `window` is called each `window_ms` milliseconds.
 
     Raises:
         TaskModuleError: it is neither, takes other arguments, declares something twice, or a call of it would run
@@ -216,10 +239,11 @@ def task(
     place = place_of_caller()
 
     def mark(given: Marked) -> Marked:
-        own = declared(given, inputs, outputs, broadcast, place, Task.process)
+        own = declared(given, inputs, outputs, broadcast, window_ms, place, Task)
         handlers = dict.fromkeys(own.handlers.values(), ("message", "out"))
         timers = dict.fromkeys(own.timer_handlers.values(), ("timer", "out"))
-        methods = {"init": ("context",), **handlers, **timers, "close": ()}
+        windows = {"window": ("tick", "out")} if own.has_window else {}
+        methods = {"init": ("context",), **handlers, **timers, **windows, "close": ()}
         _check_marked(given, methods if isinstance(given, type) else _ARGUMENTS)
         setattr(given, _MARK, True)
         setattr(given, DECLARED, own)
@@ -287,6 +311,7 @@ class LoadedTask:
     Attributes:
         handlers: by input, what handles its messages in the place of `process`.
         timers: by name, what is called when a timer fires: `(timer, out)`.
+        window: what is called at each tick: `(tick, out)`.
         bind: gives the instance the stores of its task, a context, and the clock of timers; called once, before `init`.
     """
 
@@ -295,6 +320,7 @@ class LoadedTask:
     close: Callable[[], None] | None
     handlers: Mapping[str, ProcessFunction] = field(default_factory=dict)
     timers: Mapping[str, Callable[[Any, Any], None]] = field(default_factory=dict)
+    window: Callable[[Tick, Any], None] | None = None
     bind: Callable[[Mapping[str, Any], TaskContext, Callable[[], int]], None] | None = None
 
 
@@ -419,6 +445,7 @@ def _of_declared(instance: Any, own: Declared) -> LoadedTask:
         close=getattr(instance, "close", None),
         handlers=handlers,
         timers={timer: getattr(instance, method) for timer, method in own.timer_handlers.items()},
+        window=instance.window if own.has_window else None,
         bind=lambda stores, context, wall_ms: bind(instance, own, stores, context, wall_ms),
     )
 

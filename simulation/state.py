@@ -97,6 +97,10 @@ class LocalTransaction:
         """No task of a simulation has an ordered store."""
         raise AssertionError("no store is ordered here")
 
+    def owners(self, store: str, place: bytes, count_max: int) -> tuple[Sequence[bytes], bytes | None]:
+        """No task of a simulation has a window."""
+        raise AssertionError("no task has a window here")
+
     def due(
         self, store: str, domain: int, until_ms: int | None, count_max: int
     ) -> Sequence[tuple[int, bytes, bytes]]:

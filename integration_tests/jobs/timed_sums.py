@@ -1,6 +1,7 @@
-"""The job under test: running sums as in `running_sums.py`, and a timer for each record with a key.
+"""The job under test: running sums as in `running_sums.py`, a timer for each record with a key, and a window.
 
 A timer fires within some seconds after its record, and counts the timers of its key that have fired.
+The window tells for each key how many records came since the one before.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ _LATE_MAX_MS = int(os.environ.get("TIMED_SUMS_LATE_MAX_MS", "3000"))
 fed = sz.Stream("kafka.fed", key=sz.String, value=sz.Json())
 sums_out = sz.Stream("kafka.sums", key=sz.String, value=sz.Json())
 without_key = sz.Stream("kafka.without-key", key=sz.String, value=sz.Json())
+counted = sz.Stream("kafka.counted", key=sz.String, value=sz.Json())
 fired = sz.Stream("kafka.fired", key=sz.String, value=sz.Json())
 
 
-@sz.task(inputs=[fed], outputs=[sums_out, without_key, fired])
+@sz.task(inputs=[fed], outputs=[sums_out, without_key, fired, counted], window_ms=2000)
 class TimedSums(sz.Task[str, dict]):
     sums = sz.value(sz.Json(), default=0)
     count = sz.value(sz.Json(), default=0)
+    since = sz.value(sz.Json(), default=0)
     late = sz.timer("processing")
 
     def process(self, message, out):
@@ -36,6 +39,7 @@ class TimedSums(sz.Task[str, dict]):
             return
         total = self.sums.get() + message.value["x"]
         self.sums.set(total)
+        self.since.set(self.since.get() + 1)
         out.send(sums_out, {**message.value, "sum": total}, key=message.key, headers=headers)
         self.late.set(self.late.now_ms() + 137 * message.value["n"] % _LATE_MAX_MS, tag=src)
 
@@ -45,6 +49,11 @@ class TimedSums(sz.Task[str, dict]):
         self.count.set(count)
         late_ms = self.late.now_ms() - timer.time_ms
         out.send(fired, {"src": timer.tag, "count": count, "lateMs": late_ms}, key=timer.key)
+
+    def window(self, tick, out):
+        for key in self.context.keys(self.since):
+            out.send(counted, {"tick": tick.number, "count": self.since.get()}, key=key)
+            self.since.clear()
 
 
 if __name__ == "__main__":

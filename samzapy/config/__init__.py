@@ -38,6 +38,7 @@ from samzapy.config.keys import (
     SCHEME_KEY,
     SERDES,
     STORE_SCOPES,
+    WINDOW_KEY,
     ConfigKey,
 )
 from samzapy.config.lookup import is_id
@@ -88,6 +89,7 @@ __all__ = [
     "SECRET",
     "SERDES",
     "STORE_SCOPES",
+    "WINDOW_KEY",
     "AcceptedLoss",
     "BroadcastInput",
     "ConfigKey",

@@ -64,6 +64,7 @@ class JobConfig:
     tail_ms: int
     tail_lag_max: int
     timer_resolution_ms: int
+    window_ms: int
     hang_timeout_ms: int
     query_retry_ms: int
     accepted_losses: tuple[AcceptedLoss, ...]

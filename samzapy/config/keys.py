@@ -13,10 +13,11 @@ SERDES: Final = ("bytes", "string", "json", "msgpack", "integer", "long", "doubl
 # A number may have several spellings as a float (0.0 and -0.0, all NaN), and a key has one.
 KEY_SERDES: Final = tuple(name for name in SERDES if name != "double")
 STORE_SCOPES: Final = ("key", "broadcast", "task")
-STORE_KINDS: Final = ("value", "map", "list", "timer")
+STORE_KINDS: Final = ("value", "map", "list", "timer", "window")
 ALL_SSPS_TO_SINGLE_TASK: Final = "all-ssps-to-single-task"
 PARTITION_SCHEMES: Final = ("max", "cogroup", "group-by-partition", "group-by-ssp", ALL_SSPS_TO_SINGLE_TASK)
 SCHEME_KEY: Final = "task.partition.scheme"
+WINDOW_KEY: Final = "task.window.ms"
 FACTOR_KEY: Final = "job.elasticity.factor"
 COUNT_KEY: Final = "job.container.count"
 MEMORY_KEY: Final = "cluster-manager.container.memory.mb"
@@ -247,6 +248,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         least=1,
         meaning="Minimum time between two Spark jobs that only fire timers. Tasks with messages, and tasks with tails, "
         "fire their timers without such a job and at their moment.",
+    ),
+    ConfigKey(
+        name=WINDOW_KEY,
+        default="0",
+        kind="ms",
+        meaning="Time between two calls of the `window` of a task class, `window_ms=` of `@samzapy.task`. 0: the task "
+        "has none.",
     ),
     ConfigKey(
         name="task.hang.timeout.ms",

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from samzapy.config.checks import CHECKS
 from samzapy.config.job_config import JobConfig, is_pattern
-from samzapy.config.keys import COUNT_KEY, KEYS
+from samzapy.config.keys import COUNT_KEY, KEYS, WINDOW_KEY
 from samzapy.config.lookup import check_known, check_value, spec_of, value_of
 from samzapy.config.problems import Problems
 from samzapy.config.secrets import SECRET, Secret, Text, hidden, is_secret, revealed
@@ -65,6 +65,7 @@ NUMBERS: Final = {
     "tail_ms": "task.tail.ms",
     "tail_lag_max": "task.tail.lag.max",
     "timer_resolution_ms": "task.timer.resolution.ms",
+    "window_ms": WINDOW_KEY,
     "hang_timeout_ms": "task.hang.timeout.ms",
     "query_retry_ms": "task.query.retry.ms",
     "coordinator_port": "job.coordinator.port",

@@ -78,12 +78,6 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key("job.coordinator.segment.bytes", "", _OWN_TOPICS),
     # Tasks.
     _key(
-        "task.window.ms",
-        "",
-        "There are no windows yet. A task can keep the time of its last output in a store and check it with each "
-        "message.",
-    ),
-    _key(
         "task.commit.ms",
         "task.transaction.max.ms",
         "A transaction commits outputs, state and positions together.",

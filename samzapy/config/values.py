@@ -30,7 +30,8 @@ class StoreConfig:
     """A store.
 
     Serdes are names from `SERDES`. `scope` is the owner of an entry: a `key` or another one. `kind` is `value`, or
-    what a task class declares: `map`, `list` or `timer`, whose sub-keys are in order (`model.serde.ordered`).
+    what a task class declares: `map`, `list` or `timer`, whose sub-keys are in order (`model.serde.ordered`), or
+    `window`.
     """
 
     name: str
@@ -44,7 +45,12 @@ class StoreConfig:
     @property
     def is_ordered(self) -> bool:
         """Whether the entries of a key are read in the order of their sub-keys."""
-        return self.kind != "value"
+        return self.kind not in ("value", "window")
+
+    @property
+    def is_own(self) -> bool:
+        """Whether samzapy keeps it for a task that declares timers or a window."""
+        return self.kind in ("timer", "window")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Decides when timers fire without a message.
+"""Decides when timers fire, and `window` is called, without a message.
 
 Timers fire in the micro-batches and tails of their tasks. For a task that has neither, the driver orders a tick: a
 micro-batch without rows. It does so only while a timer is due, because a tick is a Spark job. Workers report when the
@@ -21,18 +21,18 @@ class Ticks:
     """The next timer of each task of a query, as far as workers have reported it."""
 
     def __init__(self, config: JobConfig) -> None:
-        self._has_timers = any(store.kind == "timer" for store in config.stores)
+        self._acts_by_time = any(store.is_own for store in config.stores)
         self._interval_ms = config.timer_resolution_ms
         self._due_ms: dict[TaskName, int] = {}
         self._ticked_at_ms: int | None = None
 
     def query_starts(self, routes: Iterable[Route]) -> None:
         """Forget the timers of the query before: another container may have fired them."""
-        self._due_ms = {route.task_name: _NOT_KNOWN for route in routes} if self._has_timers else {}
+        self._due_ms = {route.task_name: _NOT_KNOWN for route in routes} if self._acts_by_time else {}
 
     def reported(self, reports: Iterable[Report], routes: Sequence[Route]) -> None:
         """Note when the next timers of the tasks are due."""
-        if self._has_timers:
+        if self._acts_by_time:
             for report in reports:
                 self._due_ms[routes[report.route].task_name] = report.due_ms
 

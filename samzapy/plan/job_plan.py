@@ -198,8 +198,11 @@ def factor_fixed_by(config: JobConfig) -> str:
 
 
 def _whole_stores(config: JobConfig) -> Sequence[str]:
-    """The stores that belong to a task as a whole."""
-    return [store.name for store in config.stores if store.scope == "task"]
+    """The stores that belong to a task as a whole.
+
+    The moment of its last window does not count: a task that a factor has made begins with the present one.
+    """
+    return [store.name for store in config.stores if store.scope == "task" and not store.is_own]
 
 
 def _groups(

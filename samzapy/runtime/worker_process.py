@@ -170,8 +170,8 @@ class _WorkerProcess:
             joint = JointTransaction(held, self._crash_points, time.monotonic, must_end)
             return joint.run(self._runner(plan, routes).work(chunks, joint) for routes, chunks in tasks)
 
-        has_timers = self._new_task.declared.has_timers
-        due_ms = (lambda routes: self._runner(plan, routes).due_ms()) if has_timers else None
+        acts_by_time = self._new_task.declared.acts_by_time
+        due_ms = (lambda routes: self._runner(plan, routes).due_ms()) if acts_by_time else None
         self._tails.follow(plan, board, reports, held, run_tasks, due_ms)
 
     def _enter_query(self, plan: WorkPlan) -> None:

@@ -43,7 +43,7 @@ from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.runtime.job_config import load_job
 from samzapy.stream.changelog import split_changelog_key
-from samzapy.testing.memory.local_state import scanned, timers_due
+from samzapy.testing.memory.local_state import owners_of, scanned, timers_due
 
 _PARTITION_COUNT = 4
 _BATCH_BYTES_MAX = 1_048_588
@@ -409,6 +409,9 @@ class _State:
     ) -> Sequence[tuple[bytes, bytes]]:
         bounds = (prefix, first, end)
         return scanned(self.entries[store].items(), bounds, reverse=reverse, count_max=count_max)
+
+    def owners(self, store: str, place: bytes, count_max: int) -> tuple[Sequence[bytes], bytes | None]:
+        return owners_of(self.entries[store], place, count_max)
 
     def due(
         self, store: str, domain: int, until_ms: int | None, count_max: int

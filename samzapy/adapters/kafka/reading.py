@@ -415,7 +415,7 @@ class PartitionReader:
         return DeadlineError(
             f"wanted to read {where} up to offset {offset_end}, found an open transaction from offset "
             f"{progress.eof_seen} on for {deadline_s:.0f} s: its writer is slow, or died and is not fenced yet; "
-            f"see `samzapy doctor`"
+            "see `samzapy doctor`. One that stays for minutes is hanging: docs/guides/kafka-clients.md"
         )
 
 

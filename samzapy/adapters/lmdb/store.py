@@ -615,6 +615,28 @@ class LmdbTransaction:
             raise self._environment.damaged(error) from error
         return rows
 
+    def owners(self, store: str, place: bytes, count_max: int) -> tuple[Sequence[bytes], bytes | None]:
+        """The message keys that have entries (`container.task.ports.LocalTransaction`).
+
+        Raises:
+            DamagedStateError: an entry has changed since it was written.
+        """
+        owners: list[bytes] = []
+        try:
+            with self._transaction.cursor(db=self._environment.stores[store]) as cursor:
+                is_there = cursor.set_range(place) if place else cursor.first()
+                while is_there and len(owners) < count_max:
+                    stored, raw = cursor.item()
+                    value = unsealed(stored, raw)
+                    if value is None:
+                        raise self._environment.damaged(f"another entry for {stored[:60]!r} in store {store}")
+                    owner, place = _owner_of(stored, value)
+                    owners.append(owner)
+                    is_there = cursor.set_range(place)
+        except lmdb.Error as error:
+            raise self._environment.damaged(error) from error
+        return owners, place if is_there else None
+
     def check(self) -> None:
         """Raise DamagedStateError if an entry has changed since it was written."""
         if self._environment.damage is not None:
@@ -819,6 +841,17 @@ def _successor(prefix: bytes) -> bytes:
     """The first key behind all that begin with `prefix`, which does not begin with ff."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes((kept[-1] + 1,))
+
+
+def _owner_of(stored: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """The message key of an entry, and the least key in the file behind all of its."""
+    if stored[:1] == _WHOLE:
+        owner, sub_key = split_changelog_key(stored[1:])
+        own = stored[: len(stored) - len(sub_key)]
+    else:
+        owner, _ = split_changelog_key(value)
+        own = stored if stored[:1] == _DIGEST else stored[: 1 + _OWNER_DIGEST_BYTES]
+    return owner, _successor(own)
 
 
 def _owner_digest(owner: bytes) -> bytes:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from samzapy.container.task.message_scope import Place, in_init
 from samzapy.container.task.outputs import Collector
 from samzapy.container.task.stores import Store, TaskState
 from samzapy.container.task.work_plan import Route
 from samzapy.errors import UndeclaredError
+from samzapy.state import State
 from samzapy.task import MessageCollector, TaskContext
 
 
@@ -54,6 +56,12 @@ class Context:
                 f"task.intermediate.{name}.partitions=..."
             )
         return system_stream
+
+    def keys(self, state: State) -> Iterator[Any]:
+        # As `store`.
+        if self.expired_at is not None and not self._state.scope.is_own_thread():
+            self._state.scope.refuse("context.keys", self.expired_at)
+        return self._state.keys_of(state.name)
 
     def store(self, name: str) -> Store:
         # The thread that handles messages may keep a context, which acts on the message in hand.

@@ -88,13 +88,18 @@ class ErrorPolicy:
         if too_many:
             raise self.failed(ssp, message, f"{text}\n{too_many}")
 
-    def apply_to_timer(
-        self, timer: Sequence[tuple[str, bytes]], key: bytes, place: str, error: BaseException, producer: Producer
+    def apply_to_timed_call(
+        self,
+        headers: Sequence[tuple[str, bytes]],
+        key: bytes | None,
+        place: str,
+        error: BaseException,
+        producer: Producer,
     ) -> None:
-        """Send the dead letter of a timer that failed with `error`.
+        """Send the dead letter of a timer or window that failed with `error`.
 
         Args:
-            timer: headers that name the timer.
+            headers: name the call.
 
         Raises:
             MessageFailed: as `apply`, but any number may fail.
@@ -109,12 +114,14 @@ class ErrorPolicy:
             key=key,
             value=b"",
             own_headers=(),
-            place=(("task", self._task_name.encode()), *timer),
+            place=(("task", self._task_name.encode()), *headers),
             error=text.encode(),
             traceback=(trace or text).encode(),
         )
         # Asks for the topic, whose bound of a record is known then.
-        self._limits_of(producer, topic)
+        limits = self._limits_of(producer, topic)
+        if letter.key is None and limits is not None and limits.wants_keys:
+            letter = letter.with_key(f"{self._task_name} {place}".encode())
         size_max = self._checks.record_bytes_max[topic]
         letter = letter.fitted(size_max)
         if letter.size > size_max:

@@ -1,4 +1,4 @@
-"""Fires the timers of a task.
+"""Fires the timers of a task, and has its window called.
 
 Theory. A timer is an entry of the store `_timers`. It fires in the transaction that removes the entry, so it fires once
 with its outputs and writes, or not at all. The timers that are due are always looked up from the first one on, through
@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from samzapy.container.task.context import Handles
-from samzapy.container.task.error_policy import OF_NO_MESSAGE, ErrorPolicy
 from samzapy.container.task.message_scope import MessageScope
-from samzapy.container.task.output_checks import OutputChecks
-from samzapy.container.task.ports import CrashPoints, LocalTransaction, Producer
+from samzapy.container.task.ports import CrashPoints, LocalTransaction
 from samzapy.container.task.ports import TaskEnvironment as Environment
-from samzapy.container.task.stores import TaskState
-from samzapy.container.task.transaction import Handled, LastMessage, Transaction, TransactionLimits
+from samzapy.container.task.timed_call import TimedCall, TimedCalls
+from samzapy.container.task.transaction import Handled, Transaction
 from samzapy.container.task.user_errors import shown_key
+from samzapy.container.task.window_ticks import WindowTicks
 from samzapy.errors import UndeclaredError
 from samzapy.model.timer_entry import STORE, Domain, expiring_entry, name_and_tag
 from samzapy.stream.changelog import split_changelog_key
@@ -44,7 +42,7 @@ class _Due(NamedTuple):
 
 
 class Timers:
-    """The timers of one task.
+    """The timers of one task, and its window.
 
     Attributes:
         next_ms: the next moment at which one is due, None without any; only right while it `is_known`.
@@ -54,28 +52,31 @@ class Timers:
 
     def __init__(
         self,
-        handles: Handles,
-        state: TaskState,
-        checks: OutputChecks,
-        policy: ErrorPolicy,
-        limits: TransactionLimits,
+        calls: TimedCalls,
         scope: MessageScope,
         crash_points: CrashPoints,
-        is_interrupted: Callable[[], bool],
         key_decode: Callable[[bytes | None], Any],
+        *,
+        has_timers: bool,
+        window: WindowTicks | None,
     ) -> None:
+        """Know no next moment yet.
+
+        Args:
+            has_timers: whether the task sets timers; else it has a window only.
+        """
         self.handlers: Mapping[str, Callable[[Any, Any], None]] = {}
+        self.window = window
         self.next_ms: int | None = None
         self.is_known = False
-        self._handles = handles
-        self._state = state
-        self._checks = checks
-        self._policy = policy
-        self._limits = limits
+        self._calls = calls
+        self._handles = calls.handles
+        self._state = calls.state
+        self._limits = calls.limits
         self._scope = scope
         self._crash_points = crash_points
-        self._is_interrupted = is_interrupted
         self._key_decode = key_decode
+        self._has_timers = has_timers
 
     def look(self, environment: Environment) -> int | None:
         """The next moment at which a timer is due; None without any."""
@@ -93,7 +94,7 @@ class Timers:
         return next_ms is not None and next_ms <= self._limits.wall_ms()
 
     def fire(self, transaction: Transaction, handled: Handled, must_end: Callable[[], bool]) -> bool:
-        """Fire the timers that are due.
+        """Call the window, and fire the timers that are due.
 
         Ends early when the transaction is full, or the loop must end.
 
@@ -110,12 +111,15 @@ class Timers:
         until_ms, until_s = self._limits.wall_ms(), self._limits.now_s() + FIRE_S
         self._scope.begin()
         try:
-            while True:
+            if self.window is not None:
+                self.window.do(transaction, handled)
+            while self._has_timers:
                 rows = transaction.local.due(STORE, Domain.PROCESSING, until_ms, _PAGE)
                 may_go_on = self._fire_page(rows, transaction, handled, until_s, must_end)
                 self._remove_fired(rows, transaction.local)
                 if not may_go_on or len(rows) < _PAGE:
                     return may_go_on
+            return True
         finally:
             self._scope.end()
 
@@ -161,44 +165,42 @@ class Timers:
 
     def note_next(self, local: LocalTransaction) -> None:
         """Note the next moment, when a transaction is about to be committed."""
-        first = local.due(STORE, Domain.PROCESSING, None, 1)
-        self.next_ms, self.is_known = first[0][0] if first else None, True
+        first = local.due(STORE, Domain.PROCESSING, None, 1) if self._has_timers else ()
+        moments = [moment_ms for moment_ms, _, _ in first]
+        if self.window is not None:
+            moments.append(self.window.next_ms(local))
+        self.next_ms, self.is_known = min(moments, default=None), True
 
     def _fire(self, due: _Due, changelog_key: bytes, transaction: Transaction, handled: Handled) -> None:
         """Fire one timer, of the task or of an entry that expires."""
-        state = self._state
-        state.message_key, state.key_prefix = due.key, None
         self._crash_points.hit("before-fire")
         if due.expires is None:
             self._call(due, changelog_key, transaction, handled)
         else:
+            self._state.message_key, self._state.key_prefix = due.key, None
             self._expire(*due.expires)
             self._remove(changelog_key)
-        state.journal.clear()
-        state.local_journal.clear()
+            self._calls.end()
         self._crash_points.hit("after-fire")
 
     def _call(self, due: _Due, changelog_key: bytes, transaction: Transaction, handled: Handled) -> None:
         """Call the handler of a timer, and send its outputs."""
-        begun_s = self._limits.now_s()
-        collector, _, _ = self._handles.renew()
-        try:
-            self._remove(changelog_key)
-            self._handler(due.name)(Firing(self._key_decode(due.key), due.name, due.tag, due.moment_ms), collector)
-            if collector.must_be_checked:
-                self._checks.check(collector, transaction.producer)
-        except BaseException as error:  # User code may raise anything; the policy decides.
-            self._fail(due, error, transaction.producer)
-            self._remove(changelog_key)
-            handled.dead_letters += 1
-        finally:
-            place = due.place
-            transaction.last = LastMessage(place, self._limits.now_s() - begun_s)
-            self._handles.expire(place)
-        for output in collector.held:
-            transaction.producer.produce(*output)
-        handled.records_out += len(collector.held)
-        collector.held.clear()
+
+        def call(out: Any) -> None:
+            self._handler(due.name)(Firing(self._key_decode(due.key), due.name, due.tag, due.moment_ms), out)
+
+        timed = TimedCall(
+            call=call,
+            note=lambda: self._remove(changelog_key),
+            place=due.place,
+            key=due.key,
+            headers=(
+                ("timer", due.name.encode()),
+                ("tag", due.tag.encode()),
+                ("moment", str(due.moment_ms).encode()),
+            ),
+        )
+        self._calls.make(timed, transaction, handled)
 
     def _expire(self, store: str, sub_key: bytes) -> None:
         """Remove an entry, unless its state has no ttl any more."""
@@ -214,18 +216,6 @@ class Timers:
                 "form of the task has set; declare it again, with a method that does what is left to do"
             )
         return handler
-
-    def _fail(self, due: _Due, error: BaseException, producer: Producer) -> None:
-        """Roll a failed timer back, but for its removal, and apply the error policy.
-
-        Errors that are not of one timer are raised again.
-        """
-        if isinstance(error, OF_NO_MESSAGE) or self._is_interrupted():
-            raise error
-        self._handles.collector.held.clear()
-        self._state.roll_back_message()
-        headers = (("timer", due.name.encode()), ("tag", due.tag.encode()), ("moment", str(due.moment_ms).encode()))
-        self._policy.apply_to_timer(headers, due.key, due.place(), error, producer)
 
 
 def _due(moment_ms: int, changelog_key: bytes) -> _Due:

@@ -136,6 +136,19 @@ class LocalTransaction(Protocol):
         """
         ...
 
+    def owners(self, store: str, place: bytes, count_max: int) -> tuple[Sequence[bytes], bytes | None]:
+        """The message keys that have entries, each once, in no particular order.
+
+        `store` has the scope `key`, and what this transaction has written is there. Raises DamagedStateError as `get`.
+
+        Args:
+            place: where to begin: empty, or as returned.
+
+        Returns:
+            The next keys, and where to go on; None at the end.
+        """
+        ...
+
     def due(
         self, store: str, domain: int, until_ms: int | None, count_max: int
     ) -> Sequence[tuple[int, bytes, bytes]]:

@@ -30,6 +30,7 @@ from samzapy.container.task.outputs import Collector
 from samzapy.container.task.ports import CrashPoints, SlotGuard
 from samzapy.container.task.ports import TaskEnvironment as Environment
 from samzapy.container.task.stores import TaskState
+from samzapy.container.task.timed_call import TimedCalls
 from samzapy.container.task.transaction import (
     Tally,
     Transaction,
@@ -37,6 +38,7 @@ from samzapy.container.task.transaction import (
     Transactions,
 )
 from samzapy.container.task.user_errors import user_traceback
+from samzapy.container.task.window_ticks import WindowTicks
 from samzapy.container.task.work_plan import NO_TIMER, Message, Report, Rows, WorkPlan
 from samzapy.declared_task import Declared
 from samzapy.model.text import error_text
@@ -89,21 +91,18 @@ class TaskRunner:
         self._handles = Handles(collector, Context(route, config.properties, intermediates, self._state), self._state)
         checks = OutputChecks(config, collector, limits.wall_ms)
         policy = ErrorPolicy(config, route.task_name, checks, limits.wall_ms)
-        self._timers = (
-            Timers(
-                self._handles,
-                self._state,
-                checks,
-                policy,
-                limits,
+        self._timers: Timers | None = None
+        if declared.acts_by_time:
+            calls = TimedCalls(self._handles, self._state, checks, policy, limits, is_interrupted)
+            self._state.key_decode = declared.timer_key(config).decode
+            self._timers = Timers(
+                calls,
                 self._scope,
                 crash_points,
-                is_interrupted,
-                declared.timer_key(config).decode,
+                self._state.key_decode,
+                has_timers=declared.has_timers,
+                window=WindowTicks(calls, route.task_name, config.window_ms) if declared.has_window else None,
             )
-            if declared.has_timers
-            else None
-        )
         self._handling = Handling(self._handles, self._state, checks, policy, limits, is_interrupted)
         self._environment = environment
         self._transactions = Transactions(plan, route, environment, self._state, limits)
@@ -128,6 +127,8 @@ class TaskRunner:
                 task.bind(self._state.stores, self._handles.context, self._limits.wall_ms)
             if self._timers is not None:
                 self._timers.handlers = task.timers
+                if self._timers.window is not None:
+                    self._timers.window.handler = task.window
             if task.init is not None:
                 task.init(self._handles.context)
         except BaseException as error:  # User code may raise anything, and no message is in hand.

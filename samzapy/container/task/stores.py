@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar, Final
 
@@ -15,11 +16,13 @@ from samzapy.declared_task import Declared
 from samzapy.errors import TaskError
 from samzapy.model.job import TaskName
 from samzapy.model.serde import SerdeError, ordered_of, serde_of
-from samzapy.stream.changelog import changelog_key, task_entry_key
+from samzapy.stream.changelog import changelog_key, split_changelog_key, task_entry_key
 
 _METHODS: Final = frozenset({"get", "put", "delete"})
 _PAGE: Final = 100
 """Entries that are read at once."""
+_FIRST: Final[bytes | None] = b""
+"""The place at which a walk over keys begins."""
 
 
 class TaskState:
@@ -55,10 +58,15 @@ class TaskState:
         self.is_broadcast = False
         # The message key as the prefix of changelog keys, once it was needed.
         self.key_prefix: bytes | None = None
+        # Decodes the key in hand, while a window walks over keys.
+        self.key_decode: Callable[[bytes | None], Any] = lambda key: key
+        # The window in which user code may walk over keys.
+        self._window: object | None = None
         self.bytes_held = 0
         self.journal: list[tuple[dict[bytes, bytes | None], bytes, bool, bytes | None]] = []
         self.local_journal: list[tuple[str, bytes, bytes | None]] = []
         self._written: dict[str, dict[bytes, bytes | None]] = {store.name: {} for store in stores}
+        self._by_key = frozenset(store.name for store in stores if store.scope == "key" and not store.is_own)
         self._ordered = frozenset(store.name for store in stores if store.is_ordered)
         self.stores: dict[str, Store] = {
             store.name: _STORES[form_of(store)](store, self, self._written[store.name], task_name) for store in stores
@@ -84,6 +92,72 @@ class TaskState:
     def changes_to_write(self) -> Sequence[tuple[str, Mapping[bytes, bytes | None]]]:
         """The changes that are not in the local transaction yet."""
         return [(store, entries) for store, entries in self.changes() if store not in self._ordered]
+
+    @property
+    def without_key(self) -> str:
+        """What is in hand when there is no key, for an error."""
+        if self._window is not None:
+            return "a window without one; go through the keys with `for key in self.context.keys(...)`"
+        return "one without; a keyed store belongs to the message's key, so check envelope.key before using it"
+
+    @contextmanager
+    def walking(self) -> Iterator[None]:
+        """Let user code walk over the keys of its state; no message is in hand."""
+        self._window = object()
+        try:
+            yield
+        finally:
+            self._window = None
+            self.message_key = self.key_prefix = None
+
+    def keys_of(self, store: str) -> Iterator[Any]:
+        """The message keys that have entries in a store.
+
+        Each is in hand until the next one.
+
+        Raises:
+            TaskError: outside of a window, or no such store with entries of keys.
+        """
+        if store not in self._by_key:
+            declared = ", ".join(sorted(self._by_key)) or "none"
+            raise TaskError(f"context.keys: wanted a state of scope key of the task ({declared}), found {store!r}")
+        window, before = self._window, self.message_key
+        self._check_walk(store, window)
+        try:
+            for owner in self._owners(store):
+                self.message_key, self.key_prefix = owner, None
+                yield self.key_decode(owner)
+                self._check_walk(store, window)
+        finally:
+            # A walk that user code keeps may end at any time later.
+            if window is self._window:
+                self.message_key, self.key_prefix = before, None
+
+    def _owners(self, store: str) -> Iterator[bytes]:
+        written, place = self._written[store], _FIRST
+        while place is not None:
+            page, place = self._local.owners(store, place, _PAGE)
+            for owner in page:
+                # An ordered store has no writes that are not in the local store.
+                if written.get(changelog_key(owner, b""), b"") is not None or store in self._ordered:
+                    yield owner
+        if store not in self._ordered:
+            for key, value in tuple(written.items()):
+                if value is not None and self._local.get(store, key) is None:
+                    yield split_changelog_key(key)[0]
+
+    @property
+    def _local(self) -> LocalTransaction:
+        assert self.local is not None, "keys are walked over only in a window"
+        return self.local
+
+    def _check_walk(self, store: str, window: object) -> None:
+        """Refuse a walk outside of a window, and one that goes on after its window."""
+        if window is None or window is not self._window or not self.scope.is_in_hand():
+            raise TaskError(
+                f"context.keys: wanted a walk over the keys of {store} within window, found one elsewhere; while a "
+                "message is handled, only the state of its own key is there"
+            )
 
     def time_next_calls(self) -> None:
         """Time the next call of each kind, for each store."""
@@ -238,10 +312,7 @@ class Store:
                 "every task gets that one, and the entries of a keyed store belong to a key in one task"
             )
         if state.message_key is None:
-            raise TaskError(
-                f"store {self._name}: wanted a message with a key, found one without; "
-                "a keyed store belongs to the message's key, so check envelope.key before using it"
-            )
+            raise TaskError(f"store {self._name}: wanted a message with a key, found {state.without_key}")
         state.key_prefix = changelog_key(state.message_key, b"")
         return state.key_prefix
 

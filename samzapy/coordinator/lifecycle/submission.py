@@ -40,7 +40,7 @@ from samzapy.coordinator.requests.handler import ended
 from samzapy.coordinator.requests.scale_factor import scale_wanted
 from samzapy.coordinator.state import CoordinatorState, evolve, sorted_processors, tombstone, uncommitted
 from samzapy.errors import ConfigError, RejectedError, TopicPolicyError, UnknownSchemaError
-from samzapy.model import timer_entry
+from samzapy.model import timer_entry, window_entry
 from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.placement import UNFINISHED, Action, StatusCode
@@ -315,7 +315,7 @@ def _refuse_forgotten_stores(config: JobConfig, state: CoordinatorState) -> None
         )
     for key, scope in sorted(state.config.items()):
         name = key.removeprefix("stores.").removesuffix(".scope")
-        if key != f"stores.{name}.scope" or scope == "key" or name in kept:
+        if key != f"stores.{name}.scope" or scope == "key" or name in (*kept, window_entry.STORE):
             continue
         if state.grants and changelog_topic(config.job, name) in state.own_topics:
             raise ConfigError(

@@ -110,6 +110,13 @@ def scanned(
     return (rows[::-1] if reverse else rows)[:count_max]
 
 
+def owners_of(entries: Iterable[bytes], place: bytes, count_max: int) -> tuple[Sequence[bytes], bytes | None]:
+    """The message keys of entries, as `LocalTransaction.owners`."""
+    left = sorted({owner for owner, _ in map(split_changelog_key, entries) if not place or owner > place[1:]})
+    page = left[:count_max]
+    return page, b"\x00" + page[-1] if len(left) > len(page) else None
+
+
 def timers_due(
     entries: Iterable[tuple[bytes, bytes]], domain: int, until_ms: int | None, count_max: int
 ) -> Sequence[tuple[int, bytes, bytes]]:
@@ -149,6 +156,10 @@ class MemoryLocalTransaction:
             reverse=reverse,
             count_max=count_max,
         )
+
+    def owners(self, store: str, place: bytes, count_max: int) -> tuple[Sequence[bytes], bytes | None]:
+        assert self._environment is not None, "it has ended"
+        return owners_of((key for name, key in self._contents.entries if name == store), place, count_max)
 
     def due(
         self, store: str, domain: int, until_ms: int | None, count_max: int

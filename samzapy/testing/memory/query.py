@@ -129,7 +129,7 @@ class MemoryQuery:
     def due_ms(self) -> int:
         """When the next timer of a task is due, or `NO_TIMER`."""
         plan = self._plan
-        if plan is None or not self._new_task.declared.has_timers:
+        if plan is None or not self._new_task.declared.acts_by_time:
             return NO_TIMER
         due = [self._runner(plan, routes).due_ms() for routes in plan.tasks]
         return min((due_ms for due_ms in due if due_ms != NO_TIMER), default=NO_TIMER)

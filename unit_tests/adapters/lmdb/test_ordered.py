@@ -16,7 +16,7 @@ from samzapy.adapters.lmdb.store import LmdbEnvironment, LmdbTransaction
 from samzapy.config import StoreConfig
 from samzapy.errors import DamagedStateError
 from samzapy.plan.elasticity import key_bucket
-from samzapy.stream.changelog import changelog_key, task_entry_key
+from samzapy.stream.changelog import changelog_key, split_changelog_key, task_entry_key
 
 STORE = StoreConfig(
     name="map", msg_serde="bytes", key_serde="bytes", replication_factor=None, size_max_bytes=1 << 24, kind="map"
@@ -90,6 +90,19 @@ class Ranges(RuleBasedStateMachine):
 
         assert wanted[:count_max] == rows
 
+    @rule(count_max=st.integers(1, 4))
+    def owners(self, count_max: int) -> None:
+        owners, place = list[bytes](), b""
+        while True:
+            page, behind = self.transaction.owners("map", place, count_max)
+            assert len(page) == count_max or behind is None
+            owners += page
+            if behind is None:
+                break
+            place = behind
+
+        assert sorted({split_changelog_key(key)[0] for key in self.current}) == sorted(owners)
+
     @invariant()
     def entries_are_found_by_their_keys(self) -> None:
         if hasattr(self, "current"):
@@ -126,6 +139,22 @@ def test_a_changed_entry_in_a_range_is_damage(tmp_path: Path) -> None:
     with pytest.raises(DamagedStateError, match="another entry"):
         transaction.scan("map", prefix, b"", None, reverse=False, count_max=9)
 
+    transaction.abort()
+    environment.close()
+
+
+def test_the_owners_of_a_store_without_order_are_found_each_once(tmp_path: Path) -> None:
+    environment = LmdbEnvironment(tmp_path / "1", STORES)
+    transaction = environment.begin()
+    keys = {bytes((letter,)) * size for letter in b"ab\xff" for size in (1, 200, 511, 600, 700)}
+    transaction.write("plain", {changelog_key(key, b""): b"value" for key in keys})
+    owners, place = list[bytes](), b""
+    for _ in range(8):
+        page, behind = transaction.owners("plain", place, 2)
+        owners, place = owners + list(page), behind or b""
+
+    assert (None, sorted(keys)) == (behind, sorted(owners))
+    assert ([], None) == transaction.owners("map", b"", 2)
     transaction.abort()
     environment.close()
 

@@ -1,0 +1,166 @@
+"""A process that dies between any two effects while windows are done: each tick counts each message once.
+
+`window` sends how many messages of each key came since the tick before, and forgets them. So an output that is lost,
+doubled or of a tick that was done before shows in the sums.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samzapy.config import JobConfig
+from samzapy.container.local_state import restore
+from samzapy.container.task.runner import TaskRunner
+from samzapy.model.topics import changelog_topic
+from samzapy.model.window_entry import STORE
+from samzapy.runtime.job_config import load_job
+from samzapy.task import TaskFactory
+from samzapy.testing.memory.slot import MemorySlot
+from unit_tests.container.task.test_crash_between_effects import (
+    ENDS,
+    WORKLOAD,
+    Life,
+    Message,
+    World,
+    _latest,
+    lives,
+    workloads,
+)
+
+WINDOW_MS = 50
+Job = tuple[JobConfig, TaskFactory]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    path = tmp_path_factory.mktemp("job") / "windowed.py"
+    path.write_text(
+        f"""
+import samzapy as sz
+
+orders = sz.Stream("kafka.orders", key=sz.String, value=sz.Json())
+counts = sz.Stream("kafka.counts", key=sz.String, value=sz.Json())
+
+@sz.task(inputs=[orders], outputs=[counts], window_ms={WINDOW_MS})
+class Windowed(sz.Task[str, int]):
+    count = sz.value(sz.Long, default=0)
+
+    def process(self, message, out):
+        self.count.set(self.count.get() + 1)
+
+    def window(self, tick, out):
+        for key in self.context.keys(self.count):
+            out.send(counts, [tick.number, self.count.get()], key=key)
+            self.count.clear()
+"""
+    )
+    path.with_suffix(".properties").write_text(
+        "job.name=flights\nsystems.kafka.bootstrap.servers=localhost:1\nlocal.store.dir=/data\n"
+    )
+    return load_job(path, None, [], {})
+
+
+class WindowedWorld(World):
+    """The clock goes on by 10 ms per message; after the last one, a tick comes without messages."""
+
+    def __init__(self, messages: list[Message], job: Job) -> None:
+        super().__init__(messages, config=job[0])
+        self.new_task, self.declared = job[1], job[1].declared
+        self.counts_from = 0
+
+    def handled(self, runner: TaskRunner, slot: MemorySlot) -> None:
+        self.wall_ms += 30
+        self.tick(runner, slot)
+
+    def consume(self, life, starts, environment, slot, crash_points):  # type: ignore[no-untyped-def]
+        super().consume(life, starts, environment, slot, crash_points)
+        self.wall_ms += 2 * WINDOW_MS
+        # Twice, and the second time in another worker: a tick that was done is not done again.
+        for _ in range(2):
+            self.tick(self.runner(life, environment, crash_points), slot)
+
+    def tick(self, runner: TaskRunner, slot: MemorySlot) -> None:
+        assert [""] == [report.error for report in runner.run((), slot)]
+
+    def begin_run(self) -> None:
+        super().begin_run()
+        self.counts_from = self.kafka.offset_end("counts")
+
+    def check(self) -> None:
+        sums: Counter[bytes | None] = Counter()
+        ticks = set()
+        for record in self.kafka.committed("counts", 0, self.counts_from):
+            number, count = json.loads(record.value or b"")
+            sums[record.key] += count
+            assert (record.key, number) not in ticks
+            ticks.add((record.key, number))
+        assert Counter(message.key.encode() for message in self.messages) == +sums
+        latest = _latest(self.kafka.committed(changelog_topic(self.config.job, STORE)))
+        assert latest == self.disks[0].opened[-1].values(STORE)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("at_hit", [1, 2, 4])
+@pytest.mark.parametrize("moved", [False, True], ids=["restarted", "moved"])
+@pytest.mark.parametrize("disk", ["kept", "lost", "another"])
+def test_a_crash_at_any_place_lets_each_tick_count_once(
+    job: Job, end: str, at_hit: int, moved: bool, disk: str
+) -> None:
+    world = WindowedWorld(WORKLOAD, job)
+    first = Life(end=end, at_hit=at_hit, host=1 if disk == "another" else 0)
+    second = Life(end="after-kafka-commit", at_hit=2, moved=moved, disk_lost=disk == "lost", replayed=2)
+
+    world.run([first, second])
+
+    world.check()
+    assert 2 == len(world.deaths)
+
+
+@settings(max_examples=200, deadline=None)
+@given(workloads(), st.lists(lives, max_size=6))
+def test_no_workload_and_no_sequence_of_crashes_lose_or_double_a_tick(
+    job: Job, messages: list[Message], lives: list[Life]
+) -> None:
+    world = WindowedWorld(messages, job)
+
+    world.run(lives)
+
+    world.check()
+
+
+# --- without one of the safeguards it goes wrong ---
+
+
+def test_local_state_that_trusts_the_checkpoints_does_a_tick_twice(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction of a window alone moves no checkpoint."""
+    monkeypatch.setattr(restore, "window_entry", SimpleNamespace(STORE="none"))
+
+    def die_at_each_commit() -> None:
+        for at_hit in range(1, 9):
+            world = WindowedWorld(WORKLOAD, job)
+            world.run([Life(end="after-kafka-commit", at_hit=at_hit)])
+            world.check()
+
+    with pytest.raises(AssertionError):
+        die_at_each_commit()
+
+
+class ReportingWorld(WindowedWorld):
+    def tick(self, runner: TaskRunner, slot: MemorySlot) -> None:
+        (report,) = runner.run((), slot)
+        # Else the driver would order another tick at once.
+        assert self.wall_ms < report.due_ms <= self.wall_ms + WINDOW_MS
+
+
+def test_a_worker_reports_the_tick_behind_the_one_that_it_has_done(job: Job) -> None:
+    world = ReportingWorld(WORKLOAD, job)
+
+    world.run([Life(batch=1)])
+
+    world.check()
