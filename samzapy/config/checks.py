@@ -114,6 +114,15 @@ def _check_stores(config: JobConfig) -> None:
             "local.store.dir: wanted a directory that is kept over restarts, because the job has stores "
             f"({', '.join(store.name for store in config.stores)}); found nothing"
         )
+    for name in config.dropped_stores:
+        others = sorted(
+            key for key in config.properties if key.startswith(f"stores.{name}.") and not key.endswith(".drop")
+        )
+        if others:
+            raise ConfigError(
+                f"stores.{name}.drop=true: wanted no other line of the store, and no declaration in the task, found "
+                f"{', '.join(others)}; leave the one or the other out"
+            )
     for store in config.stores:
         if not store.is_ordered and store.key_serde not in _NAME_SERDES:
             raise ConfigError(

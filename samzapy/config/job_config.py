@@ -107,6 +107,7 @@ class JobConfig:
     standalone_rest_url: str | None
     standalone_page_url: str | None
     stores: tuple[StoreConfig, ...] = field(default=())
+    dropped_stores: tuple[str, ...] = field(default=())
     intermediates: tuple[IntermediateStream, ...] = field(default=())
 
     @property

@@ -675,6 +675,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         meaning="Written by samzapy; do not set it. Holds the `ttl` that a task class declares.",
     ),
     ConfigKey(
+        name="stores.<name>.drop",
+        choices=("true", "false"),
+        default="false",
+        meaning="true: the job has no such store any more, and lets its entries go. Without this line a store with "
+        "entries cannot be left out. Its changelog topic stays, and its name cannot be used again.",
+    ),
+    ConfigKey(
         name="stores.<name>.changelog.replication.factor",
         kind="count",
         meaning="Replicas of the store's changelog topic.",

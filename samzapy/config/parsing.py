@@ -19,6 +19,7 @@ from samzapy.config.sources import check_filled
 from samzapy.config.values import (
     accepted_loss,
     broadcast_inputs_of,
+    dropped_stores_of,
     host_slots_of,
     input_items,
     intermediates_of,
@@ -192,6 +193,7 @@ def _typed(
         accepted_losses=tuple(accepted_loss(item) for item in items_of(text("task.lost.range.accept"))),
         process_hosts=host_slots_of(items_of(text("cluster.process.hosts"))),
         stores=stores_of(properties),
+        dropped_stores=dropped_stores_of(properties),
     )
     inputs = tuple(config.qualified(item) for item in input_items(text("task.inputs")))
     # The submitted value. `task.inputs` has the topics that its patterns match.

@@ -61,6 +61,9 @@ class HostSlots:
     slot_count: int
 
 
+_DROP = ".drop"
+
+
 def host_slots_of(items: Iterable[str]) -> tuple[HostSlots, ...]:
     """The hosts of cluster.process.hosts, each once. Raises ConfigError."""
     hosts = []
@@ -214,9 +217,19 @@ def _intermediate(name: str, properties: Mapping[str, str], job: str, system: st
 
 
 def stores_of(properties: Mapping[str, str]) -> tuple[StoreConfig, ...]:
-    """The stores that any key declares, in the order of their names."""
-    names = sorted({key.split(".")[1] for key in properties if key.startswith("stores.")})
-    return tuple(_store(name, properties) for name in names)
+    """The stores that any key declares, in the order of their names.
+
+    Those that are dropped are not among them.
+    """
+    keys = [key for key in properties if key.startswith("stores.") and not key.endswith(_DROP)]
+    names = {key.split(".")[1] for key in keys} - {*dropped_stores_of(properties)}
+    return tuple(_store(name, properties) for name in sorted(names))
+
+
+def dropped_stores_of(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The stores that the job lets go, in the order of their names."""
+    keys = [key for key in properties if key.startswith("stores.") and key.endswith(_DROP)]
+    return tuple(sorted(key.split(".")[1] for key in keys if properties[key] == "true"))
 
 
 def _store(name: str, properties: Mapping[str, str]) -> StoreConfig:

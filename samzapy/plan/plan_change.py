@@ -10,6 +10,7 @@ It is derived from two plans and the known places; the grouper is not asked. If 
             "restoreRecordsMax": 0, "restoreBytesAbout": 0, "copyBytesAbout": 0}],
  "gone": [],
  "topics": [{"topic": "__samzapy-intermediate-flights-1-by_carrier", "from": 0, "to": 4}],
+ "stores": [{"store": "sums", "change": "stays", "why": ""}],
  "waiting": [],
  "spreadKeys": [{"stream": "kafka.orders", "keyCount": 2, "examples": [{"key": "N14228", "partitions": [0, 3]}, …]}],
  "partitioners": [{"stream": "kafka.orders", "partitioner": "murmur2", "keyCount": 9, "fits": {"murmur2": 9, …}}, …],
@@ -21,7 +22,8 @@ It is derived from two plans and the known places; the grouper is not asked. If 
 `change` is `stays`, `moves`, `splits`, `merges` or `new`; `splits` and `merges` name the `parents` whose key buckets
 the task gets. State to restore comes from the changelog; state to copy comes from the parents' stores on the same host.
 Both, and the expected pause of a key of a running job (`plan.expected_pause`), are null if they are not known. `topics`
-are those of intermediate streams that a submission creates (`from` 0 partitions), or grows. `waiting` are new
+are those of intermediate streams that a submission creates (`from` 0 partitions), or grows. The `change` of a store is
+`new`, `stays`, `changes`, `dropped` or `refused` (`plan.store_changes`). `waiting` are new
 partitions of inputs that the job reads already: they come into the plan when the old ones have passed their ends (ADR
 0011). `spreadKeys` are keys of several tasks, as far as they were sampled (`plan.key_spread`). `partitioners` are those
 of inputs that share tasks (null: not known), `refusal` is why a job that keeps state by key is not started on them, and
@@ -42,6 +44,7 @@ from samzapy.plan.expected_pause import expected_pause_ms
 from samzapy.plan.input_keys import NOTHING_SEEN, InputKeys, StreamKeys, refusal_of, warnings_of
 from samzapy.plan.job_model_json import Json, job_model_json
 from samzapy.plan.key_spread import SpreadKeys
+from samzapy.plan.store_changes import StoreChange
 from samzapy.plan.task_names import TaskNameParts
 
 _Item = TypeVar("_Item")
@@ -120,6 +123,7 @@ class PlanChange:
             one without them.
         topics: those that a submission makes, or gives more partitions.
         keys: whether keys are in one task, of one input and of several, as far as a sample tells.
+        stores: what becomes of the stores.
     """
 
     generation_from: int
@@ -129,6 +133,7 @@ class PlanChange:
     waiting: tuple[SystemStreamPartition, ...] = ()
     topics: tuple[TopicToBe, ...] = ()
     keys: InputKeys = NOTHING_SEEN
+    stores: tuple[StoreChange, ...] = ()
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -253,6 +258,7 @@ def plan_change_json(job: str, change: PlanChange) -> Json:
             {"topic": topic.topic, "from": topic.partition_count_before, "to": topic.partition_count}
             for topic in change.topics
         ],
+        "stores": [{"store": store.store, "change": store.fate.value, "why": store.text} for store in change.stores],
         "waiting": [str(ssp) for ssp in change.waiting],
         "spreadKeys": [_spread_json(item) for item in change.keys.spread],
         "partitioners": [_partitioner_json(item) for group in change.keys.streams for item in group],

@@ -23,7 +23,7 @@ from samzapy.cli.target.address import job_file_option
 from samzapy.cli.target.requests import recorded_state
 from samzapy.config import FACTOR_KEY, JobConfig, is_id
 from samzapy.coordinator.assignment.replanning import recorded_facts
-from samzapy.coordinator.lifecycle.submission import check_readable, factor_to_be, inputs_to_read
+from samzapy.coordinator.lifecycle.submission import check_readable, factor_to_be, inputs_to_read, stores_after
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of
 from samzapy.errors import ConfigError, PartitionerError
 from samzapy.model.container import Locality
@@ -46,6 +46,7 @@ from samzapy.plan.plan_change import (
     plan_change,
     plan_change_json,
 )
+from samzapy.plan.store_changes import StoreChange, StoreFate, refusals
 from samzapy.runtime.declared_names import check_names
 from samzapy.runtime.input_keys import divided_ssps, keeps_keys, look_at_inputs, warn_of_bootstrap
 from samzapy.runtime.job_address import JobAddress
@@ -132,6 +133,9 @@ def plan(
     refusal = refusal_of(change.keys)
     if refusal and config.partitioner_check == "fail":
         raise PartitionerError(refusal)
+    refused = refusals(change.stores)
+    if refused:
+        raise ConfigError("\n".join(refused))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +152,7 @@ class Known:
     recorded: Recorded = NOTHING_RECORDED
     factor: int | None = None
     topics: tuple[TopicToBe, ...] = ()
+    stores: tuple[StoreChange, ...] = ()
 
 
 def _planned(
@@ -175,7 +180,8 @@ def _change(config: JobConfig, known: Known, planned: JobModel, locality: Locali
     It has sizes, topics, new partitions and a sample of the keys.
     """
     change = change_with_sizes(known.previous, planned, locality, config, known.connection)
-    change = replace(change, topics=tuple(topic for topic in known.topics if topic.is_change))
+    topics = tuple(topic for topic in known.topics if topic.is_change)
+    change = replace(change, topics=topics, stores=known.stores)
     if not config.is_bounded_job:  # The next run of a bounded job starts again, with all partitions that there are.
         change = replace(change, waiting=new_partitions(known.previous, planned))
     if not keeps_keys(config):
@@ -226,6 +232,7 @@ def _by_cluster(config: JobConfig) -> tuple[JobConfig, Known]:
         connection=connection,
         recorded=recorded_facts(state),
         factor=factor_to_be(config, state),
+        stores=tuple(stores_after(config, state)),
     )
 
 
@@ -402,6 +409,7 @@ def change_with_sizes(
     return plan_change(before, planned, locality, lambda task: sizes[task.changelog_partition])
 
 
+_FATES = {StoreFate.NEW: "is new", StoreFate.CHANGES: "changes", StoreFate.DROPPED: "is dropped"}
 _COLUMNS = ("task", "reads", "change", "from", "to", "location", "restore", "why")
 
 
@@ -429,6 +437,9 @@ def print_change(job: str, change: PlanChange) -> None:
     for topic in change.topics:
         done = "grows to" if topic.partition_count_before else "is created with"
         click.echo(printable(f"topic: {topic.topic} {done} {topic.partition_count} partitions"))
+    for store in change.stores:
+        if store.fate not in (StoreFate.STAYS, StoreFate.REFUSED):
+            click.echo(printable(f"store: {store.store} {_FATES[store.fate]}{store.text and f': {store.text}'}"))
     for stream, ssps in groupby(change.waiting, lambda ssp: ssp.system_stream):
         numbers = ", ".join(str(ssp.partition) for ssp in ssps)
         click.echo(

@@ -40,16 +40,16 @@ from samzapy.coordinator.requests.handler import ended
 from samzapy.coordinator.requests.scale_factor import scale_wanted
 from samzapy.coordinator.state import CoordinatorState, evolve, sorted_processors, tombstone, uncommitted
 from samzapy.errors import ConfigError, RejectedError, TopicPolicyError, UnknownSchemaError
-from samzapy.model import timer_entry, window_entry
 from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.placement import UNFINISHED, Action, StatusCode
 from samzapy.model.ssp import SystemStream
 from samzapy.model.text import some
 from samzapy.model.topic_checks import made_again, refuse
-from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic, placement_topic
+from samzapy.model.topics import checkpoint_topic, coordinator_topic, placement_topic
 from samzapy.plan.input_patterns import is_match, may_depart, refuse_unmatched, with_inputs
 from samzapy.plan.intermediates import refuse_fewer_partitions
+from samzapy.plan.store_changes import StoreChange, refusals, store_changes
 from samzapy.stream.records import (
     FORMAT_LEVEL,
     ConfigPut,
@@ -130,8 +130,9 @@ def submit_job(command: SubmitJob, state: CoordinatorState, liveness: Liveness) 
     check_readable(state, command.config.job_name, command.config.job_id)
     command = _with_inputs_to_read(command, state)
     config = command.config
-    _refuse_changed_stores(config, state)
-    _refuse_forgotten_stores(config, state)
+    refused = refusals(stores_after(config, state))
+    if refused:
+        raise ConfigError("\n".join(refused))
     _refuse_other_mode(command, state, liveness)
     refuse_fewer_partitions(config.intermediates, state.config)
     others = [container.execution_id for container in state.containers_sorted if _may_run_elsewhere(container, state)]
@@ -274,55 +275,9 @@ def _refuse_beside(
     )
 
 
-def _refuse_changed_stores(config: JobConfig, state: CoordinatorState) -> None:
-    """Refuse a changed scope, kind or serde of sub-keys of a store that has entries.
-
-    They determine the keys of its entries, so the task would not find these again.
-    """
-    if not state.grants:
-        return
-    for store in config.stores:
-        if changelog_topic(config.job, store.name) not in state.own_topics:
-            continue
-        settings = [("scope", "key", store.scope), ("kind", "value", store.kind)]
-        if store.is_ordered:
-            settings.append(("key.serde", "string", store.key_serde))
-        for rest, default, wanted in settings:
-            key = f"stores.{store.name}.{rest}"
-            recorded = state.config.get(key) or default
-            if recorded != wanted:
-                raise ConfigError(
-                    f"{key}: wanted {recorded}, under which the job has kept what is in the store, found {wanted}. Its "
-                    "entries would not be found again: give the store a new name, or the job a new job.id"
-                )
-
-
-def _refuse_forgotten_stores(config: JobConfig, state: CoordinatorState) -> None:
-    """Refuse to leave out the store of timers, or one that keeps entries by task.
-
-    Without the record of its scope, its entries would stay with tasks that a factor has divided, or be looked up by
-    key. A store by key needs no such record. Timers that are left would fire once the task has timers again, and
-    remove entries that were written since.
-    """
-    kept = {store.name for store in config.stores}
-    timers = f"stores.{timer_entry.STORE}.kind"
-    has_timers = state.config.get(timers) == "timer" and timer_entry.STORE not in kept
-    if has_timers and state.grants and changelog_topic(config.job, timer_entry.STORE) in state.own_topics:
-        raise ConfigError(
-            f"{timers}: wanted timer, as the job has kept timers, found a task without timers and ttl. Timers that are "
-            "set would fire, and entries expire that were written since, once it has some again: leave one of them "
-            "declared, or give the job a new job.id"
-        )
-    for key, scope in sorted(state.config.items()):
-        name = key.removeprefix("stores.").removesuffix(".scope")
-        if key != f"stores.{name}.scope" or scope == "key" or name in (*kept, window_entry.STORE):
-            continue
-        if state.grants and changelog_topic(config.job, name) in state.own_topics:
-            raise ConfigError(
-                f"{key}: wanted {scope}, as the job has kept what is in the store, found the store left out. A job "
-                f"that has no such store forgets whose its entries are: leave its lines where they are, though "
-                "the task uses it no more, or give the job a new job.id"
-            )
+def stores_after(config: JobConfig, state: CoordinatorState) -> Sequence[StoreChange]:
+    """The changes of the job's stores under this configuration."""
+    return store_changes(config, state.config, state.own_topics, has_run=bool(state.grants))
 
 
 def _factor_records(config: JobConfig, state: CoordinatorState) -> Iterable[FactorPut]:

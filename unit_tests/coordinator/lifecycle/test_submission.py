@@ -290,7 +290,7 @@ def test_timers_that_may_be_set_cannot_be_left_out():
     state = after(state, [GrantPut(grant=a_grant())])
 
     assert () == submit_job(first, state, Liveness())
-    with pytest.raises(ConfigError, match=r"stores\._timers\.kind: wanted timer, .* found a task without timers"):
+    with pytest.raises(ConfigError, match=r"stores\._timers: wanted timers, .* found a task without"):
         submit_job(replace(first, config=a_config()), state, Liveness())
 
 
@@ -305,8 +305,28 @@ def test_a_store_with_task_scope_cannot_be_left_out():
 
     state = after(state, [GrantPut(grant=a_grant())])
 
-    with pytest.raises(ConfigError, match=r"stores\.seen\.scope: wanted task, .* found the store left out"):
+    with pytest.raises(ConfigError, match=r"stores\.seen: wanted the store \(scope task\), .* found it left out"):
         submit_job(replace(first, config=a_config()), state, Liveness())
+
+
+def test_a_store_is_dropped_when_that_is_said_and_does_not_come_back():
+    stateful = a_config(stores_seen_msg_serde="json", local_store_dir="/data")
+    changelog = OwnTopicFound(name=changelog_topic("flights-1", "seen"), topic_id="id", partition_count=4)
+    first = a_submission(config=stateful)
+    first = replace(first, own_topics=(*first.own_topics, changelog))
+    state = after(with_a_term(), submit_job(first, with_a_term(), Liveness()))
+    state = after(state, [GrantPut(grant=a_grant())])
+    without, dropped = replace(first, config=a_config()), replace(first, config=a_config(stores_seen_drop="true"))
+
+    with pytest.raises(ConfigError, match=r"stores\.seen: wanted the store .* stores\.seen\.drop=true"):
+        submit_job(without, state, Liveness())
+
+    state = after(state, submit_job(dropped, state, Liveness()))
+    # The line may go then.
+    state = after(state, submit_job(without, state, Liveness()))
+    assert () == submit_job(without, state, Liveness())
+    with pytest.raises(ConfigError, match=r"stores\.seen: wanted a store under a new name, found one that was left"):
+        submit_job(first, state, Liveness())
 
 
 def test_a_changed_scheme_is_a_new_generation_that_says_so():
