@@ -255,26 +255,21 @@ class LmdbEnvironment:
             if not has_all:
                 self._mark_unsynced()  # They are made now.
             meta, *opened = [environment.open_db(name) for name in names]
+            by_name = {store.name: database for store, database in zip(stores, opened, strict=True)}
             # Another process may remove the environment, or make one of the same number anew. This file stays ours.
             data_file = os.open(self.path / _DATA, os.O_RDWR | os.O_CLOEXEC)
             try:
                 self._bytes_least = self._extended(environment, data_file)
+                if self.timers is not None:
+                    self._open_index(environment, by_name[self.timers])
+                    # It may have written.
+                    self._bytes_least = self._extended(environment, data_file)
             except BaseException:
                 os.close(data_file)
                 raise
         except BaseException:
             environment.close()
             raise
-        by_name = {store.name: database for store, database in zip(stores, opened, strict=True)}
-        if self.timers is not None:
-            try:
-                self._open_index(environment, by_name[self.timers])
-                # It may have written.
-                self._bytes_least = self._extended(environment, data_file)
-            except BaseException:
-                os.close(data_file)
-                environment.close()
-                raise
         return environment, data_file, meta, by_name
 
     def _open_index(self, environment: Any, timers: Any) -> None:

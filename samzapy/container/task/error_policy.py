@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from samzapy.config import JobConfig
 from samzapy.container.task.dead_letter_limit import DeadLetterLimit
@@ -51,6 +52,19 @@ def message_place(ssp: SystemStreamPartition, offset: int, key: bytes | None) ->
     return f"{ssp} offset {offset}, key {shown_key(key)}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A call of user code that failed: where, the text of its error, and its traceback."""
+
+    where: str
+    text: str
+    trace: str
+
+    def ends(self, more: str) -> MessageFailed:
+        """The error that ends the batch."""
+        return MessageFailed(f"{self.where}: {self.text}\n{more}".rstrip())
+
+
 class ErrorPolicy:
     """The error policy of one task."""
 
@@ -65,8 +79,7 @@ class ErrorPolicy:
 
     def failed(self, ssp: SystemStreamPartition, message: Message, text: object) -> MessageFailed:
         """The error that ends the batch at `message`."""
-        _, offset, key, *_ = message
-        return MessageFailed(f"task {self._task_name} failed at {message_place(ssp, offset, key)}: {text}")
+        return MessageFailed(f"{self._where(message_place(ssp, message[1], message[2]))}: {text}")
 
     def apply(
         self, ssp: SystemStreamPartition, message: Message, error: BaseException, producer: Producer, number: int
@@ -80,13 +93,30 @@ class ErrorPolicy:
             MessageFailed: the policy is `fail`, the error is a mistake of the job's, the dead letter cannot be sent, or
                 it is one too many.
         """
-        text, trace = error_text(error), user_traceback(error)
-        if self._config.error_policy == "fail" or _is_mistake(error):
-            raise self.failed(ssp, message, f"{text}\n{trace}".rstrip())
-        self._send_dead_letter(ssp, message, text, trace, producer)
+        _, offset, key, value, timestamp_ms, headers = message
+        failure = self._failure(message_place(ssp, offset, key), error)
+        limits = self._limits(producer)
+        now_ms = self._wall_ms()
+        # Brokers refuse a time that is too far from now, and then the batch would fail each time.
+        # The client takes 0 for the time of sending.
+        is_taken = 0 != timestamp_ms <= now_ms and (limits is None or not limits.refusal(b"", timestamp_ms, now_ms))
+        letter = DeadLetter(
+            key=key,
+            value=value,
+            own_headers=tuple(without_zero_characters(headers)),
+            place=(
+                ("task", self._task_name.encode()),
+                ("ssp", str(ssp).encode()),
+                ("offset", str(offset).encode()),
+                *(() if is_taken else (("timestamp", str(timestamp_ms).encode()),)),
+            ),
+            error=failure.text.encode(),
+            traceback=(failure.trace or failure.text).encode(),
+        )
+        self._send(letter, f"{ssp}@{offset}", timestamp_ms if is_taken else now_ms, failure, producer)
         too_many = self._limit.failed(number)
         if too_many:
-            raise self.failed(ssp, message, f"{text}\n{too_many}")
+            raise failure.ends(too_many)
 
     def apply_to_timed_call(
         self,
@@ -104,65 +134,53 @@ class ErrorPolicy:
         Raises:
             MessageFailed: as `apply`, but any number may fail.
         """
-        text, trace = error_text(error), user_traceback(error)
-        where = f"task {self._task_name} failed at {place}"
-        if self._config.error_policy == "fail" or _is_mistake(error) or isinstance(error, OF_THE_JOB):
-            raise MessageFailed(f"{where}: {text}\n{trace}".rstrip())
-        assert self._config.dead_letter_output is not None
-        topic = self._config.dead_letter_output.partition(".")[2]
+        failure = self._failure(place, error)
         letter = DeadLetter(
             key=key,
             value=b"",
             own_headers=(),
             place=(("task", self._task_name.encode()), *headers),
-            error=text.encode(),
-            traceback=(trace or text).encode(),
+            error=failure.text.encode(),
+            traceback=(failure.trace or failure.text).encode(),
         )
-        # Asks for the topic, whose bound of a record is known then.
-        limits = self._limits_of(producer, topic)
-        if letter.key is None and limits is not None and limits.wants_keys:
-            letter = letter.with_key(f"{self._task_name} {place}".encode())
-        size_max = self._checks.record_bytes_max[topic]
-        letter = letter.fitted(size_max)
-        if letter.size > size_max:
-            raise MessageFailed(f"{where}: {text}\n{too_large(f'its dead letter to {topic}', letter.size, size_max)}")
-        producer.produce(topic, letter.key, letter.value, None, letter.headers, self._wall_ms())
+        self._send(letter, f"{self._task_name} {place}", self._wall_ms(), failure, producer)
 
-    def _send_dead_letter(
-        self, ssp: SystemStreamPartition, message: Message, text: str, trace: str, producer: Producer
-    ) -> None:
-        _, offset, key, value, timestamp_ms, headers = message
+    def _where(self, place: str) -> str:
+        return f"task {self._task_name} failed at {place}"
+
+    def _failure(self, place: str, error: BaseException) -> _Failure:
+        """The failure, unless the policy ends the batch by it."""
+        failure = _Failure(self._where(place), error_text(error), user_traceback(error))
+        if isinstance(error, OF_THE_JOB):
+            raise MessageFailed(f"{failure.where}: {error}") from error
+        if self._config.error_policy == "fail" or _is_mistake(error):
+            raise failure.ends(failure.trace)
+        return failure
+
+    @property
+    def _topic(self) -> str:
         assert self._config.dead_letter_output is not None
-        topic = self._config.dead_letter_output.partition(".")[2]
-        limits = self._limits_of(producer, topic)
-        now_ms = self._wall_ms()
-        # Brokers refuse a time that is too far from now, and then the batch would fail each time.
-        # The client takes 0 for the time of sending.
-        is_taken = 0 != timestamp_ms <= now_ms and (limits is None or not limits.refusal(b"", timestamp_ms, now_ms))
-        letter = DeadLetter(
-            key=key,
-            value=value,
-            own_headers=tuple(without_zero_characters(headers)),
-            place=(
-                ("task", self._task_name.encode()),
-                ("ssp", str(ssp).encode()),
-                ("offset", str(offset).encode()),
-                *(() if is_taken else (("timestamp", str(timestamp_ms).encode()),)),
-            ),
-            error=text.encode(),
-            traceback=(trace or text).encode(),
-        )
+        return self._config.dead_letter_output.partition(".")[2]
+
+    def _send(self, letter: DeadLetter, name: str, timestamp_ms: int, failure: _Failure, producer: Producer) -> None:
+        """Send a dead letter, cut to what its topic takes.
+
+        Args:
+            name: its key, where the topic wants one and it has none.
+        """
+        topic = self._topic
+        # Asks for the topic, whose bound of a record is known then.
+        limits = self._limits(producer)
         if letter.key is None and limits is not None and limits.wants_keys:
-            letter = letter.with_key(f"{ssp}@{offset}".encode())
+            letter = letter.with_key(name.encode())
         size_max = self._checks.record_bytes_max[topic]
         letter = letter.fitted(size_max)
         if letter.size > size_max:
-            too_long = too_large(f"its dead letter to {topic}", letter.size, size_max)
-            raise self.failed(ssp, message, f"{text}\n{too_long}")
-        producer.produce(topic, letter.key, letter.value, None, letter.headers, timestamp_ms if is_taken else now_ms)
+            raise failure.ends(too_large(f"its dead letter to {topic}", letter.size, size_max))
+        producer.produce(topic, letter.key, letter.value, None, letter.headers, timestamp_ms)
 
-    def _limits_of(self, producer: Producer, topic: str) -> TopicLimits | None:
+    def _limits(self, producer: Producer) -> TopicLimits | None:
         try:
-            return self._checks.limits_of(producer, topic)
+            return self._checks.limits_of(producer, self._topic)
         except ConfigError as error:
             raise MessageFailed(f"task.dead.letter.output: {error}") from error

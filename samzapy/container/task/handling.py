@@ -7,7 +7,7 @@ from functools import partial
 from sys import getrefcount
 
 from samzapy.container.task.context import Context, Handles
-from samzapy.container.task.error_policy import OF_NO_MESSAGE, OF_THE_JOB, ErrorPolicy, message_place
+from samzapy.container.task.error_policy import OF_NO_MESSAGE, ErrorPolicy, message_place
 from samzapy.container.task.message_scope import Place
 from samzapy.container.task.message_source import Source
 from samzapy.container.task.output_checks import OutputChecks
@@ -151,11 +151,7 @@ class Handling:
 
         Errors that are not of one message are raised again.
         """
-        if isinstance(error, OF_NO_MESSAGE):
-            raise error
-        if isinstance(error, OF_THE_JOB):
-            raise self._policy.failed(ssp, message, error) from error
-        if self._is_interrupted():
+        if isinstance(error, OF_NO_MESSAGE) or self._is_interrupted():
             raise error
         self._handles.collector.held.clear()
         self._state.roll_back_message()
