@@ -1,4 +1,7 @@
-"""What mypy accepts and refuses in a task class. A line with `# wrong` must have an error, and no other one may."""
+"""What type checkers accept and refuse in a task class. A line with `# wrong` must have an error, and no other one may.
+
+In a line with `# wrong (mypy)` mypy alone finds it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ anything = sz.Stream("kafka.anything", key=sz.Bytes, value=sz.Json())
 romans = sz.Stream("kafka.romans", key=sz.Uuid, value=Roman())
 totals = sz.Stream("kafka.totals", key=sz.String, value=sz.Double)
 wrong_key = sz.Stream("kafka.wrong", key="string", value=sz.Double)  # wrong
-wrong_upgrade = sz.Json(Order, upgrade=lambda old: 1)  # wrong
+wrong_upgrade = sz.Json(Order, upgrade=lambda old: 1)  # wrong (mypy)
 
 
 @sz.task(inputs=[orders, refunds, anything], outputs=[totals, romans])
@@ -90,3 +93,26 @@ class Totals(sz.Task[bytes, object]):
 
     @late.fires  # wrong
     def is_late(self, timer: str, out: sz.Output) -> None: ...
+
+
+@sz.task(inputs=[refunds], outputs=[totals], window_ms=sz.minutes(1))
+class PerMinute(sz.Task[str, int]):
+    total = sz.value(sz.Double, default=0.0)
+    days = sz.map(sz.Timestamp, sz.Double)
+    quiet = sz.timer("processing")
+
+    def process(self, message: sz.Message[str, int], out: sz.Output) -> None:
+        self.total.set(self.total.get() + message.value)
+
+    def window(self, tick: sz.Tick, out: sz.Output) -> None:
+        for key in self.context.keys(self.total):
+            out.send(totals, self.total.get() + tick.number, key=key)
+        for _ in self.context.keys(self.days):
+            self.days.clear()
+        _ = self.context.keys("total")  # wrong
+        _ = self.context.keys(self.quiet)  # wrong
+
+
+@sz.task(inputs=[refunds], window_ms="1m")  # wrong
+class Wrong(sz.Task[str, int]):
+    def window(self, tick: str, out: sz.Output) -> None: ...  # wrong
