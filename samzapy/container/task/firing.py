@@ -94,7 +94,7 @@ class Timers:
         return next_ms is not None and next_ms <= self._limits.wall_ms()
 
     def fire(self, transaction: Transaction, handled: Handled, must_end: Callable[[], bool]) -> bool:
-        """Call the window, and fire the timers that are due.
+        """Fire the timers that are due, and call the window.
 
         Ends early when the transaction is full, or the loop must end.
 
@@ -108,20 +108,29 @@ class Timers:
             MessageFailed: a handler failed, and the error policy ends the batch.
         """
         self._state.local, self._state.is_broadcast = transaction.local, False
-        until_ms, until_s = self._limits.wall_ms(), self._limits.now_s() + FIRE_S
+        until_s = self._limits.now_s() + FIRE_S
         self._scope.begin()
         try:
-            if self.window is not None:
-                self.window.do(transaction, handled)
-            while self._has_timers:
-                rows = transaction.local.due(STORE, Domain.PROCESSING, until_ms, _PAGE)
-                may_go_on = self._fire_page(rows, transaction, handled, until_s, must_end)
-                self._remove_fired(rows, transaction.local)
-                if not may_go_on or len(rows) < _PAGE:
-                    return may_go_on
-            return True
+            if not self._fire_due(transaction, handled, until_s, must_end):
+                return False
+            if self.window is None or not self.window.do(transaction, handled):
+                return True
+            # The window may have set some.
+            return self._fire_due(transaction, handled, until_s, must_end)
         finally:
             self._scope.end()
+
+    def _fire_due(
+        self, transaction: Transaction, handled: Handled, until_s: float, must_end: Callable[[], bool]
+    ) -> bool:
+        """Fire the timers that are due; False if some may be left."""
+        until_ms, may_go_on, rows_left = self._limits.wall_ms(), True, self._has_timers
+        while may_go_on and rows_left:
+            rows = transaction.local.due(STORE, Domain.PROCESSING, until_ms, _PAGE)
+            may_go_on = self._fire_page(rows, transaction, handled, until_s, must_end)
+            self._remove_fired(rows, transaction.local)
+            rows_left = len(rows) == _PAGE
+        return may_go_on
 
     def _fire_page(
         self,

@@ -43,8 +43,8 @@ class WindowTicks:
         raw = self._calls.state.written(STORE).get(self._key) or local.get(STORE, self._key)
         return 0 if raw is None else next_tick_ms(self._decode(raw), self._interval_ms)
 
-    def do(self, transaction: Transaction, handled: Handled) -> None:
-        """Do the newest tick that is due, if there is one.
+    def do(self, transaction: Transaction, handled: Handled) -> bool:
+        """Do the newest tick that is due; False if there is none.
 
         Raises:
             MessageFailed: `window` failed, and the error policy ends the batch.
@@ -53,12 +53,12 @@ class WindowTicks:
         tick_ms = tick_at(self._calls.limits.wall_ms(), self._interval_ms)
         next_ms = self.next_ms(transaction.local)
         if handler is None or (next_ms and tick_ms < next_ms):
-            return
+            return False
         if not next_ms:
             self._calls.handles.renew()
             state.stores[STORE].put(tick_ms)
             self._calls.end()
-            return
+            return False
         tick = Tick(tick_ms // self._interval_ms, tick_ms)
 
         def call(out: Any) -> None:
@@ -76,3 +76,4 @@ class WindowTicks:
             headers=headers,
         )
         self._calls.make(timed, transaction, handled)
+        return True
