@@ -50,7 +50,7 @@ WAYS = {
         Subject,
         {"task.batch.interval.ms": "1000", "task.tail.ms": "0"},
         RECORDS_PER_S,
-        sized(100_000, short=50_000),
+        sized(100_000, short=30_000),
     ),
     "tails": Way(TimedSubject, TAILS, RECORDS_PER_S / 3, sized(40_000, short=20_000)),
 }

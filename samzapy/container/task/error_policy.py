@@ -54,7 +54,7 @@ def message_place(ssp: SystemStreamPartition, offset: int, key: bytes | None) ->
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """A call of user code that failed: where, the text of its error, and its traceback."""
+    """Where user code failed, the text of its error, and its traceback."""
 
     where: str
     text: str
