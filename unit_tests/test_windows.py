@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from samzapy.errors import ConfigError, TaskError, TaskModuleError
+from samzapy.plan.job_plan import factor_fixed_by
 from samzapy.runtime.job_config import load_job
 from samzapy.task import load_task_factory
 from samzapy.testing.task_kit import InputMessage, TaskRun, run_task
@@ -207,8 +208,6 @@ def test_a_wrong_declaration_is_refused(tmp_path: Path, old: str, new: str, reas
 
 
 def test_the_moment_of_the_last_tick_does_not_fix_the_factor(tmp_path: Path) -> None:
-    from samzapy.plan.job_plan import factor_fixed_by
-
     config, _ = load_job(a_job(tmp_path), None, [], {})
 
     assert {"_timers", "_window", "parts", "total"} == {store.name for store in config.stores}

@@ -164,3 +164,22 @@ def test_a_worker_reports_the_tick_behind_the_one_that_it_has_done(job: Job) -> 
     world.run([Life(batch=1)])
 
     world.check()
+
+
+class LateWorld(WindowedWorld):
+    """Twenty intervals pass between two batches."""
+
+    def handled(self, runner: TaskRunner, slot: MemorySlot) -> None:
+        self.wall_ms += 20 * WINDOW_MS
+        before = self.kafka.offset_end("counts")
+        self.tick(runner, slot)
+        new = self.kafka.committed("counts", 0, before)
+        assert len({json.loads(record.value or b"")[0] for record in new}) <= 1
+
+
+def test_ticks_that_were_missed_are_done_as_one(job: Job) -> None:
+    world = LateWorld(WORKLOAD, job)
+
+    world.run([Life(batch=1)])
+
+    world.check()
