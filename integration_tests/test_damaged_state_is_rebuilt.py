@@ -22,7 +22,6 @@ from samzapy.stream.changelog import changelog_key
 RECORDS_PER_S = 200
 PAGE_BYTES = 4096
 CHANGED_BYTES = 64
-PAGE_BYTES = 4096
 APPEARS_WITHIN_S = 300.0
 LEFT_BEHIND = "is left behind and rebuilt from the changelog"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from samzapy.config import SCHEME_KEY, WINDOW_KEY, JobConfig, Setting, Source, StoreConfig
+from samzapy.durations import is_duration
 from samzapy.errors import ConfigError, TaskModuleError
 from samzapy.model import timer_entry, window_entry
 from samzapy.model.serde import NamedSerde, key_serde_of, name_of, named, serde_of, with_flags
@@ -122,7 +123,7 @@ class Declared:
             settings.append(_setting(WINDOW_KEY, str(self.window_ms), self.place))
         return tuple(settings) if self.inputs else ()
 
-    def check(self, config: JobConfig, streams_read: Sequence[str]) -> None:
+    def check(self, config: JobConfig) -> None:
         """Refuse inputs, maps, lists and windows that only the configuration declares.
 
         Raises:
@@ -138,7 +139,7 @@ class Declared:
                     f"write {store.name} = samzapy.{store.kind}(...) in it, and leave this key out"
                 )
         names = {stream.name for stream in (*self.inputs, *self.broadcast)}
-        others = [stream for stream in streams_read if stream not in names]
+        others = [stream for stream in config.streams_read if stream not in names]
         if self.inputs and others:
             raise TaskModuleError(
                 f"{self.place}: wanted a task that declares every input, found {', '.join(others)} in the properties "
@@ -185,7 +186,8 @@ def declared(
     _check_streams([*inputs, *broadcast, *outputs])
     handlers = _handlers(marked, [*inputs, *broadcast], place, base) if isinstance(marked, type) else {}
     timers = {timer.name: timer for timer in _attributes(marked, Timer)}
-    has_window = isinstance(marked, type) and callable(getattr(marked, "window", None)) and not _is_of(marked, base)
+    window = getattr(marked, "window", base.window) if isinstance(marked, type) else base.window
+    has_window = window is not base.window and callable(window)
     if timers or has_window:
         _check_keys(inputs, place)
     _check_interval(window_ms, place, has_window=has_window)
@@ -203,15 +205,10 @@ def declared(
     )
 
 
-def _is_of(marked: type, base: Any) -> bool:
-    """Whether the `window` of a class is the base's, which does nothing."""
-    return getattr(marked, "window", None) is base.window
-
-
 def _check_interval(window_ms: int | None, place: str, *, has_window: bool) -> None:
     if window_ms is None:
         return
-    if not isinstance(window_ms, int) or isinstance(window_ms, bool) or window_ms < 1:
+    if not is_duration(window_ms):
         raise TaskModuleError(
             f"{place}: wanted window_ms in whole milliseconds, 1 or more, for instance samzapy.minutes(1), found "
             f"{window_ms!r}"

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def is_duration(value: object) -> bool:
+    """Whether a value is a whole number of milliseconds, 1 or more."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
 def seconds(count: float) -> int:
     """So many seconds in milliseconds."""
     return round(count * 1000)

@@ -23,6 +23,7 @@ from copy import copy
 from itertools import islice
 from typing import Any, Final, Generic, NoReturn, Protocol, Self, TypeVar, cast, overload
 
+from samzapy.durations import is_duration
 from samzapy.errors import OutsideMessageError, TaskModuleError
 from samzapy.model.serde import (
     ORDERED,
@@ -112,7 +113,7 @@ class State:
         return new
 
     def _check_ttl(self, ttl: int) -> None:
-        if not isinstance(ttl, int) or isinstance(ttl, bool) or ttl < 1:
+        if not is_duration(ttl):
             raise TaskModuleError(
                 f"{self.place}: wanted ttl in whole milliseconds, 1 or more, for instance samzapy.hours(1), found "
                 f"{ttl!r}"

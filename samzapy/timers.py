@@ -23,6 +23,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Final, Generic, Self, TypeVar
 
+from samzapy.durations import is_duration
 from samzapy.errors import OutsideMessageError, TaskError, TaskModuleError
 from samzapy.model.timer_entry import (
     MOMENT_MAX,
@@ -153,6 +154,6 @@ def timer(domain: str, *, resolution_ms: int = 1) -> Timer:
     place = place_of_caller()
     if domain != "processing":
         raise TaskModuleError(f"{place}: wanted a timer of the domain 'processing', found {domain!r}")
-    if not isinstance(resolution_ms, int) or isinstance(resolution_ms, bool) or resolution_ms < 1:
+    if not is_duration(resolution_ms):
         raise TaskModuleError(f"{place}: wanted resolution_ms of 1 or more, found {resolution_ms!r}")
     return Timer(Domain.PROCESSING, resolution_ms, place)

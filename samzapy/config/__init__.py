@@ -65,6 +65,7 @@ from samzapy.config.values import (
     StoreConfig,
     accepted_loss,
     intermediate_topic,
+    stores_of,
 )
 
 __all__ = [
@@ -123,5 +124,6 @@ __all__ = [
     "recorded_properties",
     "revealed",
     "sounds_secret",
+    "stores_of",
     "without_secrets",
 ]

@@ -9,6 +9,7 @@ from typing import Final
 from samzapy.config.job_config import JobConfig, is_pattern, pattern_of
 from samzapy.config.keys import ALL_SSPS_TO_SINGLE_TASK, CLIENT_PROPERTIES_REFUSED
 from samzapy.config.lookup import PATTERN_SIGN, nearest
+from samzapy.config.values import declares_store
 from samzapy.errors import ConfigError
 
 _TOPIC_CHARS_MAX: Final = 249
@@ -115,9 +116,7 @@ def _check_stores(config: JobConfig) -> None:
             f"({', '.join(store.name for store in config.stores)}); found nothing"
         )
     for name in config.dropped_stores:
-        others = sorted(
-            key for key in config.properties if key.startswith(f"stores.{name}.") and not key.endswith(".drop")
-        )
+        others = sorted(key for key in config.properties if declares_store(key) and key.split(".")[1] == name)
         if others:
             raise ConfigError(
                 f"stores.{name}.drop=true: wanted no other line of the store, and no declaration in the task, found "

@@ -216,13 +216,17 @@ def _intermediate(name: str, properties: Mapping[str, str], job: str, system: st
     )
 
 
+def declares_store(key: str) -> bool:
+    """Whether a key is a setting of a store. The one that drops a store is none."""
+    return key.startswith("stores.") and not key.endswith(_DROP)
+
+
 def stores_of(properties: Mapping[str, str]) -> tuple[StoreConfig, ...]:
     """The stores that any key declares, in the order of their names.
 
     Those that are dropped are not among them.
     """
-    keys = [key for key in properties if key.startswith("stores.") and not key.endswith(_DROP)]
-    names = {key.split(".")[1] for key in keys} - {*dropped_stores_of(properties)}
+    names = {key.split(".")[1] for key in properties if declares_store(key)} - {*dropped_stores_of(properties)}
     return tuple(_store(name, properties) for name in sorted(names))
 
 

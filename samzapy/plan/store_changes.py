@@ -6,15 +6,13 @@ entries that nobody removes any more would be wrong when it comes back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from samzapy.config import JobConfig, StoreConfig
+from samzapy.config import JobConfig, StoreConfig, stores_of
 from samzapy.model import timer_entry, window_entry
 from samzapy.model.topics import changelog_topic
-
-_DROP = "drop"
 
 
 class StoreFate(StrEnum):
@@ -50,32 +48,15 @@ def store_changes(
         topics: those that samzapy has made for the job.
         has_run: whether a container has been granted tasks, so that there may be entries.
     """
-    before = _recorded_stores(recorded)
-    kept = {name for name in _names_of(config.job, topics, before, config) if has_run}
-    changes = [_change(store, before.get(store.name), is_kept=store.name in kept) for store in config.stores]
-    names = {store.name for store in config.stores}
-    changes += [_left_out(name, before[name], config) for name in before.keys() & kept - names]
-    return sorted((change for change in changes if change.store != window_entry.STORE), key=lambda c: c.store)
+    before = {store.name: store for store in stores_of(recorded) if store.name != window_entry.STORE}
+    after = {store.name: store for store in config.stores if store.name != window_entry.STORE}
+    kept = {name for name in before.keys() | after.keys() if has_run and changelog_topic(config.job, name) in topics}
+    changes = [_change(store, before.get(name), is_kept=name in kept) for name, store in after.items()]
+    changes += [_left_out(before[name], config) for name in before.keys() & kept - after.keys()]
+    return sorted(changes, key=lambda change: change.store)
 
 
-def _names_of(job: str, topics: Collection[str], before: Collection[str], config: JobConfig) -> Iterator[str]:
-    for name in {*before, *(store.name for store in config.stores)}:
-        if changelog_topic(job, name) in topics:
-            yield name
-
-
-def _recorded_stores(recorded: Mapping[str, str]) -> Mapping[str, Mapping[str, str]]:
-    """By store, its recorded settings."""
-    stores: dict[str, dict[str, str]] = {}
-    for key, text in recorded.items():
-        if key.startswith("stores."):
-            _, name, setting = key.split(".", 2)
-            if setting != _DROP:
-                stores.setdefault(name, {})[setting] = text
-    return stores
-
-
-def _change(store: StoreConfig, before: Mapping[str, str] | None, *, is_kept: bool) -> StoreChange:
+def _change(store: StoreConfig, before: StoreConfig | None, *, is_kept: bool) -> StoreChange:
     if not is_kept:
         return StoreChange(store.name, StoreFate.NEW)
     if before is None:
@@ -86,11 +67,10 @@ def _change(store: StoreConfig, before: Mapping[str, str] | None, *, is_kept: bo
             "entries are still on its changelog topic and would come back as they were: give the "
             f"{'job a new job.id' if store.is_own else 'store a new name, or the job a new job.id'}",
         )
-    settings = [("scope", "key", store.scope), ("kind", "value", store.kind)]
+    settings = [("scope", before.scope, store.scope), ("kind", before.kind, store.kind)]
     if store.is_ordered:
-        settings.append(("key.serde", "string", store.key_serde))
-    for rest, default, wanted in settings:
-        recorded = before.get(rest) or default
+        settings.append(("key.serde", before.key_serde, store.key_serde))
+    for rest, recorded, wanted in settings:
         if recorded != wanted:
             return StoreChange(
                 store.name,
@@ -99,21 +79,21 @@ def _change(store: StoreConfig, before: Mapping[str, str] | None, *, is_kept: bo
                 f"found {wanted}. Its entries would not be found again: give the store a new name, or the job a new "
                 "job.id",
             )
-    serde = before.get("msg.serde") or "bytes"
-    if serde != store.msg_serde:
-        text = f"values are read as {store.msg_serde}, and were written as {serde}"
+    if before.msg_serde != store.msg_serde:
+        text = f"values are read as {store.msg_serde}, and were written as {before.msg_serde}"
         return StoreChange(store.name, StoreFate.CHANGES, text)
     return StoreChange(store.name, StoreFate.STAYS)
 
 
-def _left_out(name: str, before: Mapping[str, str], config: JobConfig) -> StoreChange:
+def _left_out(before: StoreConfig, config: JobConfig) -> StoreChange:
+    name = before.name
     if name in config.dropped_stores:
         return StoreChange(name, StoreFate.DROPPED, "its entries stay on its changelog topic, which nothing reads")
     what = (
         "timers, a ttl or their store, as the job has kept timers, found a task without. Those that are set would "
         "never fire"
         if name == timer_entry.STORE
-        else f"the store (scope {before.get('scope') or 'key'}), as the job has kept entries in it, found it left out"
+        else f"the store (scope {before.scope}), as the job has kept entries in it, found it left out"
     )
     return StoreChange(
         name,

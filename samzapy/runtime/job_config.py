@@ -74,7 +74,7 @@ def load_job(
     factory = load_task_factory(job_file.absolute())
     declared = factory.declared
     config = _config_of(merge(file=file, environment=environment, overrides=overrides, declared=declared.settings()))
-    declared.check(config, config.streams_read)
+    declared.check(config)
     return config, factory
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 from samzapy.container.task.message_scope import MessageScope
 from samzapy.container.task.ports import CrashPoints, LocalTransaction
 from samzapy.container.task.ports import TaskEnvironment as Environment
-from samzapy.container.task.timed_call import TimedCall, TimedCalls
 from samzapy.container.task.transaction import Handled, Transaction
+from samzapy.container.task.user_calls import TimedCall, UserCalls
 from samzapy.container.task.user_errors import shown_key
 from samzapy.container.task.window_ticks import WindowTicks
 from samzapy.errors import UndeclaredError
@@ -52,10 +52,9 @@ class Timers:
 
     def __init__(
         self,
-        calls: TimedCalls,
+        calls: UserCalls,
         scope: MessageScope,
         crash_points: CrashPoints,
-        key_decode: Callable[[bytes | None], Any],
         *,
         has_timers: bool,
         window: WindowTicks | None,
@@ -75,7 +74,6 @@ class Timers:
         self._limits = calls.limits
         self._scope = scope
         self._crash_points = crash_points
-        self._key_decode = key_decode
         self._has_timers = has_timers
 
     def look(self, environment: Environment) -> int | None:
@@ -196,7 +194,7 @@ class Timers:
         """Call the handler of a timer, and send its outputs."""
 
         def call(out: Any) -> None:
-            self._handler(due.name)(Firing(self._key_decode(due.key), due.name, due.tag, due.moment_ms), out)
+            self._handler(due.name)(Firing(self._state.key_decode(due.key), due.name, due.tag, due.moment_ms), out)
 
         timed = TimedCall(
             call=call,

@@ -6,37 +6,23 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from sys import getrefcount
 
-from samzapy.container.task.context import Context, Handles
-from samzapy.container.task.error_policy import OF_NO_MESSAGE, ErrorPolicy, message_place
+from samzapy.container.task.context import Context
+from samzapy.container.task.error_policy import message_place
 from samzapy.container.task.message_scope import Place
 from samzapy.container.task.message_source import Source
-from samzapy.container.task.output_checks import OutputChecks
 from samzapy.container.task.outputs import Collector
-from samzapy.container.task.ports import Producer
-from samzapy.container.task.stores import Store, TaskState
-from samzapy.container.task.transaction import LastMessage, Transaction, TransactionLimits
+from samzapy.container.task.stores import Store
+from samzapy.container.task.transaction import LastMessage, Transaction
+from samzapy.container.task.user_calls import UserCalls
 from samzapy.container.task.work_plan import Message, Rows
-from samzapy.model.ssp import SystemStreamPartition
 
 
 class Handling:
     """Hands messages to `process`, one at a time."""
 
-    def __init__(
-        self,
-        handles: Handles,
-        state: TaskState,
-        checks: OutputChecks,
-        policy: ErrorPolicy,
-        limits: TransactionLimits,
-        is_interrupted: Callable[[], bool],
-    ) -> None:
-        self._handles = handles
-        self._state = state
-        self._checks = checks
-        self._policy = policy
-        self._limits = limits
-        self._is_interrupted = is_interrupted
+    def __init__(self, calls: UserCalls) -> None:
+        self._calls = calls
+        self._handles = calls.handles
         # Messages of the task that this process has handled before these rows.
         self._handled_before = 0
 
@@ -58,9 +44,10 @@ class Handling:
         """
         ssp, (_, key_decode, value_decode, intermediate, new_message) = source.ssp_kb.ssp, source
         producer, handled = transaction.producer, transaction.handled[rows.route]
-        produce, state = producer.produce, self._state
+        produce, state = producer.produce, self._calls.state
         journal, local_journal = state.journal, state.local_journal
-        limits, now_s, bytes_max = self._limits, self._limits.now_s, self._limits.bytes_max
+        limits = self._calls.limits
+        now_s, bytes_max = limits.now_s, limits.bytes_max
         skip_below, deadline_s = handled.offset_next, transaction.begun_at_s + limits.duration_max_s
         if rows.budget_s is not None:
             deadline_s = min(deadline_s, now_s() + rows.budget_s)
@@ -95,10 +82,12 @@ class Handling:
                         context,
                     )
                     if collector.must_be_checked:
-                        self._checks.check(collector, producer)
+                        self._calls.checks.check(collector, producer)
                 except BaseException as error:  # User code may raise anything; the policy decides.
                     message = (index, offset, key, value, timestamp_ms, headers)
-                    self._fail(ssp, message, error, producer, self._handled_before + index - start - skipped)
+                    self._calls.roll_back(error)
+                    number = self._handled_before + index - start - skipped
+                    self._calls.policy.apply(ssp, message, error, producer, number)
                     handled.dead_letters += 1
                 is_kept = references(collector) > of_collector
                 if stores:
@@ -143,16 +132,3 @@ class Handling:
         collector, context, stores = self._handles.renew()
         collector.held.extend(outputs)
         return collector, context, stores
-
-    def _fail(
-        self, ssp: SystemStreamPartition, message: Message, error: BaseException, producer: Producer, number: int
-    ) -> None:
-        """Roll a failed message back and apply the error policy.
-
-        Errors that are not of one message are raised again.
-        """
-        if isinstance(error, OF_NO_MESSAGE) or self._is_interrupted():
-            raise error
-        self._handles.collector.held.clear()
-        self._state.roll_back_message()
-        self._policy.apply(ssp, message, error, producer, number)

@@ -30,13 +30,13 @@ from samzapy.container.task.outputs import Collector
 from samzapy.container.task.ports import CrashPoints, SlotGuard
 from samzapy.container.task.ports import TaskEnvironment as Environment
 from samzapy.container.task.stores import TaskState
-from samzapy.container.task.timed_call import TimedCalls
 from samzapy.container.task.transaction import (
     Tally,
     Transaction,
     TransactionLimits,
     Transactions,
 )
+from samzapy.container.task.user_calls import UserCalls
 from samzapy.container.task.user_errors import user_traceback
 from samzapy.container.task.window_ticks import WindowTicks
 from samzapy.container.task.work_plan import NO_TIMER, Message, Report, Rows, WorkPlan
@@ -91,19 +91,25 @@ class TaskRunner:
         self._handles = Handles(collector, Context(route, config.properties, intermediates, self._state), self._state)
         checks = OutputChecks(config, collector, limits.wall_ms)
         policy = ErrorPolicy(config, route.task_name, checks, limits.wall_ms)
+        calls = UserCalls(
+            handles=self._handles,
+            state=self._state,
+            checks=checks,
+            policy=policy,
+            limits=limits,
+            is_interrupted=is_interrupted,
+        )
         self._timers: Timers | None = None
         if declared.acts_by_time:
-            calls = TimedCalls(self._handles, self._state, checks, policy, limits, is_interrupted)
             self._state.key_decode = declared.timer_key(config).decode
             self._timers = Timers(
                 calls,
                 self._scope,
                 crash_points,
-                self._state.key_decode,
                 has_timers=declared.has_timers,
                 window=WindowTicks(calls, route.task_name, config.window_ms) if declared.has_window else None,
             )
-        self._handling = Handling(self._handles, self._state, checks, policy, limits, is_interrupted)
+        self._handling = Handling(calls)
         self._environment = environment
         self._transactions = Transactions(plan, route, environment, self._state, limits)
         self._crash_points = crash_points

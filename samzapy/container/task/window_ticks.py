@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from samzapy.container.task.ports import LocalTransaction
-from samzapy.container.task.timed_call import TimedCall, TimedCalls
 from samzapy.container.task.transaction import Handled, Transaction
+from samzapy.container.task.user_calls import TimedCall, UserCalls
 from samzapy.model.job import TaskName
 from samzapy.model.serde import serde_of
 from samzapy.model.window_entry import STORE, next_tick_ms, tick_at
@@ -28,7 +28,7 @@ class WindowTicks:
         handler: the user's `window`, `(tick, out)`.
     """
 
-    def __init__(self, calls: TimedCalls, task_name: TaskName, interval_ms: int) -> None:
+    def __init__(self, calls: UserCalls, task_name: TaskName, interval_ms: int) -> None:
         self.handler: Callable[[Tick, Any], None] | None = None
         self._calls = calls
         self._key = task_entry_key(task_name, b"")

@@ -1,6 +1,6 @@
-"""Calls of user code that no message causes: a timer that fires, a window.
+"""Calls of user code in one task: of `process`, of timers and of `window`.
 
-As the handling of a message, such a call takes effect with its outputs and writes, or not at all.
+Each takes effect with its outputs and writes, or not at all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from samzapy.container.task.transaction import Handled, LastMessage, Transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedCall:
-    """One such call.
+    """A call that no message causes: of a timer that fires, or of a window.
 
     Attributes:
         call: the user's method, with the collector as its argument.
@@ -35,24 +35,30 @@ class TimedCall:
     headers: Sequence[tuple[str, bytes]]
 
 
-class TimedCalls:
-    """Makes the timed calls of one task."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserCalls:
+    """The handles and state that user code gets, and the rules for what it does.
 
-    def __init__(
-        self,
-        handles: Handles,
-        state: TaskState,
-        checks: OutputChecks,
-        policy: ErrorPolicy,
-        limits: TransactionLimits,
-        is_interrupted: Callable[[], bool],
-    ) -> None:
-        self.handles = handles
-        self.state = state
-        self.limits = limits
-        self._checks = checks
-        self._policy = policy
-        self._is_interrupted = is_interrupted
+    Attributes:
+        is_interrupted: whether a signal interrupted this process.
+    """
+
+    handles: Handles
+    state: TaskState
+    checks: OutputChecks
+    policy: ErrorPolicy
+    limits: TransactionLimits
+    is_interrupted: Callable[[], bool]
+
+    def roll_back(self, error: BaseException) -> None:
+        """Undo a call that failed; the error policy follows.
+
+        Errors that are not of one call are raised again.
+        """
+        if isinstance(error, OF_NO_MESSAGE) or self.is_interrupted():
+            raise error
+        self.handles.collector.held.clear()
+        self.state.roll_back_message()
 
     def make(self, timed: TimedCall, transaction: Transaction, handled: Handled) -> None:
         """Call the method, and send its outputs.
@@ -63,20 +69,22 @@ class TimedCalls:
         Raises:
             MessageFailed: the method failed, and the error policy ends the batch.
         """
-        begun_s = self.limits.now_s()
+        now_s = self.limits.now_s
+        begun_s = now_s()
         collector, _, _ = self.handles.renew()
         self.state.message_key, self.state.key_prefix = timed.key, None
         try:
             timed.note()
             timed.call(collector)
             if collector.must_be_checked:
-                self._checks.check(collector, transaction.producer)
+                self.checks.check(collector, transaction.producer)
         except BaseException as error:  # User code may raise anything; the policy decides.
-            self._fail(timed, error, transaction)
+            self.roll_back(error)
+            self.policy.apply_to_timed_call(timed.headers, timed.key, timed.place(), error, transaction.producer)
             timed.note()
             handled.dead_letters += 1
         finally:
-            transaction.last = LastMessage(timed.place, self.limits.now_s() - begun_s)
+            transaction.last = LastMessage(timed.place, now_s() - begun_s)
             self.handles.expire(timed.place)
         for output in collector.held:
             transaction.producer.produce(*output)
@@ -88,15 +96,3 @@ class TimedCalls:
         """Keep what was written since the last end, whatever fails from here on."""
         self.state.journal.clear()
         self.state.local_journal.clear()
-
-    def _fail(self, timed: TimedCall, error: BaseException, transaction: Transaction) -> None:
-        """Roll a failed call back, and apply the error policy.
-
-        Errors that are not of one call are raised again.
-        """
-        if isinstance(error, OF_NO_MESSAGE) or self._is_interrupted():
-            raise error
-        self.handles.collector.held.clear()
-        self.state.roll_back_message()
-        self.state.message_key, self.state.key_prefix = timed.key, None
-        self._policy.apply_to_timed_call(timed.headers, timed.key, timed.place(), error, transaction.producer)
