@@ -13,14 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samzapy.config import JobConfig
 from samzapy.container.local_state import restore
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.work_plan import NO_TIMER
 from samzapy.model.timer_entry import STORE
 from samzapy.model.topics import changelog_topic
 from samzapy.runtime.job_config import load_job
-from samzapy.task import TaskFactory
 from samzapy.testing.memory.slot import MemorySlot
 from unit_tests.container.task.test_crash_between_effects import (
     ENDS,
@@ -32,11 +30,11 @@ from unit_tests.container.task.test_crash_between_effects import (
     lives,
     workloads,
 )
+from unit_tests.fixtures.clocked_world import ClockedWorld, Job, die_twice
 
 TIMED_ENDS = (*ENDS, "before-fire", "after-fire")
 LATE_MS = 35
 """A timer is due so long after its message, which is 10 ms after the one before."""
-Job = tuple[JobConfig, TaskFactory]
 
 
 @pytest.fixture(scope="module")
@@ -69,16 +67,10 @@ class Timed(sz.Task[str, int]):
     return load_job(path, None, [], {})
 
 
-class TimedWorld(World):
+class TimedWorld(ClockedWorld):
     """The clock goes on by 10 ms per message; after the last one, timers fire without messages."""
 
-    def __init__(self, messages: list[Message], job: Job) -> None:
-        super().__init__(messages, config=job[0])
-        self.new_task, self.declared = job[1], job[1].declared
-
-    def handled(self, runner: TaskRunner, slot: MemorySlot) -> None:
-        self.wall_ms += 30
-        self.tick(runner, slot)
+    output = "fired"
 
     def consume(self, life, starts, environment, slot, crash_points):  # type: ignore[no-untyped-def]
         super().consume(life, starts, environment, slot, crash_points)
@@ -87,20 +79,10 @@ class TimedWorld(World):
             self.wall_ms = max(self.wall_ms, due_ms)
             self.tick(runner, slot)
 
-    def tick(self, runner: TaskRunner, slot: MemorySlot) -> None:
-        reports = runner.run((), slot)
-        assert [""] == [report.error for report in reports]
-
-    def begin_run(self) -> None:
-        super().begin_run()
-        self.fired_from = self.kafka.offset_end("fired")
-
-    fired_from = 0
-
     def check(self) -> None:
         counts: dict[bytes | None, int] = {}
         fired = []
-        for record in self.kafka.committed("fired", 0, self.fired_from):
+        for record in self.sent():
             offset, moment_ms, count = json.loads(record.value or b"")
             counts[record.key] = counts.get(record.key, 0) + 1
             assert counts[record.key] == count
@@ -118,14 +100,7 @@ class TimedWorld(World):
 def test_a_crash_at_any_place_lets_each_timer_fire_once(
     job: Job, end: str, at_hit: int, moved: bool, disk: str
 ) -> None:
-    world = TimedWorld(WORKLOAD, job)
-    first = Life(end=end, at_hit=at_hit, host=1 if disk == "another" else 0)
-    second = Life(end="after-kafka-commit", at_hit=2, moved=moved, disk_lost=disk == "lost", replayed=2)
-
-    world.run([first, second])
-
-    world.check()
-    assert 2 == len(world.deaths)
+    die_twice(TimedWorld(WORKLOAD, job), end, at_hit, moved=moved, disk=disk)
 
 
 @settings(max_examples=200, deadline=None)

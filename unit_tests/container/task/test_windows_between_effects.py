@@ -14,27 +14,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samzapy.config import JobConfig
 from samzapy.container.local_state import restore
 from samzapy.container.task.runner import TaskRunner
 from samzapy.model.topics import changelog_topic
 from samzapy.model.window_entry import STORE
 from samzapy.runtime.job_config import load_job
-from samzapy.task import TaskFactory
 from samzapy.testing.memory.slot import MemorySlot
 from unit_tests.container.task.test_crash_between_effects import (
     ENDS,
     WORKLOAD,
     Life,
     Message,
-    World,
     _latest,
     lives,
     workloads,
 )
+from unit_tests.fixtures.clocked_world import ClockedWorld, Job, die_twice
 
 WINDOW_MS = 50
-Job = tuple[JobConfig, TaskFactory]
 
 
 @pytest.fixture(scope="module")
@@ -66,17 +63,10 @@ class Windowed(sz.Task[str, int]):
     return load_job(path, None, [], {})
 
 
-class WindowedWorld(World):
+class WindowedWorld(ClockedWorld):
     """The clock goes on by 10 ms per message; after the last one, a tick comes without messages."""
 
-    def __init__(self, messages: list[Message], job: Job) -> None:
-        super().__init__(messages, config=job[0])
-        self.new_task, self.declared = job[1], job[1].declared
-        self.counts_from = 0
-
-    def handled(self, runner: TaskRunner, slot: MemorySlot) -> None:
-        self.wall_ms += 30
-        self.tick(runner, slot)
+    output = "counts"
 
     def consume(self, life, starts, environment, slot, crash_points):  # type: ignore[no-untyped-def]
         super().consume(life, starts, environment, slot, crash_points)
@@ -85,17 +75,10 @@ class WindowedWorld(World):
         for _ in range(2):
             self.tick(self.runner(life, environment, crash_points), slot)
 
-    def tick(self, runner: TaskRunner, slot: MemorySlot) -> None:
-        assert [""] == [report.error for report in runner.run((), slot)]
-
-    def begin_run(self) -> None:
-        super().begin_run()
-        self.counts_from = self.kafka.offset_end("counts")
-
     def check(self) -> None:
         sums: Counter[bytes | None] = Counter()
         ticks = set()
-        for record in self.kafka.committed("counts", 0, self.counts_from):
+        for record in self.sent():
             number, count = json.loads(record.value or b"")
             sums[record.key] += count
             assert (record.key, number) not in ticks
@@ -112,14 +95,7 @@ class WindowedWorld(World):
 def test_a_crash_at_any_place_lets_each_tick_count_once(
     job: Job, end: str, at_hit: int, moved: bool, disk: str
 ) -> None:
-    world = WindowedWorld(WORKLOAD, job)
-    first = Life(end=end, at_hit=at_hit, host=1 if disk == "another" else 0)
-    second = Life(end="after-kafka-commit", at_hit=2, moved=moved, disk_lost=disk == "lost", replayed=2)
-
-    world.run([first, second])
-
-    world.check()
-    assert 2 == len(world.deaths)
+    die_twice(WindowedWorld(WORKLOAD, job), end, at_hit, moved=moved, disk=disk)
 
 
 @settings(max_examples=200, deadline=None)
