@@ -128,7 +128,11 @@ class OneTask:
             declared=declared,
             environment=environment,
             limits=TransactionLimits(
-                duration_max_s=60.0, bytes_max=1 << 30, now_s=time.monotonic, wall_ms=lambda: time.time_ns() // 10**6
+                duration_max_s=60.0,
+                bytes_max=1 << 30,
+                now_s=time.monotonic,
+                wall_ms=lambda: time.time_ns() // 10**6,
+                boot_ms=lambda: time.time_ns() // 10**6,
             ),
             crash_points=CrashAt(),
             is_interrupted=lambda: False,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from samzapy.config import SCHEME_KEY, WINDOW_KEY, JobConfig, Setting, Source, StoreConfig
 from samzapy.durations import is_duration
 from samzapy.errors import ConfigError, TaskModuleError
-from samzapy.model import timer_entry, window_entry
+from samzapy.model import clock_entry, timer_entry, window_entry
 from samzapy.model.serde import NamedSerde, key_serde_of, name_of, named, serde_of, with_flags
+from samzapy.model.timer_entry import Domain
 from samzapy.state import State
 from samzapy.streams import STREAM_OF_HANDLER, AnyStream
 from samzapy.timers import TIMER_OF_HANDLER, Timer
@@ -57,6 +58,13 @@ class Declared:
     def has_timers(self) -> bool:
         """Whether timers are set: those of the task, or those by which entries expire."""
         return bool(self.timers) or any(state.ttl_ms is not None for state in self.states.values())
+
+    @property
+    def keeps_time(self) -> bool:
+        """Whether the task keeps event time."""
+        return any(timer.domain is Domain.EVENT for timer in self.timers.values()) or any(
+            stream.event_time is not None or stream.disorder_ms for stream in self.inputs
+        )
 
     @property
     def acts_by_time(self) -> bool:
@@ -119,6 +127,12 @@ class Declared:
                 _setting(f"{prefix}.scope", "task", self.place),
                 _setting(f"{prefix}.msg.serde", "long", self.place),
             ]
+        if self.keeps_time:
+            prefix = f"stores.{clock_entry.STORE}"
+            settings += [
+                _setting(f"{prefix}.kind", clock_entry.KIND, self.place),
+                _setting(f"{prefix}.msg.serde", "json", self.place),
+            ]
         if self.window_ms is not None:
             settings.append(_setting(WINDOW_KEY, str(self.window_ms), self.place))
         return tuple(settings) if self.inputs else ()
@@ -132,8 +146,7 @@ class Declared:
         """
         self._check_window(config.window_ms)
         for store in config.stores:
-            is_own = (store.kind == "timer" and self.has_timers) or (store.kind == "window" and self.has_window)
-            if store.kind != "value" and store.name not in self.states and not is_own:
+            if store.kind != "value" and store.name not in self.states and store.kind not in self._own_kinds:
                 raise ConfigError(
                     f"stores.{store.name}.kind: wanted value, found {store.kind}, which only a task class can declare; "
                     f"write {store.name} = samzapy.{store.kind}(...) in it, and leave this key out"
@@ -145,6 +158,12 @@ class Declared:
                 f"{self.place}: wanted a task that declares every input, found {', '.join(others)} in the properties "
                 "only; add it to inputs=[...] or broadcast=[...]. A task class has no intermediate streams"
             )
+
+    @property
+    def _own_kinds(self) -> Collection[str]:
+        """The kinds of the stores that samzapy keeps for the task."""
+        kinds = {"timer": self.has_timers, window_entry.KIND: self.has_window, clock_entry.KIND: self.keeps_time}
+        return {kind for kind, is_kept in kinds.items() if is_kept}
 
     def _check_window(self, window_ms: int) -> None:
         if self.has_window and not window_ms:
@@ -323,10 +342,25 @@ def handle_of(instance: Any, name: str) -> Handle:
     return handle
 
 
-def bind(instance: Any, own: Declared, stores: Mapping[str, Any], context: Any, wall_ms: Callable[[], int]) -> None:
+class Time(Protocol):
+    """The clocks that timers go by."""
+
+    def wall_ms(self) -> int: ...
+
+    def event_ms(self) -> int:
+        """The watermark of the task; 0 without one."""
+        ...
+
+    def note_event_timer(self, moment_ms: int) -> None:
+        """Note that a timer in event time was set."""
+        ...
+
+
+def bind(instance: Any, own: Declared, stores: Mapping[str, Any], context: Any, time: Time) -> None:
     """Give an instance its context, and its states and timers of one task."""
     instance.context = context
     for name, state in own.states.items():
-        setattr(instance, name, state.bound(stores, wall_ms))
+        setattr(instance, name, state.bound(stores, time.wall_ms))
     for name, timer in own.timers.items():
-        setattr(instance, name, timer.bound(stores, wall_ms))
+        clock = (time.event_ms, time.note_event_timer) if timer.domain is Domain.EVENT else (time.wall_ms,)
+        setattr(instance, name, timer.bound(stores, *clock))

@@ -25,6 +25,7 @@ Struct = msgspec.Struct
 """The base of a message or state with fields: decoded four times as fast as a dict, and checked."""
 Headers = tuple[tuple[str, bytes | None], ...]
 HeadersToSend = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+_AHEAD = ("take", "refuse")
 STREAM_OF_HANDLER = "__samzapy_stream__"
 """The attribute of a method that `Stream.each` has marked."""
 
@@ -69,8 +70,16 @@ class Message(IncomingMessageEnvelope, Generic[K, V], eq=False):
 
     @property
     def time_ms(self) -> int:
-        """The time of the message, milliseconds since 1970: the record's timestamp."""
+        """The time of the message, milliseconds since 1970.
+
+        It is what `event_time` of its stream gives, by default the record's timestamp.
+        """
         return self.timestamp_ms
+
+
+def _timed_message(event_time: Callable[[Any], int]) -> type[Message[Any, Any]]:
+    """The class of the messages of a stream with event times of its own."""
+    return type("Message", (Message,), {"time_ms": property(event_time)})
 
 
 class Output(Protocol):
@@ -104,22 +113,58 @@ class Stream(Generic[K, V]):
     Attributes:
         name: `kafka.payments`: the system, a dot, the topic.
         key, value: their serdes.
+        event_time, disorder_ms, event_time_ahead: as declared.
+        message_type: the class of its messages.
         place: where it is declared, `job.py:12`.
     """
 
-    __slots__ = ("key", "name", "place", "value")
+    __slots__ = ("disorder_ms", "event_time", "event_time_ahead", "key", "message_type", "name", "place", "value")
 
-    def __init__(self, name: str, *, key: Serde[K], value: Serde[V]) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: Serde[K],
+        value: Serde[V],
+        event_time: Callable[[Message[K, V]], int] | None = None,
+        disorder_ms: int = 0,
+        event_time_ahead: str = "take",
+    ) -> None:
         """Declare a stream.
 
+        Args:
+            event_time: the time of a message, milliseconds since 1970; by default the record's timestamp.
+            disorder_ms: how much older than the newest message a message may be without being late.
+            event_time_ahead: what becomes of a message whose event time is further ahead of the clock than
+                task.event.time.ahead.max.ms. `take`: it is handled, and moves no clock. `refuse`: it fails, and
+                task.error.policy says what follows.
+
         Raises:
-            TaskModuleError: the name has no system or is a pattern, or the key's serde does not give one spelling to
-                equal keys.
+            TaskModuleError: the name has no system or is a pattern, the key's serde does not give one spelling to
+                equal keys, or there is no such disorder or choice.
         """
         self.name = name
         self.key = key
         self.value = value
+        self.event_time = event_time
+        self.disorder_ms = disorder_ms
+        self.event_time_ahead = event_time_ahead
+        self.message_type: type[Message[K, V]] = Message if event_time is None else _timed_message(event_time)
         self.place = place_of_caller()
+        if not isinstance(disorder_ms, int) or isinstance(disorder_ms, bool) or disorder_ms < 0:
+            raise TaskModuleError(
+                f"{self.place}: stream {name}: wanted disorder_ms in whole milliseconds, 0 or more, found "
+                f"{disorder_ms!r}"
+            )
+        if event_time is not None and not callable(event_time):
+            raise TaskModuleError(
+                f"{self.place}: stream {name}: wanted event_time as a function of the message, found {event_time!r}"
+            )
+        if event_time_ahead not in _AHEAD:
+            raise TaskModuleError(
+                f"{self.place}: stream {name}: wanted event_time_ahead as {' or '.join(_AHEAD)}, found "
+                f"{event_time_ahead!r}"
+            )
         system, _, topic = name.partition(".")
         if not system or not topic:
             raise TaskModuleError(

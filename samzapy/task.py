@@ -24,7 +24,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
-from samzapy.declared_task import DECLARED, Declared, bind, declared, handle_of
+from samzapy.declared_task import DECLARED, Declared, Time, bind, declared, handle_of
 from samzapy.errors import TaskModuleError
 from samzapy.model.text import error_text
 from samzapy.state import State
@@ -114,6 +114,15 @@ class TaskContext(Protocol):
     def partition_id(self) -> int: ...
     @property
     def config(self) -> Mapping[str, str]: ...
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """The event time up to which the inputs are complete, for the key in hand.
+
+        In milliseconds since 1970. A message with an older `time_ms` is late. None while an input that may have
+        messages has had none, and for a task that keeps no event time (docs/guides/time.md).
+        """
+        ...
 
     def intermediate(self, name: str) -> str:
         """The stream declared by `task.intermediate.<name>.partitions`.
@@ -312,7 +321,7 @@ class LoadedTask:
         handlers: by input, what handles its messages in the place of `process`.
         timers: by name, what is called when a timer fires: `(timer, out)`.
         window: what is called at each tick: `(tick, out)`.
-        bind: gives the instance the stores of its task, a context, and the clock of timers; called once, before `init`.
+        bind: gives the instance the stores of its task, a context, and the clocks of timers; called before `init`.
     """
 
     process: ProcessFunction
@@ -321,7 +330,7 @@ class LoadedTask:
     handlers: Mapping[str, ProcessFunction] = field(default_factory=dict)
     timers: Mapping[str, Callable[[Any, Any], None]] = field(default_factory=dict)
     window: Callable[[Tick, Any], None] | None = None
-    bind: Callable[[Mapping[str, Any], TaskContext, Callable[[], int]], None] | None = None
+    bind: Callable[[Mapping[str, Any], TaskContext, Time], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,7 +455,7 @@ def _of_declared(instance: Any, own: Declared) -> LoadedTask:
         handlers=handlers,
         timers={timer: getattr(instance, method) for timer, method in own.timer_handlers.items()},
         window=instance.window if own.has_window else None,
-        bind=lambda stores, context, wall_ms: bind(instance, own, stores, context, wall_ms),
+        bind=lambda stores, context, time: bind(instance, own, stores, context, time),
     )
 
 

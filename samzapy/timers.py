@@ -39,6 +39,7 @@ from samzapy.streams import Output, place_of_caller
 
 K = TypeVar("K")
 Own = TypeVar("Own")
+_DOMAINS: Final = {"processing": Domain.PROCESSING, "event": Domain.EVENT}
 TIMER_OF_HANDLER: Final = "__samzapy_timer__"
 """The attribute of a method that `Timer.fires` has marked."""
 
@@ -64,27 +65,39 @@ class Timer:
     """A declared timer: at most one moment per key and tag."""
 
     def __init__(self, domain: Domain, resolution_ms: int, place: str) -> None:
+        """Declare it; `bound` makes the timer of one task."""
         self.domain = domain
         self.place = place
         self.name = ""
         self._resolution_ms = resolution_ms
         self._stores: Mapping[str, Entry] | None = None
-        self._wall_ms: Callable[[], int] | None = None
+        self._now_ms: Callable[[], int] | None = None
+        self._on_set: Callable[[int], None] | None = None
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = self.name or name
 
-    def bound(self, stores: Mapping[str, Entry], wall_ms: Callable[[], int]) -> Self:
-        """This timer in one task."""
+    def bound(
+        self, stores: Mapping[str, Entry], now_ms: Callable[[], int], on_set: Callable[[int], None] | None = None
+    ) -> Self:
+        """This timer in one task.
+
+        Args:
+            now_ms: the clock that it goes by.
+            on_set: called with each moment that is set.
+        """
         new = copy(self)
-        new._stores, new._wall_ms = stores, wall_ms
+        new._stores, new._now_ms, new._on_set = stores, now_ms, on_set
         return new
 
     def now_ms(self) -> int:
-        """The present time in milliseconds since 1970, as timers go by it."""
-        if self._wall_ms is None:
+        """The present time in milliseconds since 1970, as the timer goes by it.
+
+        In event time this is the watermark of the task, 0 while there is none.
+        """
+        if self._now_ms is None:
             raise self._unbound()
-        return self._wall_ms()
+        return self._now_ms()
 
     def set(self, time_ms: int, *, tag: str = "") -> None:
         """Let the timer fire at a moment, in place of the moment before.
@@ -105,6 +118,8 @@ class Timer:
             )
         # Rounded up: a timer never fires before its moment.
         set_moment(self._entries(), self._sub_key(tag), self.domain, time_ms, self._resolution_ms)
+        if self._on_set is not None:
+            self._on_set(time_ms)
 
     def clear(self, *, tag: str = "") -> None:
         """Let the timer not fire; nothing happens if it is not set."""
@@ -144,7 +159,8 @@ def timer(domain: str, *, resolution_ms: int = 1) -> Timer:
     """Declare a timer.
 
     Args:
-        domain: `processing`: it goes by the clock of the host.
+        domain: `processing`: it goes by the clock of the host. `event`: it goes by the event time of the messages
+            (docs/guides/time.md).
         resolution_ms: moments are rounded up to a multiple of this. Fewer moments are fewer transactions, and a timer
             that is set to the same moment again writes nothing.
 
@@ -152,8 +168,10 @@ def timer(domain: str, *, resolution_ms: int = 1) -> Timer:
         TaskModuleError: a domain that there is not, or a resolution below 1.
     """
     place = place_of_caller()
-    if domain != "processing":
-        raise TaskModuleError(f"{place}: wanted a timer of the domain 'processing', found {domain!r}")
+    if domain not in _DOMAINS:
+        raise TaskModuleError(
+            f"{place}: wanted a timer of the domain {' or '.join(map(repr, _DOMAINS))}, found {domain!r}"
+        )
     if not is_duration(resolution_ms):
         raise TaskModuleError(f"{place}: wanted resolution_ms of 1 or more, found {resolution_ms!r}")
-    return Timer(Domain.PROCESSING, resolution_ms, place)
+    return Timer(_DOMAINS[domain], resolution_ms, place)

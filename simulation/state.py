@@ -263,6 +263,11 @@ class Changelogs:
     ) -> Mapping[SystemStreamPartition, TopicBounds]:
         return {ssp: TopicBounds(offset_first=0, offset_end=self._inputs.end(ssp)) for ssp in ssps}
 
+    def input_high_watermarks(
+        self, ssps: Sequence[SystemStreamPartition], wait_ms: int
+    ) -> Mapping[SystemStreamPartition, int]:
+        return {ssp: self._inputs.end(ssp) for ssp in ssps}
+
     def input_topic_ids(self, streams: Sequence[SystemStream]) -> Mapping[SystemStream, str]:
         return {stream: f"id-of-{stream}" for stream in streams}
 

@@ -51,13 +51,16 @@ def test_a_total_is_kept_for_thirty_days_after_the_last_order() -> None:
     assert {} == run_task(_EXAMPLES / "totals_with_ttl.py", orders, advance_ms=31 * _DAY).state("total")
 
 
+def a_view(at_ms: int, page: str = "a") -> InputMessage:
+    return InputMessage(key=page, value=1, timestamp_ms=1_700_000_040_000 + at_ms)
+
+
 def test_each_minute_with_views_is_counted_once() -> None:
-    views = [InputMessage(key="a", value=1, after_ms=after_ms) for after_ms in (0, 0, _MINUTE, _MINUTE * 3)]
+    views = [a_view(0), a_view(40_000), a_view(63_000), a_view(58_000), a_view(240_000), a_view(60_000)]
 
-    run = run_task(_EXAMPLES / "per_minute.py", views, advance_ms=2 * _MINUTE)
+    run = run_task(_EXAMPLES / "per_minute.py", views, advance_ms=3 * _MINUTE)
 
-    counts = [count.value for count in run.sent_to("counts")]
-    assert [2, 1, 1] == [count["count"] for count in counts]
-    starts = [count["minute"] for count in counts]
-    assert [_MINUTE, 3 * _MINUTE] == [later - starts[index] for index, later in enumerate(starts[1:])]
+    counts = [(count.value["minute"] - 1_700_000_040_000, count.value["count"]) for count in run.sent_to("counts")]
+    assert [(0, 3), (_MINUTE, 1), (4 * _MINUTE, 1)] == counts
+    assert 1 == len(run.sent_to("late-views"))
     assert {} == run.state("minutes") == run.state("_timers")

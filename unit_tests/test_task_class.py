@@ -8,6 +8,7 @@ from textwrap import dedent
 
 import pytest
 
+from samzapy.container.task.event_time import TaskTime
 from samzapy.errors import ConfigError, SamzapyError, TaskError, TaskModuleError
 from samzapy.runtime.job_config import load_job
 from samzapy.task import load_task_factory
@@ -382,7 +383,7 @@ def test_state_is_bound_to_the_instance_of_one_task(tmp_path: Path) -> None:
     for task, own in zip((one, other), stores, strict=True):
         entry = _Entry()
         own["seen"] = entry.values
-        task.bind({"seen": entry, "total": _Entry()}, None, lambda: 0)  # type: ignore[arg-type,misc]
+        task.bind({"seen": entry, "total": _Entry()}, None, TaskTime(lambda: 0, None))  # type: ignore[arg-type,misc]
 
     one.process.__closure__[0].cell_contents.__self__.seen.add(3)  # type: ignore[attr-defined,index]
 

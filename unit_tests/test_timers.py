@@ -236,7 +236,7 @@ _CLASS = "@sz.task(inputs=[texts])\nclass T(sz.Task):\n    def process(self, mes
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("sz.timer('wall')", "job.py:5: wanted a timer of the domain 'processing', found 'wall'"),
+        ("sz.timer('wall')", "job.py:5: wanted a timer of the domain 'processing' or 'event', found 'wall'"),
         ("sz.timer('processing', resolution_ms=0)", "wanted resolution_ms of 1 or more, found 0"),
         (f"{_CLASS}    x = sz.timer('processing')", r"wanted a method marked with @x.fires, found none"),
         (

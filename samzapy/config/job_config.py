@@ -64,6 +64,8 @@ class JobConfig:
     tail_ms: int
     tail_lag_max: int
     timer_resolution_ms: int
+    event_time_idle_ms: int
+    event_time_ahead_max_ms: int
     window_ms: int
     hang_timeout_ms: int
     query_retry_ms: int

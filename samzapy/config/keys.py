@@ -13,7 +13,7 @@ SERDES: Final = ("bytes", "string", "json", "msgpack", "integer", "long", "doubl
 # A number may have several spellings as a float (0.0 and -0.0, all NaN), and a key has one.
 KEY_SERDES: Final = tuple(name for name in SERDES if name != "double")
 STORE_SCOPES: Final = ("key", "broadcast", "task")
-STORE_KINDS: Final = ("value", "map", "list", "timer", "window")
+STORE_KINDS: Final = ("value", "map", "list", "timer", "window", "clock")
 ALL_SSPS_TO_SINGLE_TASK: Final = "all-ssps-to-single-task"
 PARTITION_SCHEMES: Final = ("max", "cogroup", "group-by-partition", "group-by-ssp", ALL_SSPS_TO_SINGLE_TASK)
 SCHEME_KEY: Final = "task.partition.scheme"
@@ -248,6 +248,19 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         least=1,
         meaning="Minimum time between two Spark jobs that only fire timers. Tasks with messages, and tasks with tails, "
         "fire their timers without such a job and at their moment.",
+    ),
+    ConfigKey(
+        name="task.event.time.idle.ms",
+        default="30000",
+        kind="ms",
+        meaning="How long an input has no message for a task before its clock of event time runs by itself; only once "
+        "everything in it was read. 0: never, so a quiet input holds event time back.",
+    ),
+    ConfigKey(
+        name="task.event.time.ahead.max.ms",
+        default="300000",
+        kind="ms",
+        meaning="A message whose event time is further ahead of the host's clock moves no clock.",
     ),
     ConfigKey(
         name=WINDOW_KEY,

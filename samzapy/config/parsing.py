@@ -66,6 +66,8 @@ NUMBERS: Final = {
     "tail_ms": "task.tail.ms",
     "tail_lag_max": "task.tail.lag.max",
     "timer_resolution_ms": "task.timer.resolution.ms",
+    "event_time_idle_ms": "task.event.time.idle.ms",
+    "event_time_ahead_max_ms": "task.event.time.ahead.max.ms",
     "window_ms": WINDOW_KEY,
     "hang_timeout_ms": "task.hang.timeout.ms",
     "query_retry_ms": "task.query.retry.ms",

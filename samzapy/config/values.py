@@ -30,8 +30,8 @@ class StoreConfig:
     """A store.
 
     Serdes are names from `SERDES`. `scope` is the owner of an entry: a `key` or another one. `kind` is `value`, or
-    what a task class declares: `map`, `list` or `timer`, whose sub-keys are in order (`model.serde.ordered`), or
-    `window`.
+    what a task class declares: `map`, `list` or `timer`, whose sub-keys are in order (`model.serde.ordered`), `window`,
+    or `clock`, whose scope is `bucket`.
     """
 
     name: str
@@ -45,12 +45,12 @@ class StoreConfig:
     @property
     def is_ordered(self) -> bool:
         """Whether the entries of a key are read in the order of their sub-keys."""
-        return self.kind not in ("value", "window")
+        return self.kind not in ("value", "window", "clock")
 
     @property
     def is_own(self) -> bool:
-        """Whether samzapy keeps it for a task that declares timers or a window."""
-        return self.kind in ("timer", "window")
+        """Whether samzapy keeps it for timers, windows or event time of a task."""
+        return self.kind in ("timer", "window", "clock")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,15 +243,15 @@ def _store(name: str, properties: Mapping[str, str]) -> StoreConfig:
     def setting(rest: str, default: str | None) -> str | None:
         return properties.get(f"stores.{name}.{rest}") or default
 
-    replication = setting("changelog.replication.factor", None)
+    replication, kind = setting("changelog.replication.factor", None), str(setting("kind", "value"))
     return StoreConfig(
         name=name,
         msg_serde=str(setting("msg.serde", "bytes")),
         key_serde=str(setting("key.serde", "string")),
         replication_factor=None if replication is None else int(replication),
         size_max_bytes=int(str(setting("size.max.bytes", "17179869184"))),
-        scope=str(setting("scope", "key")),
-        kind=str(setting("kind", "value")),
+        scope="bucket" if kind == "clock" else str(setting("scope", "key")),
+        kind=kind,
     )
 
 

@@ -26,6 +26,10 @@ class Clock(Protocol):
     def monotonic_ns(self) -> int: ...
     def wall_ms(self) -> int: ...
 
+    def boot_ms(self) -> int:
+        """The host's clock since its boot, which all its processes share."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicBounds:
@@ -65,6 +69,16 @@ class Topics(Protocol):
         self, ssps: Sequence[SystemStreamPartition], wait_ms: int
     ) -> Mapping[SystemStreamPartition, TopicBounds]:
         """Bounds of input partitions.
+
+        Raises:
+            BrokerUnavailableError: no broker answers within `wait_ms`.
+        """
+        ...
+
+    def input_high_watermarks(
+        self, ssps: Sequence[SystemStreamPartition], wait_ms: int
+    ) -> Mapping[SystemStreamPartition, int]:
+        """The ends of input partitions, with open transactions and what is behind them.
 
         Raises:
             BrokerUnavailableError: no broker answers within `wait_ms`.
@@ -340,6 +354,21 @@ class QueryFailed:
 QueryEvent = BatchDone | TailProgress | QueryFailed
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndsSeen:
+    """The ends of the inputs at a moment, for workers that keep event time.
+
+    Attributes:
+        at_ms: before they were asked for; the host's clock since its boot.
+        ends: high watermarks (`container.task.coverage`).
+        covered_ms: by key bucket, the newest moment of which everything is handled; missing where none is known.
+    """
+
+    at_ms: int
+    ends: Mapping[SystemStreamPartition, int]
+    covered_ms: Mapping[SspKeyBucket, int]
+
+
 class Query(Protocol):
     """The streaming query; at most one runs."""
 
@@ -369,6 +398,10 @@ class Query(Protocol):
         Its tails, if there are any, fire the next ones. Returns False while a micro-batch or its tails run, and once
         the query is to end.
         """
+        ...
+
+    def note_ends(self, seen: EndsSeen) -> None:
+        """Give the workers the ends of the inputs; only for a job that keeps event time."""
         ...
 
     def must_restart(self) -> bool:

@@ -9,13 +9,15 @@ from samzapy.config import JobConfig
 from samzapy.container.batch_limit import BatchLimiter
 from samzapy.container.idle_progress import IdleProgress
 from samzapy.container.input_order import BootstrapInputs
-from samzapy.container.ports import BatchDone, Clock, Query, TailProgress, TopicBounds
+from samzapy.container.ports import BatchDone, Clock, EndsSeen, Query, TailProgress, TopicBounds
 from samzapy.container.query_failures import QueryFailures
 from samzapy.container.stats import ContainerFigures
+from samzapy.container.task.coverage import Coverage
 from samzapy.container.task.work_plan import Report, ReportKind, Route, WorkPlan
 from samzapy.container.ticks import Ticks
 from samzapy.container.work_planner import WorkPlanner
 from samzapy.errors import SamzapyError, TaskError
+from samzapy.model import clock_entry
 from samzapy.model.grant import Grant
 from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
@@ -33,6 +35,7 @@ class RunningQuery:
         restart: the number of the newest order to restart that the query was started after.
         bootstrap: the tasks that read only their bootstrap inputs for now.
         begun_ms: the time at which the query started; monotonic.
+        keeps_time: whether the job keeps event time.
     """
 
     def __init__(
@@ -58,6 +61,10 @@ class RunningQuery:
         self.begun_ms = 0
         self._limiter = BatchLimiter(config)
         self._ticks = Ticks(config)
+        self.keeps_time = any(store.kind == clock_entry.KIND for store in config.stores)
+        self._coverage: Coverage[SystemStreamPartition] = Coverage()
+        # Up to which moment the inputs of each task are covered.
+        self._covered_ms: Mapping[TaskName, int] = {}
         # The number of a query that has not ended its first batch yet.
         self._first_batch_of: int | None = None
         # When the last batch ended or the query started, and when the inputs were last read to their ends.
@@ -96,6 +103,7 @@ class RunningQuery:
         self.routes = tuple(routes)
         self._limiter.query_starts()
         self._ticks.query_starts(routes)
+        self._covered_ms = {}
         self._figures.begin(starts, restored)
         self._figures.bootstrap_ends = self.bootstrap.ends
 
@@ -194,8 +202,30 @@ class RunningQuery:
     def tick_if_due(self) -> None:
         """Have timers fire that no micro-batch and no tail fires."""
         now_ms = self._clock.monotonic_ms()
-        if self._ticks.is_due(self._clock.wall_ms(), now_ms) and self._query.tick():
+        if self._ticks.is_due(self._clock.wall_ms(), now_ms, self._covered_ms) and self._query.tick():
             self._ticks.ticked(now_ms)
+
+    def high_watermarks(self, at_ms: int, ends: Mapping[SystemStreamPartition, int]) -> None:
+        """Note the high watermarks of the inputs, for a job that keeps event time.
+
+        Args:
+            at_ms: before they were asked for; the host's clock since its boot.
+        """
+        self._coverage.note_ends(at_ms, ends)
+        covered_ms = {
+            route.ssp_kb: self._coverage.covered_ms(route.ssp_kb.ssp, self._figures.positions[route.ssp_kb])
+            for route in self.routes
+            if not route.ssp_kb.reader and route.ssp_kb in self._figures.positions
+        }
+        of_tasks: dict[TaskName, int] = {}
+        for route in self.routes:
+            if not route.ssp_kb.reader:
+                at_route_ms = covered_ms.get(route.ssp_kb)
+                least_ms = of_tasks.get(route.task_name, at_ms)
+                of_tasks[route.task_name] = -1 if at_route_ms is None else min(at_route_ms, least_ms)
+        self._covered_ms = of_tasks
+        known = {ssp_kb: moment_ms for ssp_kb, moment_ms in covered_ms.items() if moment_ms is not None}
+        self._query.note_ends(EndsSeen(at_ms=at_ms, ends=ends, covered_ms=known))
 
     def inputs_end(self, bounds: Mapping[SystemStreamPartition, TopicBounds]) -> None:
         """Set the current ends of the inputs, for the lag and the check for a hang."""

@@ -57,7 +57,7 @@ class ContainerService:
         self._figures = ContainerFigures()
         self._ownership = ownership = Ownership(config, execution_id, ports, self._figures, self._publish)
         writes = DriverWrites(ports.progress, ownership)
-        planner = WorkPlanner(config, identity, ownership)
+        planner = WorkPlanner(config, identity, ownership, clock)
         self._idle = IdleProgress(config, execution_id, clock, writes)
         self._missing = MissingInputs(config, ports, ownership)
         self._failures = QueryFailures(config, clock, ports.slots, ownership, self._figures)
@@ -228,6 +228,9 @@ class ContainerService:
         ssps = sorted({ssp_kb.ssp for ssp_kb in self._figures.positions})
         try:
             self._query.inputs_end(self._missing.bounds(ssps, _FIGURES_WAIT_MS))
+            if self._query.keeps_time:
+                at_ms = self._ports.clock.boot_ms()
+                self._query.high_watermarks(at_ms, self._ports.topics.input_high_watermarks(ssps, _FIGURES_WAIT_MS))
             self._missing.all_answered()
         except TemporaryError as error:
             _LOG.debug("cannot read the ends of the inputs: %s", error)

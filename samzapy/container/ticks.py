@@ -2,12 +2,12 @@
 
 Timers fire in the micro-batches and tails of their tasks. For a task that has neither, the driver orders a tick: a
 micro-batch without rows. It does so only while a timer is due, because a tick is a Spark job. Workers report when the
-next timer of each task is due.
+next timer of each task is due: by the clock, or, in event time, once its inputs are covered up to a moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from samzapy.config import JobConfig
 from samzapy.container.task.work_plan import NO_TIMER, Report, Route
@@ -24,28 +24,35 @@ class Ticks:
         self._acts_by_time = any(store.is_own for store in config.stores)
         self._interval_ms = config.timer_resolution_ms
         self._due_ms: dict[TaskName, int] = {}
+        self._due_when_quiet_ms: dict[TaskName, int] = {}
         self._ticked_at_ms: int | None = None
 
     def query_starts(self, routes: Iterable[Route]) -> None:
         """Forget the timers of the query before: another container may have fired them."""
         self._due_ms = {route.task_name: _NOT_KNOWN for route in routes} if self._acts_by_time else {}
+        self._due_when_quiet_ms = {}
 
     def reported(self, reports: Iterable[Report], routes: Sequence[Route]) -> None:
         """Note when the next timers of the tasks are due."""
         if self._acts_by_time:
             for report in reports:
                 self._due_ms[routes[report.route].task_name] = report.due_ms
+                self._due_when_quiet_ms[routes[report.route].task_name] = report.due_when_quiet_ms
 
-    def is_due(self, wall_ms: int, now_ms: int) -> bool:
+    def is_due(self, wall_ms: int, now_ms: int, covered_ms: Mapping[TaskName, int]) -> bool:
         """Whether a tick is to be ordered.
 
         Args:
             wall_ms: the clock of timers.
             now_ms: a clock that only goes forward.
+            covered_ms: by task, up to which moment its inputs are covered.
         """
         if self._ticked_at_ms is not None and now_ms < self._ticked_at_ms + self._interval_ms:
             return False
-        return any(due_ms != NO_TIMER and due_ms <= wall_ms for due_ms in self._due_ms.values())
+        return any(due_ms != NO_TIMER and due_ms <= wall_ms for due_ms in self._due_ms.values()) or any(
+            due_ms != NO_TIMER and task in covered_ms and due_ms <= covered_ms[task]
+            for task, due_ms in self._due_when_quiet_ms.items()
+        )
 
     def ticked(self, now_ms: int) -> None:
         """Note that a tick was ordered."""

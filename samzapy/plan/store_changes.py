@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from samzapy.config import JobConfig, StoreConfig, stores_of
-from samzapy.model import timer_entry, window_entry
+from samzapy.model import clock_entry, timer_entry, window_entry
 from samzapy.model.topics import changelog_topic
+
+_MAY_GO = frozenset({window_entry.STORE, clock_entry.STORE})
+"""Stores whose entries do no harm where nobody reads them, or where they come back."""
 
 
 class StoreFate(StrEnum):
@@ -48,8 +51,8 @@ def store_changes(
         topics: those that samzapy has made for the job.
         has_run: whether a container has been granted tasks, so that there may be entries.
     """
-    before = {store.name: store for store in stores_of(recorded) if store.name != window_entry.STORE}
-    after = {store.name: store for store in config.stores if store.name != window_entry.STORE}
+    before = {store.name: store for store in stores_of(recorded) if store.name not in _MAY_GO}
+    after = {store.name: store for store in config.stores if store.name not in _MAY_GO}
     kept = {name for name in before.keys() | after.keys() if has_run and changelog_topic(config.job, name) in topics}
     changes = [_change(store, before.get(name), is_kept=name in kept) for name, store in after.items()]
     changes += [_left_out(before[name], config) for name in before.keys() & kept - after.keys()]

@@ -55,6 +55,9 @@ class SystemClock:
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
+    def boot_ms(self) -> int:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.adapters.kafka.transactions import TransactionalProducer
 from samzapy.adapters.lmdb.store import LmdbEnvironment, faults_directory
+from samzapy.adapters.spark.ends_file import EndsFile
 from samzapy.adapters.spark.rows import RowBytes, reports_batch, rows_of, runs
-from samzapy.adapters.spark.slots import HeldSlot, WorkerSlots
+from samzapy.adapters.spark.slots import HeldSlot, WorkerSlots, boottime_ns
 from samzapy.adapters.spark.tail_board import WorkerTailBoard
 from samzapy.container.orders import Orders, read_on
 from samzapy.container.task.joint_transaction import JointTransaction
@@ -42,6 +43,7 @@ from samzapy.task import load_task_factory
 
 _LOG = logging.getLogger(__name__)
 _SLOT_WAIT_S = 30.0
+_NOTHING_COVERED: Mapping[int, int] = {}
 _process: _WorkerProcess | None = None
 
 
@@ -86,6 +88,7 @@ class _WorkerProcess:
         self._stream_numbering = plan.stream_numbering
         self._crash_points = WorkerCrashPoints(crash_points(os.environ))
         self._tails = WorkerTails(Path(plan.scratch_dir), self._connection, self._crash_points)
+        self._ends = EndsFile(Path(plan.scratch_dir))
         self._interrupts = Interrupts.installed()
         self._new_task = load_task_factory(Path(plan.job_file))
         self._slots: WorkerSlots[TransactionalProducer] = WorkerSlots(
@@ -123,9 +126,17 @@ class _WorkerProcess:
             A report for each task, with the moment of its next timer.
         """
         tasks = ((routes, ()) for routes in plan.tasks[number :: plan.slot_count])
-        return self._run(plan, tasks, Stopwatch(time.monotonic))
+        # Without rows everything that the driver knows as read is handled.
+        covered_ms = self._ends.covered_ms(plan) if self._new_task.declared.keeps_time else {}
+        return self._run(plan, tasks, Stopwatch(time.monotonic), covered_ms)
 
-    def _run(self, plan: WorkPlan, tasks: Iterable[TaskRows], waited: Stopwatch) -> Sequence[Report]:
+    def _run(
+        self,
+        plan: WorkPlan,
+        tasks: Iterable[TaskRows],
+        waited: Stopwatch,
+        covered_ms: Mapping[int, int] = _NOTHING_COVERED,
+    ) -> Sequence[Report]:
         board = self._tails.board(plan)
         # A tail needs a slot, also without rows before it.
         held = None if board is None else self._enter(plan)
@@ -133,7 +144,9 @@ class _WorkerProcess:
         try:
             for routes, chunks in tasks:
                 held = held or self._enter(plan)
-                reports.extend(self._runner(plan, routes).run(chunks, held))
+                runner = self._runner(plan, routes)
+                runner.covered(covered_ms)
+                reports.extend(runner.run(chunks, held))
                 if any_failed(reports):
                     break
             done = with_input(reports, waited.total_ns)
@@ -170,9 +183,21 @@ class _WorkerProcess:
             joint = JointTransaction(held, self._crash_points, time.monotonic, must_end)
             return joint.run(self._runner(plan, routes).work(chunks, joint) for routes, chunks in tasks)
 
-        acts_by_time = self._new_task.declared.acts_by_time
-        due_ms = (lambda routes: self._runner(plan, routes).due_ms()) if acts_by_time else None
-        self._tails.follow(plan, board, reports, held, run_tasks, due_ms)
+        def due_ms(routes: Sequence[int], covered_ms: Mapping[int, int]) -> int:
+            runner = self._runner(plan, routes)
+            runner.covered(covered_ms)
+            return runner.due_ms()
+
+        declared = self._new_task.declared
+        self._tails.follow(
+            plan,
+            board,
+            reports,
+            held,
+            run_tasks,
+            due_ms if declared.acts_by_time else None,
+            self._ends if declared.keeps_time else None,
+        )
 
     def _enter_query(self, plan: WorkPlan) -> None:
         """Close the objects of an older query.
@@ -207,6 +232,7 @@ class _WorkerProcess:
                     bytes_max=config.transaction_max_bytes,
                     now_s=time.monotonic,
                     wall_ms=lambda: time.time_ns() // 1_000_000,
+                    boot_ms=lambda: boottime_ns() // 1_000_000,
                 ),
                 crash_points=self._crash_points,
                 is_interrupted=lambda: self._interrupts.was_interrupted,

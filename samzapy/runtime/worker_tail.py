@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from samzapy.adapters.host.crash_points import ArmedCrashPoints
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.tail_reader import KafkaTailReader
+from samzapy.adapters.spark.ends_file import EndsFile
 from samzapy.adapters.spark.tail_board import TailFile, WorkerTailBoard
-from samzapy.container.task.ports import SlotGuard
-from samzapy.container.task.tail import RunTasks, Tail, TailPorts
+from samzapy.container.task.ports import Place, SlotGuard
+from samzapy.container.task.tail import DueMs, RunTasks, Tail, TailPorts
 from samzapy.container.task.work_plan import Report, WorkPlan
 
 
@@ -40,12 +41,14 @@ class WorkerTails:
         reports: Sequence[Report],
         slot: SlotGuard,
         run_tasks: RunTasks,
-        due_ms: Callable[[Sequence[int]], int] | None,
+        due_ms: DueMs | None,
+        ends: EndsFile | None,
     ) -> None:
         """Report the rows of the micro-batch, and tail if a group of tasks is left.
 
         Args:
             due_ms: as of `TailPorts`.
+            ends: of the inputs, for a job that keeps event time.
 
         Raises:
             LostContainerError, SamzapyError: as `Tail.run`.
@@ -64,6 +67,7 @@ class WorkerTails:
             now_s=time.monotonic,
             wall_ms=lambda: time.time_ns() // 1_000_000,
             due_ms=due_ms,
+            ends=None if ends is None else _TailEnds(ends, plan.query_number),
         )
         self._crash_points.in_tail = True
         try:
@@ -75,6 +79,20 @@ class WorkerTails:
         """Close the connection; the next tail opens another one."""
         self._group = -1
         self._reader.close()
+
+
+class _TailEnds:
+    """The ends of the inputs in the tails of one query."""
+
+    def __init__(self, ends: EndsFile, query_number: int) -> None:
+        self._ends = ends
+        self._query_number = query_number
+
+    def look(self) -> bool:
+        return self._ends.look(self._query_number)
+
+    def covered_ms(self, place: Place, offset_next: int) -> int | None:
+        return self._ends.covered_at(place, offset_next)
 
 
 class WorkerCrashPoints:

@@ -75,6 +75,7 @@ DRIVER: Final = "driver"
 """Ends the whole container at once."""
 _STEP_MS = 200
 _ROUNDS_MAX = 20_000
+_FIRINGS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,7 @@ class MemoryJob:
         if self._config.intermediates or self._config.input_patterns:
             raise ConfigError("wanted a job without intermediate streams and patterns, which are not in memory yet")
         self._partitions = partitions
-        self._clock = VirtualClock()
+        self._clock = _Clock()
         self._kafka = MemoryKafka()
         self._disks: dict[str, MemoryStateDirectory] = {}
         self._crash_points = _CrashPoints()
@@ -249,6 +250,20 @@ class MemoryJob:
             due_ms = self._running().query.due_ms()
             self._clock.jump_wall((end_ms if due_ms == NO_TIMER else min(due_ms, end_ms)) - now_ms)
             self.settle()
+
+    def fire_event_timers(self) -> None:
+        """Let so much time pass that every timer in event time fires that is set now.
+
+        Raises:
+            SamzapyError: there are always others.
+        """
+        self.settle()
+        for _ in range(_FIRINGS_MAX):
+            due_ms = self._running().query.due_when_quiet_ms()
+            if due_ms == NO_TIMER:
+                return
+            self.advance(seconds=max(0, due_ms - self._clock.wall_ms()) / 1000)
+        raise SamzapyError(f"wanted no timer in event time any more after {_FIRINGS_MAX}, found others")
 
     # --- operators and faults ---
 
@@ -393,6 +408,13 @@ class MemoryJob:
     def _is_answered(self, request: str) -> bool:
         state = self._coordinator.state
         return request in state.request_memory and request not in state.requests
+
+
+class _Clock(VirtualClock):
+    """Time as tasks see it, which stands still while the job works."""
+
+    def boot_ms(self) -> int:
+        return self.wall_ms()
 
 
 class _CrashPoints(CrashAt):

@@ -172,6 +172,7 @@ def run_task(
             bytes_max=1 << 30,
             now_s=time.monotonic,
             wall_ms=lambda: clock.now_ms,
+            boot_ms=lambda: clock.now_ms,
         ),
         crash_points=_NoCrashPoints(),
         is_interrupted=lambda: False,
@@ -195,12 +196,22 @@ class _Clock:
 
 
 def _pass(runner: TaskRunner, producer: _Producer, clock: _Clock, ms: int) -> None:
-    """Let time pass; each timer that is due meanwhile fires at its moment."""
+    """Let time pass; each timer that is due meanwhile fires at its moment.
+
+    All messages are handled, so the inputs are covered.
+    """
     end_ms = clock.now_ms + ms
-    while (due_ms := runner.due_ms()) != NO_TIMER and due_ms <= end_ms:
+    while (due_ms := _next_ms(runner)) is not None and due_ms <= end_ms:
         clock.now_ms = max(clock.now_ms, due_ms)
+        runner.covered(dict.fromkeys(runner.routes, clock.now_ms))
         _check(runner.run((), producer))
+        runner.covered({})
     clock.now_ms = end_ms
+
+
+def _next_ms(runner: TaskRunner) -> int | None:
+    due = [due_ms for due_ms in (runner.due_ms(), runner.due_when_quiet_ms()) if due_ms != NO_TIMER]
+    return min(due, default=None)
 
 
 def _check(reports: Sequence[Report]) -> None:

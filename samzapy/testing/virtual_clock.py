@@ -22,6 +22,9 @@ class VirtualClock:
     def wall_ms(self) -> int:
         return self._wall_ms
 
+    def boot_ms(self) -> int:
+        return self._monotonic_ms
+
     def advance(self, ms: int) -> None:
         """Let `ms` go by."""
         assert ms >= 0, "time does not run backwards; the wall clock can, see jump_wall"

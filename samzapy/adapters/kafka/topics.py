@@ -112,6 +112,14 @@ class KafkaTopics:
         places = [(ssp.stream, ssp.partition) for ssp in ssps]
         return dict(zip(ssps, self._bounds(places, IsolationLevel.READ_COMMITTED, wait_ms / 1000), strict=True))
 
+    def input_high_watermarks(
+        self, ssps: Sequence[SystemStreamPartition], wait_ms: int
+    ) -> Mapping[SystemStreamPartition, int]:
+        """The ends of input partitions, with open transactions and what is behind them."""
+        places = [(ssp.stream, ssp.partition) for ssp in ssps]
+        ends = end_offsets(self._offsets, places, IsolationLevel.READ_UNCOMMITTED, wait_ms / 1000)
+        return {ssp: ends[place] for ssp, place in zip(ssps, places, strict=True)}
+
     def _bounds(
         self, places: Sequence[tuple[str, int]], isolation: IsolationLevel, deadline_s: float = DEADLINE_S
     ) -> Sequence[TopicBounds]:

@@ -35,6 +35,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from samzapy import errors
 from samzapy.adapters.spark.arrow_bound import ArrowBound
 from samzapy.adapters.spark.batch_tails import BatchTails, has_failed
+from samzapy.adapters.spark.ends_file import write_ends
 from samzapy.adapters.spark.exact_times import (
     EXACT,
     SPARKS_OWN,
@@ -49,7 +50,7 @@ from samzapy.adapters.spark.partitioning import repartition_by_id
 from samzapy.adapters.spark.rows import REPORT_TYPE, as_text, headers_column, report_of
 from samzapy.adapters.spark.tail_board import TailFile
 from samzapy.config import Text, revealed
-from samzapy.container.ports import BatchDone, QueryEvent, QueryFailed
+from samzapy.container.ports import BatchDone, EndsSeen, QueryEvent, QueryFailed
 from samzapy.container.task.lookup_table import lookup_table
 from samzapy.container.task.work_plan import WorkPlan
 from samzapy.errors import SamzapyError
@@ -228,6 +229,11 @@ class SparkQuery:
         """
         return self._run is not None and self._query is not None and self._run.tick(self._session)
 
+    def note_ends(self, seen: EndsSeen) -> None:
+        """Give the workers the ends of the inputs (`container.ports.Query`)."""
+        if self._run is not None:
+            write_ends(self._scratch_dir, self._run.query_number, seen)
+
     def must_restart(self) -> bool:
         """Whether a new query is to begin behind the tails, which are far ahead."""
         return self._run is not None and self._run.must_restart
@@ -340,6 +346,7 @@ class _Run:
         self._begun_ns: int | None = None
         self.tails = tails
         self.hashes_keys = hashes_keys(plan)
+        self.query_number = plan.query_number
         self._plan = plan
         self._call_worker = worker_function(worker_entry, plan)
         # In the module of the entry.

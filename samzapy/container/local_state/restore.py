@@ -32,6 +32,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import islice, takewhile
 from typing import Self
 
@@ -46,6 +47,7 @@ from samzapy.model.grant import Grant
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
 from samzapy.plan.elasticity import key_bucket
+from samzapy.plan.task_names import TaskNameParts
 from samzapy.stream.changelog import changelog_key, copy_mark_key, split_changelog_key
 from samzapy.stream.log import LogRecord
 
@@ -503,6 +505,14 @@ def first_record(topics: Topics, store: str, grant: Grant, offset: int) -> Seque
 
 def is_own_entry(grant: Grant, scope: str) -> Callable[[bytes], bool]:
     """Whether an entry is the task's, by its changelog key."""
+    if scope == "bucket":
+        own = TaskNameParts.parse(grant.task_name)
+
+        @cache
+        def shares_keys(name: bytes) -> bool:
+            return own.overlaps(TaskNameParts.parse(name.decode()))
+
+        return lambda key: shares_keys(split_changelog_key(key)[0])
     if scope != "key":
         name = grant.task_name.encode()
         return lambda key: split_changelog_key(key)[0] == name

@@ -36,8 +36,12 @@ from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, is_covered
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS
 from samzapy.plan.task_names import TaskNameParts
+from samzapy.stream.changelog import task_entry_key
 
 _LOG = logging.getLogger(__name__)
+_PAGE = 100
+_COPIED = frozenset({"key", "bucket"})
+"""The scopes of stores that are copied; others are read from the changelog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,12 +293,34 @@ def _copy_parts(source: Relative, takers: Sequence[_Target], host: Host) -> bool
         stores = [store.name for store in host.config.stores if store.scope == "key"]
         environments = [target.environment for target in takers if target.environment is not None]
         environment.hand_over(stores, environments, target_of_bucket)
+        for store in (store.name for store in host.config.stores if store.scope == "bucket"):
+            _copy_all(store, environment, environments)
     except (DeadlineError, LocalStateError) as error:
         _LOG.warning("cannot copy the local state of task %s, will read its changelog: %s", source.task_name, error)
         return False
     finally:
         environment.close()
     return True
+
+
+def _copy_all(store: str, source: StateEnvironment, targets: Sequence[StateEnvironment]) -> None:
+    """Copy the few entries of a store whose entries belong to key buckets.
+
+    An older entry of another relative may come later; the changelog behind the target's position has the newest one.
+    """
+    entries: dict[bytes, bytes | None] = {}
+    place: bytes | None = b""
+    transaction = source.begin()
+    try:
+        while place is not None:
+            owners, place = transaction.owners(store, place, _PAGE)
+            entries |= {key: transaction.get(store, key) for key in (task_entry_key(o.decode(), b"") for o in owners)}
+    finally:
+        transaction.abort()
+    for target in targets:
+        transaction = target.begin()
+        transaction.write(store, entries)
+        transaction.commit()
 
 
 def _seal(environment: StateEnvironment, source: Relative) -> bool:
@@ -338,13 +364,13 @@ def _set_position(target: _Target, host: Host) -> None:
             offsets_next={},
             changelog_next={
                 store.name: min(position.changelog_next[store.name] for position in positions)
-                if store.scope == "key"
+                if store.scope in _COPIED
                 else max(bounds[store.name].offset_first, begins.get(store.name, 0))
                 for store in host.config.stores
             },
             caught_up_at_ms=min(position.caught_up_at_ms for position in positions),
             changelog_topic_ids=dict(host.topic_ids),
-            changelog_last=_furthest_marks(positions, [s.name for s in host.config.stores if s.scope == "key"]),
+            changelog_last=_furthest_marks(positions, [s.name for s in host.config.stores if s.scope in _COPIED]),
         )
     )
     transaction.commit()

@@ -47,6 +47,10 @@ class Context:
     def config(self) -> Mapping[str, str]:
         return self._properties
 
+    @property
+    def watermark_ms(self) -> int | None:
+        return self._state.watermark_ms()
+
     def intermediate(self, name: str) -> str:
         system_stream = self._intermediates.get(name)
         if system_stream is None:

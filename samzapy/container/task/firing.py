@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from samzapy.container.task.clocks import FAR_MS
+from samzapy.container.task.event_time import EventTime
 from samzapy.container.task.message_scope import MessageScope
 from samzapy.container.task.ports import CrashPoints, LocalTransaction
 from samzapy.container.task.ports import TaskEnvironment as Environment
@@ -45,6 +47,7 @@ class Timers:
     """The timers of one task, and its window.
 
     Attributes:
+        event_time: the clocks of a task that keeps event time.
         next_ms: the next moment at which one is due, None without any; only right while it `is_known`.
         is_known: whether this process knows the next moment. Each micro-batch begins without: another worker may have
             served the task since the last one that this process served.
@@ -58,6 +61,7 @@ class Timers:
         *,
         has_timers: bool,
         window: WindowTicks | None,
+        event_time: EventTime | None = None,
     ) -> None:
         """Know no next moment yet.
 
@@ -66,6 +70,7 @@ class Timers:
         """
         self.handlers: Mapping[str, Callable[[Any, Any], None]] = {}
         self.window = window
+        self.event_time = event_time
         self.next_ms: int | None = None
         self.is_known = False
         self._calls = calls
@@ -81,7 +86,7 @@ class Timers:
         if not self.is_known:
             local = environment.begin()
             try:
-                self.note_next(local)
+                self.begin(local)
             finally:
                 local.abort()
         return self.next_ms
@@ -89,7 +94,19 @@ class Timers:
     def is_due(self, environment: Environment) -> bool:
         """Whether a timer is due now."""
         next_ms = self.look(environment)
-        return next_ms is not None and next_ms <= self._limits.wall_ms()
+        return (next_ms is not None and next_ms <= self._limits.wall_ms()) or self.is_event_due
+
+    @property
+    def is_event_due(self) -> bool:
+        """Whether a timer in event time is due."""
+        return self.event_time is not None and self.event_time.clocks.is_due
+
+    def begin(self, local: LocalTransaction) -> None:
+        """Read what another worker may have changed, when a transaction begins."""
+        if self.event_time is not None:
+            self.event_time.begin(local)
+        if not self.is_known:
+            self.note_next(local)
 
     def fire(self, transaction: Transaction, handled: Handled, must_end: Callable[[], bool]) -> bool:
         """Fire the timers that are due, and call the window.
@@ -118,13 +135,49 @@ class Timers:
         finally:
             self._scope.end()
 
+    def fire_events(self, transaction: Transaction, handled: Handled, must_end: Callable[[], bool]) -> bool:
+        """Fire the timers in event time that a message has made due, as `fire`."""
+        self._state.is_broadcast = False
+        self._scope.begin()
+        try:
+            return self._fire_events(transaction, handled, self._limits.now_s() + FIRE_S, must_end)
+        finally:
+            self._scope.end()
+
     def _fire_due(
         self, transaction: Transaction, handled: Handled, until_s: float, must_end: Callable[[], bool]
     ) -> bool:
         """Fire the timers that are due; False if some may be left."""
-        until_ms, may_go_on, rows_left = self._limits.wall_ms(), True, self._has_timers
+        if not self._has_timers:
+            return True
+        until_ms = self._limits.wall_ms()
+        return self._fire_domain(
+            Domain.PROCESSING, until_ms, transaction, handled, until_s, must_end
+        ) and self._fire_events(transaction, handled, until_s, must_end)
+
+    def _fire_events(
+        self, transaction: Transaction, handled: Handled, until_s: float, must_end: Callable[[], bool]
+    ) -> bool:
+        """Fire the timers in event time up to the watermark; False if some may be left."""
+        if self.event_time is None or not self._has_timers:
+            return True
+        watermark_ms = self.event_time.clocks.watermark_ms
+        is_done = self._fire_domain(Domain.EVENT, watermark_ms, transaction, handled, until_s, must_end)
+        self._note_next_event(transaction.local)
+        return is_done
+
+    def _fire_domain(
+        self,
+        domain: Domain,
+        until_ms: int,
+        transaction: Transaction,
+        handled: Handled,
+        until_s: float,
+        must_end: Callable[[], bool],
+    ) -> bool:
+        may_go_on, rows_left = True, until_ms >= 0
         while may_go_on and rows_left:
-            rows = transaction.local.due(STORE, Domain.PROCESSING, until_ms, _PAGE)
+            rows = transaction.local.due(STORE, domain, until_ms, _PAGE)
             may_go_on = self._fire_page(rows, transaction, handled, until_s, must_end)
             self._remove_fired(rows, transaction.local)
             rows_left = len(rows) == _PAGE
@@ -176,7 +229,13 @@ class Timers:
         moments = [moment_ms for moment_ms, _, _ in first]
         if self.window is not None:
             moments.append(self.window.next_ms(local))
+        self._note_next_event(local)
         self.next_ms, self.is_known = min(moments, default=None), True
+
+    def _note_next_event(self, local: LocalTransaction) -> None:
+        if self.event_time is not None and self._has_timers:
+            first = local.due(STORE, Domain.EVENT, None, 1)
+            self.event_time.clocks.next_due_ms = first[0][0] if first else FAR_MS
 
     def _fire(self, due: _Due, changelog_key: bytes, transaction: Transaction, handled: Handled) -> None:
         """Fire one timer, of the task or of an entry that expires."""

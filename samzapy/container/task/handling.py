@@ -17,6 +17,13 @@ from samzapy.container.task.user_calls import UserCalls
 from samzapy.container.task.work_plan import Message, Rows
 
 
+class TimersFirstError(Exception):
+    """Timers are due before the message in hand.
+
+    It has had no effect yet, and comes again.
+    """
+
+
 class Handling:
     """Hands messages to `process`, one at a time."""
 
@@ -40,7 +47,8 @@ class Handling:
         It is in one piece, because one more call for each message would be measurable.
 
         Returns:
-            Index and offset of the last message, how many were skipped, and how many outputs there were.
+            How many messages were handled, the offset behind the last one, how many of them were skipped, and how many
+            outputs there were.
         """
         ssp, (_, key_decode, value_decode, intermediate, new_message) = source.ssp_kb.ssp, source
         producer, handled = transaction.producer, transaction.handled[rows.route]
@@ -51,7 +59,7 @@ class Handling:
         skip_below, deadline_s = handled.offset_next, transaction.begun_at_s + limits.duration_max_s
         if rows.budget_s is not None:
             deadline_s = min(deadline_s, now_s() + rows.budget_s)
-        index, offset, skipped, records_out, is_full = start, rows.offsets[start], 0, 0, False
+        index, offset, skipped, records_out, is_full, is_put_back = start, rows.offsets[start], 0, 0, False, False
         collector, context, stores = self._handles.renew()
         outputs = collector.held
         # How many references there are while user code keeps none.
@@ -83,6 +91,9 @@ class Handling:
                     )
                     if collector.must_be_checked:
                         self._calls.checks.check(collector, producer)
+                except TimersFirstError:
+                    is_put_back = True
+                    break
                 except BaseException as error:  # User code may raise anything; the policy decides.
                     message = (index, offset, key, value, timestamp_ms, headers)
                     self._calls.roll_back(error)
@@ -122,8 +133,9 @@ class Handling:
             # A message that takes the transaction past its time is the last one in it.
             transaction.last = LastMessage(place, now_s() - since_s)
             self._handles.expire(place)
-        self._handled_before += index + 1 - start - skipped
-        return index, offset, skipped, records_out
+        count = index - start if is_put_back else index + 1 - start
+        self._handled_before += count - skipped
+        return count, offset if is_put_back else offset + 1, skipped, records_out
 
     def _renew(self, place: Place) -> tuple[Collector, Context, tuple[Store, ...]]:
         """The handles of the next message, with the outputs of the message at `place`."""

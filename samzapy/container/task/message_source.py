@@ -14,7 +14,7 @@ from samzapy.declared_task import Declared
 from samzapy.errors import WorkerDiedError
 from samzapy.model.serde import NamedSerde
 from samzapy.model.ssp import SspKeyBucket
-from samzapy.streams import IncomingMessageEnvelope, Message
+from samzapy.streams import IncomingMessageEnvelope
 
 
 class Source(NamedTuple):
@@ -40,7 +40,7 @@ class Source(NamedTuple):
             _decode(key),
             _decode(value),
             "" if own is None else own.name,
-            Message if stream in declared.streams else IncomingMessageEnvelope,
+            declared.streams[stream].message_type if stream in declared.streams else IncomingMessageEnvelope,
         )
 
 

@@ -13,12 +13,13 @@ There is no recovery here. Any error ends the batch, the driver ends the query, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from samzapy.container.task.context import Context, Handles
 from samzapy.container.task.error_policy import ErrorPolicy, MessageFailed
+from samzapy.container.task.event_time import EventTime, TaskTime
 from samzapy.container.task.firing import FIRE_S, Timers
 from samzapy.container.task.handling import Handling
 from samzapy.container.task.joint_transaction import AbortedError, JointTransaction, Part, Work
@@ -74,6 +75,7 @@ class TaskRunner:
         self._is_interrupted = is_interrupted
         self._sources = {index: Source.of(plan.routes[index], config, declared) for index in routes}
         self._first_route = routes[0]
+        self.routes = tuple(routes)
         self._limits = limits
         self._meter = Meter(limits.now_s)
         self._scope = MessageScope(route.task_name, current_thread)
@@ -99,6 +101,11 @@ class TaskRunner:
             limits=limits,
             is_interrupted=is_interrupted,
         )
+        self._event_time: EventTime | None = None
+        if declared.keeps_time:
+            own_routes = {index: plan.routes[index] for index in routes}
+            self._event_time = EventTime(plan, own_routes, declared.streams, self._state, limits)
+            self._state.watermark_ms = self._event_time.watermark_ms
         self._timers: Timers | None = None
         if declared.acts_by_time:
             self._state.key_decode = declared.timer_key(config).decode
@@ -108,6 +115,7 @@ class TaskRunner:
                 crash_points,
                 has_timers=declared.has_timers,
                 window=WindowTicks(calls, route.task_name, config.window_ms) if declared.has_window else None,
+                event_time=self._event_time,
             )
         self._handling = Handling(calls)
         self._environment = environment
@@ -128,9 +136,11 @@ class TaskRunner:
         try:
             self._task = task = new_task()
             for route, source in self._sources.items():
-                self._processes[route] = task.handlers.get(str(source.ssp_kb.ssp.system_stream), task.process)
+                process = task.handlers.get(str(source.ssp_kb.ssp.system_stream), task.process)
+                timed = process if self._event_time is None else self._event_time.timed(route, process)
+                self._processes[route] = timed
             if task.bind is not None:
-                task.bind(self._state.stores, self._handles.context, self._limits.wall_ms)
+                task.bind(self._state.stores, self._handles.context, TaskTime(self._limits.wall_ms, self._event_time))
             if self._timers is not None:
                 self._timers.handlers = task.timers
                 if self._timers.window is not None:
@@ -192,19 +202,50 @@ class TaskRunner:
         reports = yield from self._work(self._meter.begin(chunks), joint, tally)
         if self._timers is not None:
             # A task that had nothing to do reports its next timer.
-            reports = [replace(report, due_ms=self._due_ms()) for report in reports or tally.idle(self._first_route)]
+            reports = [
+                replace(report, due_ms=self._due_ms(), due_when_quiet_ms=self._due_when_quiet_ms())
+                for report in reports or tally.idle(self._first_route)
+            ]
         return self._meter.attach(reports, self._transactions.bytes_on_disk())
 
     def begin_batch(self) -> None:
         """Forget what another worker may have changed since this one last served the task."""
         if self._timers is not None:
             self._timers.is_known = False
+        self.covered({})
+
+    def covered(self, covered_ms: Mapping[int, int]) -> None:
+        """Note up to which moment everything is handled once the next rows are.
+
+        As of `TaskClocks.pass_time`.
+        """
+        if self._event_time is not None:
+            self._event_time.covered_ms = covered_ms
 
     def due_ms(self) -> int:
-        """The next moment at which a timer is due; `NO_TIMER` without any."""
+        """The next moment at which a timer is due; `NO_TIMER` without any.
+
+        0 where one in event time is due now, given what is covered.
+        """
         if self._timers is not None:
             self._timers.look(self._environment)
-        return self._due_ms()
+        return 0 if self._is_due_when_covered() else self._due_ms()
+
+    def due_when_quiet_ms(self) -> int:
+        """The same for timers in event time, as `Report.due_when_quiet_ms`."""
+        if self._timers is not None:
+            self._timers.look(self._environment)
+        return self._due_when_quiet_ms()
+
+    def _due_when_quiet_ms(self) -> int:
+        quiet_ms = None if self._event_time is None else self._event_time.clocks.due_when_quiet_ms()
+        return NO_TIMER if quiet_ms is None else quiet_ms
+
+    def _is_due_when_covered(self) -> bool:
+        event_time = self._event_time
+        return event_time is not None and (
+            event_time.clocks.is_due or event_time.clocks.would_be_due(event_time.covered_ms)
+        )
 
     def _due_ms(self) -> int:
         """The same, without a look at the local store.
@@ -231,17 +272,22 @@ class TaskRunner:
                 position = 0
                 rows = up_to(rows, self._plan.routes[rows.route].offset_end)
                 while position < len(rows.offsets):
-                    transaction = transaction or self._transactions.begin(joint.begin())
+                    transaction = transaction or self._begin(joint)
                     position = self._meter.process.timed(self._handle, rows, position, transaction, joint.slot)
+                    has_fired = self._timers is not None and self._timers.is_event_due
+                    if has_fired:
+                        transaction = yield from self._fired_events(transaction, rows.route, joint, tally)
                     is_cut = position < len(rows.offsets)
                     is_full = transaction.is_full(self._limits, self._handles.bytes_held)
-                    if is_cut and not is_full and rows.budget_s is not None:
+                    if is_cut and not is_full and (has_fired or rows.budget_s is not None):
                         if joint.must_end():
                             yield from self._committed(transaction, tally, is_last=True)
                             return tally.reports()
                     elif is_cut or is_full:
                         yield from self._committed(transaction, tally, is_last=False)
                         transaction = None
+            if self._event_time is not None:
+                self._look_behind_rows(self._event_time)
             transaction = yield from self._fired(transaction, joint, tally)
             if transaction is not None:
                 yield from self._committed(transaction, tally, is_last=True)
@@ -291,15 +337,53 @@ class TaskRunner:
         tally: Tally,
     ) -> Generator[Part, float, Transaction | None]:
         while transaction is not None or timers.is_due(self._environment):
-            transaction = self._firing = transaction or self._transactions.begin(joint.begin())
+            transaction = self._firing = transaction or self._begin(joint)
             # A transaction of timers alone has the position of one route, which does not move.
             route = next(iter(transaction.handled), self._first_route)
             handled = transaction.handled_of(route, self._sources[route].ssp_kb)
             is_done = self._meter.process.timed(timers.fire, transaction, handled, joint.must_end)
-            if is_done or self._limits.now_s() >= until_s or joint.must_end():
+            # Timers in event time fire before the next message, however many there are.
+            is_late = self._limits.now_s() >= until_s and not timers.is_event_due
+            if is_done or is_late or joint.must_end():
                 break
             yield from self._committed(transaction, tally, is_last=False)
             transaction = None
+        return transaction
+
+    def _fired_events(
+        self, transaction: Transaction, route: int, joint: JointTransaction, tally: Tally
+    ) -> Generator[Part, float, Transaction]:
+        """Fire the timers that the last message of a route has made due.
+
+        Returns:
+            The transaction that is open then.
+        """
+        assert self._timers is not None
+        while True:
+            handled = transaction.handled_of(route, self._sources[route].ssp_kb)
+            is_done = self._meter.process.timed(self._timers.fire_events, transaction, handled, joint.must_end)
+            if is_done or joint.must_end():
+                return transaction
+            yield from self._committed(transaction, tally, is_last=False)
+            transaction = self._begin(joint)
+
+    def _look_behind_rows(self, event_time: EventTime) -> None:
+        """Let quiet inputs' clocks run, now that all rows are handled."""
+        if self._timers is not None and event_time.covered_ms:
+            self._timers.look(self._environment)
+        event_time.clocks.pass_time(event_time.covered_ms)
+
+    def _begin(self, joint: JointTransaction) -> Transaction:
+        """Begin a transaction, with the clocks that were committed last."""
+        transaction = self._transactions.begin(joint.begin())
+        try:
+            if self._timers is not None:
+                self._timers.begin(transaction.local)
+            elif self._event_time is not None:
+                self._event_time.begin(transaction.local)
+        except BaseException:
+            transaction.local.abort()
+            raise
         return transaction
 
     def _forget(self, transaction: Transaction | None) -> None:
@@ -308,11 +392,15 @@ class TaskRunner:
             transaction.local.abort()
         if self._timers is not None:
             self._timers.is_known = False
+        if self._event_time is not None:
+            self._event_time.forget()
         self._handles.forget()
 
     def _committed(self, transaction: Transaction, tally: Tally, *, is_last: bool) -> Generator[Part, float, None]:
         """Have the transaction committed."""
         self._check_scope()
+        if self._event_time is not None:
+            self._event_time.write(transaction)
         if self._timers is not None:
             self._timers.note_next(transaction.local)
         begun_s = self._limits.now_s()
@@ -320,6 +408,8 @@ class TaskRunner:
         produced_s = self._limits.now_s()
         share_s = yield Part(partial(self._transactions.commit, transaction), is_last)
         self._meter.committed(begun_s, produced_s, share_s)
+        if self._event_time is not None:
+            self._event_time.committed()
         self._handles.forget()
         tally.add(transaction)
 
@@ -338,16 +428,16 @@ class TaskRunner:
         self._state.is_broadcast = bool(source.ssp_kb.reader)
         self._scope.begin()
         try:
-            index, offset, skipped, records_out = self._handling.each(
+            count, offset_next, skipped, records_out = self._handling.each(
                 self._processes[rows.route], rows, start, messages, source, transaction
             )
         finally:
             self._scope.end()
-        handled.offset_next = max(handled.offset_next, offset + 1)
-        handled.records_in += index + 1 - start - skipped
+        handled.offset_next = max(handled.offset_next, offset_next)
+        handled.records_in += count - skipped
         handled.records_out += records_out
         self._meter.skipped += skipped
-        return index + 1
+        return start + count
 
     def _opened(self, rows: Rows, start: int, slot: SlotGuard) -> tuple[Source, Iterator[Message]]:
         """The source and the messages of the rows.
@@ -357,6 +447,8 @@ class TaskRunner:
         source, messages = self._sources[rows.route], rows.messages(start)
         if self._limits.now_s() < self._plan.notes_until_s:
             messages = noted(messages, rows.route, slot)
+        if self._event_time is not None:
+            messages = self._event_time.until_due(messages)
         refusals = {refusal.offset: refusal for refusal in self._plan.refusals if refusal.ssp_kb == source.ssp_kb}
         if refusals:
             gate = Gate(refusals, messages)

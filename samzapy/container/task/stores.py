@@ -58,6 +58,8 @@ class TaskState:
         self.is_broadcast = False
         # The message key as the prefix of changelog keys, once it was needed.
         self.key_prefix: bytes | None = None
+        # The watermark for the key in hand, of a task that keeps event time.
+        self.watermark_ms: Callable[[], int | None] = lambda: None
         # Decodes the key in hand, while a window walks over keys.
         self.key_decode: Callable[[bytes | None], Any] = lambda key: key
         # The window in which user code may walk over keys.
@@ -420,6 +422,9 @@ def _its_message() -> str:
 
 def form_of(store: StoreConfig) -> str:
     """The name of the class of a store."""
+    if store.scope == "bucket":
+        # Of clocks, which user code does not use.
+        return "task"
     return f"ordered {store.scope}" if store.is_ordered else store.scope
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 from samzapy.container.task.lookup_table import lookup_table
 from samzapy.container.task.ports import CrashPoints, Place, SlotGuard, TailBoard, TailEndedError, TailReader
@@ -36,6 +36,23 @@ RunTasks = Callable[[Sequence[TaskRows], Callable[[], bool]], Sequence[Report]]
 
 The second argument says whether to stop soon; the reports then show how far it came.
 """
+DueMs = Callable[[Sequence[int], Mapping[int, int]], int]
+"""When the next timer of a task with these routes is due, or `NO_TIMER`; 0 for one that is due.
+
+The second argument is, by route, up to which moment all messages are handled once the tail's next rows are.
+"""
+
+
+class InputEnds(Protocol):
+    """The ends of the inputs of a job that keeps event time."""
+
+    def look(self) -> bool:
+        """Look for newer ends; returns whether there are any."""
+        ...
+
+    def covered_ms(self, place: Place, offset_next: int) -> int | None:
+        """The newest moment of which everything in a partition lies below an offset."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +62,8 @@ class TailPorts:
     Attributes:
         now_s: any clock that only goes forward.
         wall_ms: the clock of timers.
-        due_ms: of a task with these routes, when its next timer is due, or `NO_TIMER`; None for tasks without timers.
+        due_ms: None for tasks without timers.
+        ends: None for tasks that keep no event time.
     """
 
     reader: TailReader
@@ -54,7 +72,8 @@ class TailPorts:
     crash_points: CrashPoints
     now_s: Callable[[], float]
     wall_ms: Callable[[], int]
-    due_ms: Callable[[Sequence[int]], int] | None = None
+    due_ms: DueMs | None = None
+    ends: InputEnds | None = None
 
 
 class Tail:
@@ -90,6 +109,8 @@ class Tail:
         self._reports: dict[int, list[Report]] = {}
         self._is_over = False
         self._published_at_s = ports.now_s()
+        # By route, up to which moment all messages are handled once the records that were read are.
+        self._covered_ms: Mapping[int, int] = {}
 
     def run(self) -> None:
         """Read and handle records until the tails end.
@@ -132,19 +153,28 @@ class Tail:
         """How long to wait for records: until the next timer is due, at most."""
         if self._ports.due_ms is None:
             return POLL_S
-        due = [due_ms for routes in self._tasks if (due_ms := self._ports.due_ms(routes)) != NO_TIMER]
+        covered_ms = self._covered_ms
+        due = [due_ms for routes in self._tasks if (due_ms := self._ports.due_ms(routes, covered_ms)) != NO_TIMER]
         return min(POLL_S, max(0, min(due) - self._ports.wall_ms()) / 1000) if due else POLL_S
 
     def _is_due(self, routes: Sequence[int]) -> bool:
-        due_ms = NO_TIMER if self._ports.due_ms is None else self._ports.due_ms(routes)
+        due_ms = NO_TIMER if self._ports.due_ms is None else self._ports.due_ms(routes, self._covered_ms)
         return due_ms != NO_TIMER and due_ms <= self._ports.wall_ms()
 
     def _handle(self, records: Sequence[InputRecord]) -> None:
+        ends = self._ports.ends
+        if ends is not None and (ends.look() or records):
+            self._note_covered(ends)
         if (records or self._ports.due_ms is not None) and not self._commit(self._by_route(records)):
             return
         offsets_next = self._ports.reader.offsets_next()
         for route, place in self._place_of.items():
             self._read_to[route] = self._left_at.get(route, max(self._read_to[route], offsets_next[place]))
+
+    def _note_covered(self, ends: InputEnds) -> None:
+        offsets_next = self._ports.reader.offsets_next()
+        moments = {route: ends.covered_ms(place, offsets_next[place]) for route, place in self._place_of.items()}
+        self._covered_ms = {route: moment_ms for route, moment_ms in moments.items() if moment_ms is not None}
 
     def _commit(self, by_route: Mapping[int, Sequence[InputRecord]]) -> bool:
         """Handle records in one transaction, and fire timers that are due.
@@ -154,7 +184,8 @@ class Tail:
         work: list[TaskRows] = []
         for routes in self._tasks:
             parts = [(route, by_route[route]) for route in routes if route in by_route]
-            if parts or self._is_due(routes):
+            # First the look, which also tells the task what is covered.
+            if self._is_due(routes) or parts:
                 work.append((routes, self._chunks(parts)))
         reports = self._run_tasks(work, self._must_end) if work else ()
         for report in reports:

@@ -33,12 +33,14 @@ class TransactionLimits:
     """When a transaction is closed although rows remain.
 
     `now_s` is any clock that only goes forward; `wall_ms` tells when a local store was last level with its changelog.
+    `boot_ms` is the host's clock since its boot, by which clocks of event time run.
     """
 
     duration_max_s: float
     bytes_max: int
     now_s: Callable[[], float]
     wall_ms: Callable[[], int]
+    boot_ms: Callable[[], int]
 
 
 @dataclass(slots=True)

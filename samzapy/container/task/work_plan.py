@@ -85,6 +85,7 @@ class WorkPlan:
         tail: None if workers never read by themselves.
         refusals: messages that fail without being handled.
         notes_until_s: until when workers note the message in hand; the host's monotonic clock.
+        started_ms: when the query started; the host's clock since its boot.
     """
 
     config: JobConfig
@@ -100,6 +101,7 @@ class WorkPlan:
     tail: TailPlan | None = None
     refusals: tuple[Refusal, ...] = ()
     notes_until_s: float = 0.0
+    started_ms: int = 0
 
     @property
     def tasks(self) -> tuple[tuple[int, ...], ...]:
@@ -187,7 +189,8 @@ class Report:
 
     `commits` are the transactions in which the route's position moved; one may be of several routes of a task.
     `measured` has the cost of the whole task; only the first of a task's reports has it. `due_ms` is the next moment at
-    which a timer of the task is due, or `NO_TIMER`.
+    which a timer of the task is due, or `NO_TIMER`. `due_when_quiet_ms` is the same for timers in event time: the
+    moment up to which all inputs must be covered and quiet, on the host's clock since its boot.
     """
 
     kind: ReportKind
@@ -200,6 +203,7 @@ class Report:
     error: str = ""
     measured: TaskStats | None = None
     due_ms: int = NO_TIMER
+    due_when_quiet_ms: int = NO_TIMER
 
     def as_json(self) -> dict[str, Any]:
         measured = None if self.measured is None else self.measured.as_json()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from samzapy.container.ports import (
     BatchDone,
+    EndsSeen,
     HeartbeatContent,
     QueryEvent,
     TailProgress,
@@ -172,6 +173,7 @@ class ScriptedQuery:
         self.warm_up_looks = 0
         self.batch_has_run_ms = 0
         self.ticked_at_ms: list[int] = []
+        self.ends_seen: list[EndsSeen] = []
         self.is_far_ahead = False
         self._trace = trace
         self._clock = clock
@@ -213,6 +215,9 @@ class ScriptedQuery:
     def tick(self) -> bool:
         self.ticked_at_ms.append(self._clock.monotonic_ms())
         return self.runs
+
+    def note_ends(self, seen: EndsSeen) -> None:
+        self.ends_seen.append(seen)
 
     def must_restart(self) -> bool:
         return self.is_far_ahead

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from samzapy.container.ports import BatchDone, QueryEvent, QueryFailed
+from samzapy.container.ports import BatchDone, EndsSeen, QueryEvent, QueryFailed
 from samzapy.container.task.lookup_table import lookup_table
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.tail_routes import TailRoutes
@@ -64,10 +64,13 @@ class MemoryQuery:
         self._environments: list[MemoryEnvironment] = []
         self._read_to: dict[SystemStreamPartition, int] = {}
         self._must_tick = False
+        self._ends: EndsSeen | None = None
+        # Whether the driver has looked at the ends since the last micro-batch.
+        self._ends_are_new = False
 
     def start(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> None:
         self.stop()
-        self._plan = plan
+        self._plan, self._ends = plan, None
         table = lookup_table([route.start_at(starts[route.ssp_kb]) for route in plan.routes])
         self._routes = TailRoutes(table, range(len(plan.routes)))
         self._read_to = {}
@@ -90,6 +93,9 @@ class MemoryQuery:
 
     def batch_runs_ms(self) -> int:
         return 0
+
+    def note_ends(self, seen: EndsSeen) -> None:
+        self._ends, self._ends_are_new = seen, True
 
     def must_restart(self) -> bool:
         return False
@@ -123,16 +129,51 @@ class MemoryQuery:
         read_to = {(ssp.stream, ssp.partition): offset for ssp, offset in self._read_to.items()}
         if self._plan is None or any(read_to.get(place, 0) < self._kafka.offset_stable(*place) for place in places):
             return False
-        due_ms = self.due_ms()
-        return due_ms == NO_TIMER or due_ms > self._clock.wall_ms()
+        due_ms = _first(runner.due_ms() for runner in self._timed_runners())
+        has_fired = due_ms == NO_TIMER or due_ms > self._clock.wall_ms()
+        return has_fired and (self.due_when_quiet_ms() == NO_TIMER or self._is_level_in_event_time())
 
     def due_ms(self) -> int:
-        """When the next timer of a task is due, or `NO_TIMER`."""
+        """When the next timer of a task is due, or `NO_TIMER`, in a job that is level.
+
+        In a job in memory, the clock since boot is the clock of timers.
+        """
+        due = [*(runner.due_ms() for runner in self._timed_runners()), self.due_when_quiet_ms()]
+        # What should be due by now waits for something else than time.
+        return _first(due_ms for due_ms in due if due_ms > self._clock.wall_ms())
+
+    def due_when_quiet_ms(self) -> int:
+        """The same for timers in event time."""
+        return _first(runner.due_when_quiet_ms() for runner in self._timed_runners())
+
+    def _is_level_in_event_time(self) -> bool:
+        """Whether nothing is due by the ends that the driver sees now.
+
+        It must have looked at them since the last micro-batch.
+        """
+        if self._ends is None or not self._ends_are_new or self._ends.at_ms < self._clock.boot_ms():
+            return False
+        covered_ms = self._covered_ms()
+        for runner in self._timed_runners():
+            due_ms = runner.due_when_quiet_ms()
+            own = [covered_ms.get(route) for route in runner.routes]
+            if due_ms != NO_TIMER and all(moment_ms is not None and due_ms <= moment_ms for moment_ms in own):
+                return False
+        return True
+
+    def _covered_ms(self) -> Mapping[int, int]:
+        """By route, up to which moment everything was handled, as the driver knows it."""
+        if self._plan is None or self._ends is None:
+            return {}
+        moments = self._ends.covered_ms
+        own = {index: route.ssp_kb for index, route in enumerate(self._plan.routes) if route.ssp_kb in moments}
+        return {index: moments[ssp_kb] for index, ssp_kb in own.items()}
+
+    def _timed_runners(self) -> Sequence[TaskRunner]:
         plan = self._plan
         if plan is None or not self._new_task.declared.acts_by_time:
-            return NO_TIMER
-        due = [self._runner(plan, routes).due_ms() for routes in plan.tasks]
-        return min((due_ms for due_ms in due if due_ms != NO_TIMER), default=NO_TIMER)
+            return ()
+        return [self._runner(plan, routes) for routes in plan.tasks]
 
     # --- the work ---
 
@@ -141,10 +182,12 @@ class MemoryQuery:
         ends = {}
         for ssp, offset in sorted(self._read_to.items()):
             stable = self._kafka.offset_stable(ssp.stream, ssp.partition)
-            records = self._kafka.committed(ssp.stream, ssp.partition, offset, stable)[: self.batch_max]
-            if not records:
+            committed = self._kafka.committed(ssp.stream, ssp.partition, offset, stable)
+            records = committed[: self.batch_max]
+            if stable <= offset:
                 continue
-            ends[ssp] = records[-1].offset + 1
+            # Also past the markers of transactions.
+            ends[ssp] = stable if len(records) == len(committed) else records[-1].offset + 1
             for record in records:
                 for route in self._routes.of(ssp.stream, ssp.partition, record.key, record.offset):
                     by_route.setdefault(route, []).append(record)
@@ -168,8 +211,11 @@ class MemoryQuery:
         is_tick: bool,
     ) -> QueryEvent:
         reports: list[Report] = []
+        covered_ms = self._covered_ms() if is_tick else {}
+        self._ends_are_new = False
         try:
             for routes, rows in works:
+                self._runner(plan, routes).covered(covered_ms)
                 reports.extend(self._runner(plan, routes).run(rows, self._slot))
                 if any_failed(reports):
                     break
@@ -199,12 +245,17 @@ class MemoryQuery:
                     bytes_max=config.transaction_max_bytes,
                     now_s=lambda: self._clock.monotonic_ms() / 1000,
                     wall_ms=self._clock.wall_ms,
+                    boot_ms=self._clock.boot_ms,
                 ),
                 crash_points=self._crash_points,
                 is_interrupted=lambda: False,
                 current_thread=threading.current_thread,
             )
         return self._runners[first]
+
+
+def _first(moments: Iterable[int]) -> int:
+    return min((due_ms for due_ms in moments if due_ms != NO_TIMER), default=NO_TIMER)
 
 
 def _rows(route: int, records: Sequence[LogRecord]) -> Rows:

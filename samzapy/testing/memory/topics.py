@@ -67,6 +67,11 @@ class MemoryTopics:
             raise MissingTopicError(f"wanted the offsets of {missing[0]}, found no such topic")
         return {ssp: self.inputs.get(ssp, TopicBounds(offset_first=0, offset_end=1_000_000)) for ssp in ssps}
 
+    def input_high_watermarks(
+        self, ssps: Sequence[SystemStreamPartition], wait_ms: int
+    ) -> Mapping[SystemStreamPartition, int]:
+        return {ssp: self._kafka.offset_end(ssp.stream, ssp.partition) for ssp in ssps}
+
     def changelog_topic_ids(self, stores: Sequence[str]) -> Mapping[str, str]:
         return {store: self._kafka.topic_ids.get(store, f"id-of-{store}") for store in stores}
 

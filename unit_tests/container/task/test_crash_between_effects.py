@@ -268,7 +268,11 @@ class World:
             declared=self.declared,
             environment=environment,
             limits=TransactionLimits(
-                duration_max_s=5, bytes_max=life.bytes_max, now_s=lambda: 0.0, wall_ms=lambda: self.wall_ms
+                duration_max_s=5,
+                bytes_max=life.bytes_max,
+                now_s=lambda: 0.0,
+                wall_ms=lambda: self.wall_ms,
+                boot_ms=lambda: self.wall_ms,
             ),
             crash_points=crash_points,
             is_interrupted=lambda: False,

@@ -58,7 +58,7 @@ class Timers:
             crash_points=self._tasks.crash_points,
             now_s=lambda: 0.0,
             wall_ms=lambda: self.wall_ms,
-            due_ms=lambda routes: self.due_ms.get(routes[0], NO_TIMER),
+            due_ms=lambda routes, _: self.due_ms.get(routes[0], NO_TIMER),
         )
         return Tail(self._tasks.plan, self._tasks.plan.tasks, [0, 0], ports, self._run)
 

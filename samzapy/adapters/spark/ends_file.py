@@ -1,0 +1,78 @@
+"""The file by which the driver gives its workers the ends of the inputs.
+
+It is in the execution's scratch directory. Only a job that keeps event time has it. The driver replaces it each second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from samzapy.container.ports import EndsSeen
+from samzapy.container.task.coverage import Coverage
+from samzapy.container.task.ports import Place
+from samzapy.container.task.work_plan import WorkPlan
+
+_NAME: Final = "ends"
+
+
+def write_ends(scratch_dir: Path, query_number: int, seen: EndsSeen) -> None:
+    """Replace the file.
+
+    Args:
+        query_number: of the query whose positions `seen.covered_ms` is about. Workers of another one ignore the file.
+    """
+    content = {
+        "query": query_number,
+        "atMs": seen.at_ms,
+        "ends": [[ssp.stream, ssp.partition, end] for ssp, end in seen.ends.items()],
+        "coveredMs": {str(ssp_kb): moment_ms for ssp_kb, moment_ms in seen.covered_ms.items()},
+    }
+    path = scratch_dir / f"{_NAME}-new"
+    path.write_text(json.dumps(content))
+    path.replace(scratch_dir / _NAME)
+
+
+class EndsFile:
+    """The file, as one worker process reads it."""
+
+    def __init__(self, scratch_dir: Path) -> None:
+        self._path = scratch_dir / _NAME
+        self._version: tuple[int, int] | None = None
+        self._query_number = -1
+        self._covered_ms: Mapping[str, int] = {}
+        self._coverage: Coverage[Place] = Coverage()
+
+    def look(self, query_number: int) -> bool:
+        """Read the file if it has changed; returns whether it had news for this query."""
+        if query_number != self._query_number:
+            self._query_number, self._version = query_number, None
+            self._covered_ms, self._coverage = {}, Coverage()
+        try:
+            status = self._path.stat()
+            version = (status.st_mtime_ns, status.st_ino)
+            if version == self._version:
+                return False
+            content: Mapping[str, Any] = json.loads(self._path.read_text())
+        except FileNotFoundError:
+            return False
+        self._version = version
+        if content["query"] != query_number:
+            return False
+        self._covered_ms = content["coveredMs"]
+        self._coverage.note_ends(
+            content["atMs"], {(topic, partition): end for topic, partition, end in content["ends"]}
+        )
+        return True
+
+    def covered_ms(self, plan: WorkPlan) -> Mapping[int, int]:
+        """By route, up to which moment everything is handled, as the driver knows it."""
+        self.look(plan.query_number)
+        moments = {index: self._covered_ms.get(str(route.ssp_kb)) for index, route in enumerate(plan.routes)}
+        return {index: moment_ms for index, moment_ms in moments.items() if moment_ms is not None}
+
+    def covered_at(self, place: Place, offset_next: int) -> int | None:
+        """The same for a partition that this worker has read by itself up to an offset."""
+        return self._coverage.covered_ms(place, offset_next)

@@ -1,0 +1,335 @@
+"""Event time in one task: the clocks of its inputs, and its watermark.
+
+Theory. The clock of an input is the largest event time that the task has seen there, less the disorder that the stream
+declares. The *watermark* is the least clock of the task's inputs. It never falls under one grant. Both are committed in
+the transaction that moved them, as an entry of the store `_clocks` (`model.clock_entry`), so what is late follows from
+the order of the inputs alone.
+
+An input without messages holds the watermark back only until it is *covered*: until everything that stood in it at some
+moment was read (`container.task.coverage`). From then on the clock of the input runs with the host's clock, beginning
+task.event.time.idle.ms after its last message. No clock runs in a task that lags, is restored, or does not run. Time
+that passes so is committed only when a timer is due by it.
+
+When the factor changes, a task begins with the entries of all tasks that had its keys. The newest one decides for each
+bucket, as for positions (`coordinator.assignment.starts`). At a merge the least watermark counts, and each bucket that
+was ahead keeps its own until the task has passed it. Otherwise it would take messages that were late already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from samzapy.model.clock_entry import ClockEntry, InputClock, PartWatermark
+from samzapy.model.grant import BucketStart
+from samzapy.model.job import TaskName
+from samzapy.plan.elasticity import key_bucket
+from samzapy.plan.task_names import TaskNameParts
+
+UNKNOWN_MS: Final = -(2**62)
+"""The watermark of a task of whose inputs one is not known."""
+FAR_MS: Final = 2**62
+"""The clock of an input that holds nothing back, and the moment of a timer that is not set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockRules:
+    """The rules for the inputs of a task that keeps event time.
+
+    Attributes:
+        disorder_ms: by route, how much older than the newest message a message may be without being late.
+        idle_ms: how long a covered input is quiet before its clock runs; 0: it never runs.
+    """
+
+    disorder_ms: Mapping[int, int]
+    idle_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inherited:
+    """The first clocks of a task under a grant.
+
+    Attributes:
+        inputs: by SSP, clocks that are known; None for an input that has had no message.
+        when_covered: by SSP, the clock of an input that is not known, once the input is covered without a message.
+    """
+
+    watermark_ms: int | None
+    inputs: Mapping[str, int | None]
+    parts: tuple[PartWatermark, ...]
+    when_covered: Mapping[str, int] = field(default_factory=dict)
+
+
+class TaskClocks:
+    """The clocks of one task, by route, as the open transaction has them.
+
+    Attributes:
+        watermark_ms: of the task; `UNKNOWN_MS` while an input is not known.
+        next_due_ms: the moment of the first timer in event time; `FAR_MS` without one.
+        has_moved: whether a clock has moved since the last commit.
+    """
+
+    def __init__(self, rules: ClockRules) -> None:
+        self.watermark_ms = UNKNOWN_MS
+        self.next_due_ms = FAR_MS
+        self.has_moved = False
+        self._rules = rules
+        self._clock_of: dict[int, int] = dict.fromkeys(rules.disorder_ms, UNKNOWN_MS)
+        # Of inputs that are not known, the clock once they are covered without a message.
+        self._when_covered_of: dict[int, int] = {}
+        self._quiet_since_ms: dict[int, int] = {}
+        self._with_messages: set[int] = set()
+        self._parts: tuple[PartWatermark, ...] = ()
+        self._finest = 1
+
+    # --- messages ---
+
+    def advance(self, route: int, event_ms: int) -> None:
+        """Move the clock of an input, after a message of it was handled.
+
+        A message may move nothing; its input was not quiet all the same.
+        """
+        self.saw(route)
+        clock_ms = event_ms - self._rules.disorder_ms[route]
+        before_ms = self._clock_of[route]
+        if clock_ms <= before_ms < FAR_MS:
+            return
+        self._clock_of[route] = clock_ms
+        self._follow(min(self._clock_of.values()))
+
+    def must_fire_before(self, route: int, event_ms: int) -> bool:
+        """Whether a timer is due before a message; its clock is moved then.
+
+        So a timer fires before the messages of its moment and later, whatever other keys the task has.
+        """
+        clock_ms = event_ms - self._rules.disorder_ms[route]
+        if clock_ms < self.next_due_ms or clock_ms <= self._clock_of[route] < FAR_MS:
+            return False
+        least_ms = min(clock_ms, *(of for other, of in self._clock_of.items() if other != route), FAR_MS)
+        if least_ms < self.next_due_ms:
+            return False
+        self.advance(route, event_ms)
+        return True
+
+    def saw(self, route: int) -> None:
+        """Note that an input had a message, which moves no clock by itself."""
+        self._with_messages.add(route)
+        self.has_moved = True
+
+    def _follow(self, least_ms: int) -> None:
+        """Let the watermark follow the least clock; it never falls."""
+        if self.watermark_ms < least_ms < FAR_MS:
+            self.watermark_ms = least_ms
+            if self._parts:
+                self._parts = tuple(part for part in self._parts if part.watermark_ms > least_ms)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a timer is due."""
+        return self.next_due_ms <= self.watermark_ms
+
+    def note_timer(self, moment_ms: int) -> None:
+        """Note that a timer was set."""
+        self.next_due_ms = min(self.next_due_ms, moment_ms)
+
+    def watermark_of(self, message_key: bytes | None) -> int | None:
+        """The watermark by which a message of this key is late; None without one."""
+        watermark_ms = self.watermark_ms
+        if self._parts and message_key is not None:
+            bucket = key_bucket(message_key, 0, self._finest)
+            for part in self._parts:
+                if bucket % part.factor == part.bucket:
+                    watermark_ms = max(watermark_ms, part.watermark_ms)
+        return None if watermark_ms == UNKNOWN_MS else watermark_ms
+
+    # --- time without messages ---
+
+    def pass_time(self, covered_ms: Mapping[int, int]) -> bool:
+        """Let the clocks of quiet inputs run, if a timer is due by that.
+
+        Args:
+            covered_ms: by route, the newest moment, on the host's clock since its boot, of which all messages are
+                handled; routes of which that is not known may be missing.
+        """
+        if not self.would_be_due(covered_ms):
+            return False
+        moved = self._moved(covered_ms)
+        for route, clock_ms in moved.items():
+            if clock_ms != self._clock_of[route] and clock_ms < FAR_MS:
+                self._quiet_since_ms[route] = covered_ms[route] - self._rules.idle_ms
+        self._clock_of, self.has_moved = moved, True
+        self._follow(min(moved.values()))
+        return True
+
+    def would_be_due(self, covered_ms: Mapping[int, int]) -> bool:
+        """Whether `pass_time` would make a timer due."""
+        if not covered_ms or self.is_due:
+            return False
+        return self.next_due_ms <= min(self._moved(covered_ms).values()) < FAR_MS
+
+    def _moved(self, covered_ms: Mapping[int, int]) -> dict[int, int]:
+        """The clocks by route, with those of quiet inputs run on."""
+        return {route: self._run_until(route, covered_ms.get(route)) for route in self._clock_of}
+
+    def _run_until(self, route: int, covered_ms: int | None) -> int:
+        """The clock of an input at a moment up to which it is covered."""
+        clock_ms = self._clock_of[route]
+        if covered_ms is None or route in self._with_messages:
+            return clock_ms
+        if clock_ms == UNKNOWN_MS:
+            clock_ms = self._when_covered_of.get(route, FAR_MS)
+        if clock_ms == FAR_MS:
+            return clock_ms
+        quiet_ms = covered_ms - self._quiet_since_ms[route] - self._rules.idle_ms
+        return clock_ms + max(0, quiet_ms) if self._rules.idle_ms else clock_ms
+
+    def due_when_quiet_ms(self) -> int | None:
+        """Up to which moment the inputs must be covered and quiet for a timer to be due.
+
+        On the host's clock since its boot; None if that changes nothing.
+        """
+        clocks = {
+            route: self._when_covered_of.get(route, FAR_MS) if clock_ms == UNKNOWN_MS else clock_ms
+            for route, clock_ms in self._clock_of.items()
+        }
+        held = {route: clock_ms for route, clock_ms in clocks.items() if clock_ms < self.next_due_ms}
+        holds_nothing = all(clock_ms == FAR_MS for clock_ms in clocks.values())
+        if self.next_due_ms == FAR_MS or self.is_due or holds_nothing or (held and not self._rules.idle_ms):
+            return None
+        quiet = [
+            self._quiet_since_ms[route] + self._rules.idle_ms + self.next_due_ms - clock_ms
+            for route, clock_ms in held.items()
+        ]
+        return max(quiet, default=0)
+
+    # --- entries ---
+
+    def load(self, entry: ClockEntry, ssp_of: Mapping[int, str], started_ms: int | None) -> None:
+        """Take over the committed clocks.
+
+        Args:
+            ssp_of: by route, its input.
+            started_ms: when this execution began to read, if another one wrote the entry: no clock has run before.
+        """
+        clocks = Inherited(
+            watermark_ms=entry.watermark_ms,
+            inputs={ssp: clock.clock_ms for ssp, clock in entry.inputs.items() if clock.is_known},
+            parts=entry.parts,
+            when_covered={ssp: _or(c.clock_ms, FAR_MS) for ssp, c in entry.inputs.items() if not c.is_known},
+        )
+        self._take(clocks, ssp_of)
+        self._quiet_since_ms = {
+            route: entry.inputs[ssp].quiet_since_ms if started_ms is None else started_ms
+            for route, ssp in ssp_of.items()
+            if ssp in entry.inputs
+        }
+
+    def begin(self, inherited_clocks: Inherited, ssp_of: Mapping[int, str], started_ms: int) -> None:
+        """Take over the clocks of the tasks before."""
+        self._take(inherited_clocks, ssp_of)
+        self._quiet_since_ms = dict.fromkeys(ssp_of, started_ms)
+
+    def _take(self, clocks: Inherited, ssp_of: Mapping[int, str]) -> None:
+        self.watermark_ms = UNKNOWN_MS if clocks.watermark_ms is None else clocks.watermark_ms
+        for route, ssp in ssp_of.items():
+            clock_ms = clocks.inputs.get(ssp, UNKNOWN_MS)
+            self._clock_of[route] = FAR_MS if clock_ms is None else clock_ms
+        self._when_covered_of = {
+            route: clocks.when_covered[ssp] for route, ssp in ssp_of.items() if ssp in clocks.when_covered
+        }
+        self._parts = clocks.parts
+        self._finest = max((part.factor for part in clocks.parts), default=1)
+        self._with_messages, self.has_moved = set(), False
+
+    def entry(
+        self, epoch: int, execution_id: str, ssp_of: Mapping[int, str], offsets_next: Mapping[int, int], now_ms: int
+    ) -> ClockEntry:
+        """The entry to commit.
+
+        Args:
+            offsets_next: by route, the position behind the transaction.
+            now_ms: on the host's clock since its boot.
+        """
+        for route in self._with_messages:
+            self._quiet_since_ms[route] = now_ms
+        return ClockEntry(
+            epoch=epoch,
+            execution_id=execution_id,
+            watermark_ms=None if self.watermark_ms == UNKNOWN_MS else self.watermark_ms,
+            inputs={
+                ssp: self._input_clock(route, offsets_next[route], now_ms)
+                for route, ssp in ssp_of.items()
+                if self._clock_of[route] != UNKNOWN_MS or route in self._when_covered_of
+            },
+            parts=self._parts,
+        )
+
+    def _input_clock(self, route: int, offset_next: int, now_ms: int) -> InputClock:
+        clock_ms = self._clock_of[route]
+        is_known = clock_ms != UNKNOWN_MS
+        clock_ms = clock_ms if is_known else self._when_covered_of[route]
+        return InputClock(
+            clock_ms=None if clock_ms == FAR_MS else clock_ms,
+            offset_next=offset_next,
+            quiet_since_ms=self._quiet_since_ms.get(route, now_ms),
+            is_known=is_known,
+        )
+
+    def committed(self) -> None:
+        """Note that the entry was committed."""
+        self._with_messages.clear()
+        self.has_moved = False
+
+
+def inherited(
+    entries: Mapping[TaskName, ClockEntry], bucket: int, factor: int, starts: Sequence[BucketStart]
+) -> Inherited:
+    """The first clocks of a task, from the entries of the tasks that had its keys.
+
+    Args:
+        entries: of tasks of the same base that share keys with the bucket.
+        bucket, factor: the task's own.
+        starts: of the inputs that keep time, where the task begins.
+    """
+    parts_of = {name: TaskNameParts.parse(name) for name in entries}
+    finest = max((factor, *(parts.factor for parts in parts_of.values()), *(start.finest_factor for start in starts)))
+    finest = max((finest, *(part.factor for entry in entries.values() for part in entry.parts)))
+    positions = {str(start.ssp_kb.ssp): start.positions(finest) for start in starts}
+    clocks: dict[str, list[int]] = {ssp: [] for ssp in positions}
+    when_covered: dict[str, int] = {}
+    watermarks: dict[int, int] = {}
+    for piece in range(bucket, finest, factor):
+        having = [name for name, parts in parts_of.items() if piece % parts.factor == parts.bucket]
+        newest = entries[max(having, key=lambda name: entries[name].epoch)] if having else None
+        is_rewound = False
+        for ssp, of_input in clocks.items():
+            clock = None if newest is None else newest.inputs.get(ssp)
+            is_before = clock is not None and clock.offset_next > positions[ssp][piece]
+            is_rewound = is_rewound or is_before
+            is_known = clock is not None and clock.is_known and not is_before
+            of_input.append(_or(clock.clock_ms, FAR_MS) if clock is not None and is_known else UNKNOWN_MS)
+            if clock is not None and clock.clock_ms is not None:
+                when_covered[ssp] = min(clock.clock_ms, when_covered.get(ssp, FAR_MS))
+        watermarks[piece] = UNKNOWN_MS if newest is None or is_rewound else _watermark_in(newest, piece)
+    least_ms = min(watermarks.values())
+    return Inherited(
+        watermark_ms=None if least_ms == UNKNOWN_MS else least_ms,
+        inputs={ssp: None if min(of) == FAR_MS else min(of) for ssp, of in clocks.items() if min(of) != UNKNOWN_MS},
+        when_covered={ssp: clock_ms for ssp, clock_ms in when_covered.items() if min(clocks[ssp]) == UNKNOWN_MS},
+        parts=tuple(
+            PartWatermark(piece, finest, watermark_ms)
+            for piece, watermark_ms in watermarks.items()
+            if watermark_ms > least_ms
+        ),
+    )
+
+
+def _watermark_in(entry: ClockEntry, piece: int) -> int:
+    """The watermark by which messages of a bucket were late."""
+    own = [part.watermark_ms for part in entry.parts if piece % part.factor == part.bucket]
+    return max((_or(entry.watermark_ms, UNKNOWN_MS), *own))
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value

@@ -1,0 +1,196 @@
+"""Keeps event time in a task.
+
+It reads and writes the clocks of the task (`container.task.clocks`), and moves them with its messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from samzapy.container.task.clocks import ClockRules, TaskClocks, inherited
+from samzapy.container.task.handling import TimersFirstError
+from samzapy.container.task.ports import LocalTransaction
+from samzapy.container.task.stores import TaskState
+from samzapy.container.task.transaction import Transaction, TransactionLimits
+from samzapy.container.task.work_plan import Message, Route, WorkPlan
+from samzapy.errors import TaskError
+from samzapy.model.clock_entry import STORE, ClockEntry, decoded, encoded
+from samzapy.model.job import TaskName
+from samzapy.stream.changelog import task_entry_key
+from samzapy.streams import AnyStream
+from samzapy.task import ProcessFunction
+
+_PAGE: Final = 100
+_NOT_WRITTEN: Final = -1
+"""The time of a record whose producer wrote none."""
+_FIRST: Final[bytes | None] = b""
+_UNREAD: Final = b""
+
+
+class EventTime:
+    """The event time of one task.
+
+    Attributes:
+        clocks: as of the open transaction.
+        covered_ms: by route, up to which moment everything is handled once the rows in hand are (`TaskClocks`).
+    """
+
+    def __init__(
+        self,
+        plan: WorkPlan,
+        routes: Mapping[int, Route],
+        streams: Mapping[str, AnyStream],
+        state: TaskState,
+        limits: TransactionLimits,
+    ) -> None:
+        """Take the routes of the task, by their index. Broadcast inputs keep no time."""
+        own = {index: route for index, route in routes.items() if not route.ssp_kb.reader}
+        first = next(iter(own.values()))
+        self.covered_ms: Mapping[int, int] = {}
+        self._plan = plan
+        self._routes = own
+        self._streams = {index: streams[str(route.ssp_kb.ssp.system_stream)] for index, route in own.items()}
+        self._ssp_of = {index: str(route.ssp_kb.ssp) for index, route in own.items()}
+        self._task_name, self._epoch = first.task_name, first.epoch
+        self._bucket = first.ssp_kb.bucket, first.ssp_kb.factor
+        self._key = task_entry_key(first.task_name, b"")
+        self._state = state
+        self._limits = limits
+        self._ahead_max_ms = plan.config.event_time_ahead_max_ms
+        rules = ClockRules(
+            disorder_ms={index: stream.disorder_ms for index, stream in self._streams.items()},
+            idle_ms=plan.config.event_time_idle_ms,
+        )
+        self.clocks = TaskClocks(rules)
+        # The entry that `clocks` are of; empty where they must be read.
+        self._raw: bytes | None = _UNREAD
+
+    # --- messages ---
+
+    def timed(self, route: int, process: ProcessFunction) -> ProcessFunction:
+        """`process`, which moves the clock of its input after each message."""
+        stream = self._streams.get(route)
+        if stream is None:
+            return process
+        clocks, wall_ms, ahead_max_ms = self.clocks, self._limits.wall_ms, self._ahead_max_ms
+
+        def handle(message: Any, out: Any, context: Any) -> None:
+            event_ms = message.time_ms
+            is_time = type(event_ms) is int and (event_ms != _NOT_WRITTEN or stream.event_time is not None)
+            is_ahead = is_time and event_ms > wall_ms() + ahead_max_ms
+            if not is_time or is_ahead:
+                _check(stream, message, event_ms, ahead_max_ms, is_ahead=is_ahead)
+            if not is_time or is_ahead:
+                process(message, out, context)
+                clocks.saw(route)
+                return
+            if clocks.next_due_ms <= event_ms and clocks.must_fire_before(route, event_ms):
+                raise TimersFirstError
+            process(message, out, context)
+            clocks.advance(route, event_ms)
+
+        return handle
+
+    def until_due(self, messages: Iterator[Message]) -> Iterator[Message]:
+        """`messages` up to the one by which a timer is due."""
+        clocks = self.clocks
+        for message in messages:
+            yield message
+            if clocks.next_due_ms <= clocks.watermark_ms:
+                return
+
+    def watermark_ms(self) -> int | None:
+        """The watermark for the key in hand; None while an input is not known."""
+        return self.clocks.watermark_of(self._state.message_key)
+
+    def now_ms(self) -> int:
+        """The present time for timers: the watermark, or 0 without one."""
+        return max(0, self.watermark_ms() or 0)
+
+    # --- transactions ---
+
+    def begin(self, local: LocalTransaction) -> None:
+        """Take over the committed clocks, which another worker may have moved."""
+        raw = local.get(STORE, self._key)
+        if raw == self._raw:
+            return
+        entry = None if raw is None else decoded(raw)
+        if entry is not None and entry.epoch == self._epoch:
+            is_own = entry.execution_id == self._plan.execution_id
+            self.clocks.load(entry, self._ssp_of, None if is_own else self._plan.started_ms)
+        else:
+            self._inherit(local)
+        self._raw = raw
+
+    def _inherit(self, local: LocalTransaction) -> None:
+        position = local.position()
+        assert position is not None, "the task has taken its environment over"
+        starts = [route.start_at(position.offsets_next[str(route.ssp_kb)]) for route in self._routes.values()]
+        clocks = inherited(self._entries(local), *self._bucket, starts)
+        self.clocks.begin(clocks, self._ssp_of, self._plan.started_ms)
+
+    def _entries(self, local: LocalTransaction) -> Mapping[TaskName, ClockEntry]:
+        """The entries of all tasks that have had keys of this one."""
+        entries, place = {}, _FIRST
+        while place is not None:
+            owners, place = local.owners(STORE, place, _PAGE)
+            for owner in owners:
+                name = TaskName(owner.decode())
+                raw = local.get(STORE, task_entry_key(name, b""))
+                if raw is not None:
+                    entries[name] = decoded(raw)
+        return entries
+
+    def write(self, transaction: Transaction) -> None:
+        """Write the clocks, if they have moved in this transaction."""
+        if not self.clocks.has_moved:
+            return
+        positions = transaction.position.offsets_next
+        offsets = {index: positions[str(route.ssp_kb)] for index, route in self._routes.items()}
+        offsets |= {index: done.offset_next for index, done in transaction.handled.items() if index in offsets}
+        entry = self.clocks.entry(self._epoch, self._plan.execution_id, self._ssp_of, offsets, self._limits.boot_ms())
+        self._raw = self._state.written(STORE)[self._key] = encoded(entry)
+
+    def committed(self) -> None:
+        """Note that the transaction was committed."""
+        self.clocks.committed()
+
+    def forget(self) -> None:
+        """Forget the clocks, because the transaction was given up."""
+        self._raw = _UNREAD
+
+
+class TaskTime:
+    """The clocks that a task's timers go by (`declared_task.Time`)."""
+
+    def __init__(self, wall_ms: Callable[[], int], event_time: EventTime | None) -> None:
+        self.wall_ms = wall_ms
+        self._event_time = event_time
+
+    def event_ms(self) -> int:
+        return 0 if self._event_time is None else self._event_time.now_ms()
+
+    def note_event_timer(self, moment_ms: int) -> None:
+        if self._event_time is not None:
+            self._event_time.clocks.note_timer(moment_ms)
+
+
+def _check(stream: AnyStream, message: Any, event_ms: Any, ahead_max_ms: int, *, is_ahead: bool) -> None:
+    """Refuse an event time that is none, or one that is too far ahead.
+
+    The latter only if the stream says so.
+
+    Raises:
+        TaskError: names the stream and the time.
+    """
+    if type(event_ms) is not int:
+        raise TaskError(
+            f"{stream.place}: event_time of {stream.name}: wanted whole milliseconds since 1970, found {event_ms!r}"
+        )
+    if is_ahead and stream.event_time_ahead == "refuse":
+        raise TaskError(
+            f"{stream.name}@{message.offset}: wanted an event time at most task.event.time.ahead.max.ms "
+            f"({ahead_max_ms}) ahead of the clock, found {event_ms}; event_time_ahead='take' handles such a message, "
+            "and it moves no clock"
+        )
