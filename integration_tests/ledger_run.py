@@ -356,7 +356,7 @@ class LedgerRun:
         self.directory = directory
         self.seed = seed
         self.subject = subject or Subject()
-        self.inputs = inputs
+        self.inputs = self.inputs_at_start = inputs
         self.task_count = task_count
         self.factor = 1
         self.broker = broker or DevBroker(directory / "broker")

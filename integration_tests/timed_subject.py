@@ -1,4 +1,7 @@
-"""The job `jobs/timed_sums.py` under a ledger: each timer fires once, and a window counts each record once."""
+"""The job `jobs/timed_sums.py` under a ledger.
+
+Each timer fires once, and a window counts each record once. A span of event time does so too, and no record is late.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from integration_tests.support.ledger import Violation
 
 FIRED = "fired"
 COUNTED = "counted"
+PER_SPAN = "per-span"
 _SHOWN_MAX = 5
 
 
@@ -24,27 +28,30 @@ class TimedSubject(Subject):
 
     file = JOBS / "timed_sums.py"
     name = "timed-sums-1"
-    outputs: ClassVar[Inputs] = {**Subject.answers, FIRED: 4, COUNTED: 4}
-    stores = ("sums", "count", "since", "_timers", "_window")
+    outputs: ClassVar[Inputs] = {**Subject.answers, FIRED: 4, COUNTED: 4, PER_SPAN: 4}
+    stores = ("sums", "count", "since", "spans", "_timers", "_window", "_clocks")
 
     def __init__(self) -> None:
         self.late_ms: list[int] = []
-        # By partition of `COUNTED`, how many of its records were added up, and their sum.
+        self._spans = 0
+        # By partition of `COUNTED` and `PER_SPAN`, how many of its records were added up, and their sum.
         self._added: dict[tuple[str, int], tuple[int, int]] = {}
         self._ticks: set[int] = set()
 
     def is_settled(self, run: LedgerRun) -> bool:
         """Whether as many timers have fired, and as many records were counted, as there are records with keys."""
-        return not self.left(run) and self._counted(run) == _count(run, OUTPUT)
+        answers = _count(run, OUTPUT)
+        return not self.left(run) and answers == self._counted(run, COUNTED) == self._counted(run, PER_SPAN)
 
-    def _counted(self, run: LedgerRun) -> int:
+    def _counted(self, run: LedgerRun, topic: str) -> int:
+        """How many records the results on a topic have counted."""
         for place, records in run.watcher.seen.items():
-            if place[0] == COUNTED:
+            if place[0] == topic:
                 index, total = self._added.get(place, (0, 0))
                 new = records[index:]
-                total += sum(json.loads(record.value or b"")["count"] for record in new)
+                total += sum(json.loads(record.value or b"").get("count", 1) for record in new)
                 self._added[place] = index + len(new), total
-        return sum(total for _, total in self._added.values())
+        return sum(total for (name, _), (_, total) in self._added.items() if name == topic)
 
     def left(self, run: LedgerRun) -> int:
         """How many timers have not fired yet, those of messages that were not handled yet included."""
@@ -76,6 +83,7 @@ class TimedSubject(Subject):
             if srcs:
                 yield Violation("C", f"{len(srcs)} timers {what}: {', '.join(sorted(srcs)[:_SHOWN_MAX])}")
         yield from self._check_windows(run, found)
+        yield from self._check_spans(run, found)
         left = {}
         for key, value in run.changelog_records("_timers"):
             left[key] = value
@@ -99,10 +107,41 @@ class TimedSubject(Subject):
             wrong = sorted(str(key) for key in counts.keys() | wanted.keys() if counts[key] != wanted[key])
             yield Violation("C", f"windows have counted {len(wrong)} keys wrong: {', '.join(wrong[:_SHOWN_MAX])}")
 
+    def _check_spans(self, run: LedgerRun, found: Topics) -> Iterator[Violation]:
+        counts: Counter[bytes | None] = Counter()
+        spans: Counter[tuple[bytes | None, int]] = Counter()
+        late = []
+        for (topic, _), records in sorted(found.items()):
+            for record in records if topic == PER_SPAN else ():
+                value = json.loads(record.value or b"")
+                counts[record.key] += value.get("count", 1)
+                if "late" in value:
+                    late.append(value)
+                else:
+                    spans[record.key, value["start"]] += 1
+        self._spans = len({start for _, start in spans})
+        twice = [place for place, count in spans.items() if count > 1]
+        if twice:
+            yield Violation("C", f"{len(twice)} spans came twice: {twice[:_SHOWN_MAX]}")
+        # A partition that came while the job ran may have records from before the job read it.
+        late = [value for value in late if not _came_late(value["late"], run.inputs_at_start)]
+        if late:
+            yield Violation("C", f"{len(late)} records were late: {late[:_SHOWN_MAX]}")
+        wanted = Counter(fed.key.encode() for fed in run.ledger.acked if fed.key is not None)
+        if counts != wanted:
+            wrong = sorted(str(key) for key in counts.keys() | wanted.keys() if counts[key] != wanted[key])
+            yield Violation("C", f"spans have counted {len(wrong)} keys wrong: {', '.join(wrong[:_SHOWN_MAX])}")
+
     def told(self) -> str:
         late_ms = sorted(self.late_ms)
         timers = f"{len(late_ms)} timers, late by {late_ms[len(late_ms) // 2]} ms (p50), {late_ms[-1]} ms at most"
-        return f"{timers}, {len(self._ticks)} windows"
+        return f"{timers}, {len(self._ticks)} windows, {self._spans} spans of event time"
+
+
+def _came_late(src: str, at_start: Inputs) -> bool:
+    """Whether the partition of a record came while the job ran."""
+    topic, partition, _ = src.rsplit("-", 2)
+    return int(partition) >= at_start[topic]
 
 
 def _count(run: LedgerRun, output: str) -> int:

@@ -1,7 +1,8 @@
-"""The job under test: running sums as in `running_sums.py`, a timer for each record with a key, and a window.
+"""The job under test: running sums as in `running_sums.py`, timers of both kinds, and a window.
 
 A timer fires within some seconds after its record, and counts the timers of its key that have fired.
 The window tells for each key how many records came since the one before.
+A timer in event time tells for each key how many records have a time within two seconds.
 """
 
 from __future__ import annotations
@@ -20,14 +21,18 @@ sums_out = sz.Stream("kafka.sums", key=sz.String, value=sz.Json())
 without_key = sz.Stream("kafka.without-key", key=sz.String, value=sz.Json())
 counted = sz.Stream("kafka.counted", key=sz.String, value=sz.Json())
 fired = sz.Stream("kafka.fired", key=sz.String, value=sz.Json())
+per_span = sz.Stream("kafka.per-span", key=sz.String, value=sz.Json())
+SPAN_MS = 2000
 
 
-@sz.task(inputs=[fed], outputs=[sums_out, without_key, fired, counted], window_ms=2000)
+@sz.task(inputs=[fed], outputs=[sums_out, without_key, fired, counted, per_span], window_ms=2000)
 class TimedSums(sz.Task[str, dict]):
     sums = sz.value(sz.Json(), default=0)
     count = sz.value(sz.Json(), default=0)
     since = sz.value(sz.Json(), default=0)
+    spans = sz.map(sz.Timestamp, sz.Long)
     late = sz.timer("processing")
+    over = sz.timer("event")
 
     def process(self, message, out):
         if _WORK_S:
@@ -42,6 +47,18 @@ class TimedSums(sz.Task[str, dict]):
         self.since.set(self.since.get() + 1)
         out.send(sums_out, {**message.value, "sum": total}, key=message.key, headers=headers)
         self.late.set(self.late.now_ms() + 137 * message.value["n"] % _LATE_MAX_MS, tag=src)
+        start = message.time_ms // SPAN_MS * SPAN_MS
+        if start + SPAN_MS <= self.over.now_ms():
+            out.send(per_span, {"late": src, "start": start, "watermark": self.over.now_ms()}, key=message.key)
+            return
+        self.spans.put(start, (self.spans.get(start) or 0) + 1)
+        self.over.set(start + SPAN_MS, tag=str(start))
+
+    @over.fires
+    def is_over(self, timer, out):
+        start = int(timer.tag)
+        out.send(per_span, {"start": start, "count": self.spans.get(start)}, key=timer.key)
+        self.spans.delete(start)
 
     @late.fires
     def is_late(self, timer, out):
