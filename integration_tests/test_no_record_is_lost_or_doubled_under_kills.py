@@ -65,10 +65,7 @@ def test_no_record_is_lost_or_doubled_under_kills(
     seed = told_seed("ledger test", "SAMZAPY_LEDGER_SEED", capsys)
     environment = {"RUNNING_SUMS_WORK_S": str(WORK_S)}
     # A batch of a partition takes several transactions, so that a kill also finds it half committed.
-    # A broker that was away for longer than the time-out of an open transaction may abort it without its markers, as
-    # it restarts, and the transaction hangs (docs/internals/non-obvious.md). On a slow machine it is away for 20 s.
-    patience = {"task.transaction.timeout.ms": "120000"}
-    overrides = {"task.transaction.max.ms": "100", **patience, **way.settings}
+    overrides = {"task.transaction.max.ms": "100", **way.settings}
     subject = way.subject()
     with LedgerRun(tmp_path, seed=seed, environment=environment, overrides=overrides, subject=subject) as run:
         run.feed(way.records_per_s)

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING
 
 from samzapy.adapters.faults import note_faults
 from samzapy.adapters.host.crash_points import crash_points
+from samzapy.adapters.host.outputs_file import OutputsFile
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.changelog_follower import KafkaChangelogFollower
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.follow import KafkaFollower, KafkaLeaderSearch
+from samzapy.adapters.kafka.hanging import written_by_workers
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaProgressLog
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.adapters.lmdb.store import LmdbStateDirectory, faults_directory, task_directory, tasks_with_state
@@ -259,7 +261,9 @@ class _Run:
             config.job,
             driver_transactional_id(config.job, self.execution_id),
             config.transaction_timeout_ms,
+            written_by_workers(config),
         )
+        outputs = OutputsFile.of(config, self.scratch_dir)
         follower = KafkaFollower(self.connection, coordinator_topic(config.job))
         changelog_follower = KafkaChangelogFollower(self.connection, config.job)
         store_dir = Path(config.local_store_dir) if config.local_store_dir else self.scratch_dir / "state"
@@ -270,7 +274,11 @@ class _Run:
             topics=KafkaTopics(self.connection, config.job),
             changelog_follower=changelog_follower,
             slots=slots,
-            fence=KafkaFence(self.connection, config.transaction_timeout_ms),
+            fence=KafkaFence(
+                self.connection,
+                config.transaction_timeout_ms,
+                written=written_by_workers(config, outputs.topics),
+            ),
             progress=progress,
             query=SparkQuery(
                 session,

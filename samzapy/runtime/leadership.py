@@ -15,9 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from samzapy.adapters.host.command_queue import CommandInbox
+from samzapy.adapters.host.outputs_file import OutputsFile
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.election import KafkaElection
+from samzapy.adapters.kafka.hanging import written_by_workers
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.placement import KafkaPlacementWriter
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
@@ -216,7 +218,12 @@ class Coordination:
             processes=HostProcesses(here.boot_id),
             performer=ActionPerformer(
                 clock=SystemClock(),
-                fencing=KafkaFence(connection, config.coordinator_transaction_timeout_ms, _FENCE_S),
+                fencing=KafkaFence(
+                    connection,
+                    config.coordinator_transaction_timeout_ms,
+                    _FENCE_S,
+                    written_by_workers(config, OutputsFile.of(config).topics),
+                ),
                 positions=KafkaPositions(connection, config.job),
                 placement=self._answers,
             ),

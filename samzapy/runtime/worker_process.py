@@ -20,7 +20,9 @@ from typing import Any
 from samzapy.adapters.faults import note_faults
 from samzapy.adapters.host.crash_points import crash_points
 from samzapy.adapters.host.interrupts import Interrupts
+from samzapy.adapters.host.outputs_file import OutputsFile
 from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.hanging import written_by_workers
 from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.adapters.kafka.transactions import TransactionalProducer
 from samzapy.adapters.lmdb.store import LmdbEnvironment, faults_directory
@@ -84,6 +86,8 @@ class _WorkerProcess:
         self._job = plan.config.job
         self._connection = KafkaConnection.of(plan.config)
         self._transaction_timeout_ms = plan.config.transaction_timeout_ms
+        self._outputs = OutputsFile.of(plan.config, Path(plan.scratch_dir))
+        self._written = written_by_workers(plan.config, self._outputs.topics)
         self._stream_offset = plan.stream_offset
         self._stream_numbering = plan.stream_numbering
         self._crash_points = WorkerCrashPoints(crash_points(os.environ))
@@ -258,6 +262,8 @@ class _WorkerProcess:
             self._connection,
             slot_transactional_id(self._job, self.execution_id, slot),
             transaction_timeout_ms=self._transaction_timeout_ms,
+            written=self._written,
+            on_output=self._outputs.note,
         )
         try:
             producer.take_over()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.hanging import WrittenTopics
 from samzapy.adapters.kafka.reading import DEADLINE_S, PartitionReader, read_to_end
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS, TransactionalProducer
 from samzapy.errors import (
@@ -62,7 +63,10 @@ class KafkaLog:
         """See `CompactedLog.take_over`."""
         self._drop_producer()
         producer = TransactionalProducer(
-            self._connection, self.transactional_id, transaction_timeout_ms=self._transaction_timeout_ms
+            self._connection,
+            self.transactional_id,
+            transaction_timeout_ms=self._transaction_timeout_ms,
+            written=WrittenTopics(own=[self.topic]),
         )
         try:
             producer.take_over(self._take_over_deadline_s)

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_client
 from samzapy.adapters.kafka.errors import translate, unavailable
+from samzapy.adapters.kafka.hanging import WrittenTopics
 from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS, TransactionalProducer
 from samzapy.coordinator.commands import RequestsRead
@@ -56,7 +57,10 @@ class KafkaPlacementWriter:
             return False
         self.close()
         producer = TransactionalProducer(
-            self._connection, self._transactional_id, transaction_timeout_ms=self._transaction_timeout_ms
+            self._connection,
+            self._transactional_id,
+            transaction_timeout_ms=self._transaction_timeout_ms,
+            written=WrittenTopics(own=[self._topic]),
         )
         try:
             producer.take_over(_OWN_DEADLINE_S)

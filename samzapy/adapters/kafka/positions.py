@@ -11,6 +11,7 @@ from confluent_kafka import IsolationLevel
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.hanging import WrittenTopics
 from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets, offsets_at
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_transactional_ids
@@ -99,23 +100,43 @@ class KafkaFence:
         timeout_ms: the transaction time-out to ask for: that of the calling process. A cluster that refuses it refuses
             the process's own transactions too.
         deadline_s: how long to wait for all ids of an execution together.
+        written: the topics in which transactions of the ids may hang.
     """
 
-    def __init__(self, connection: KafkaConnection, timeout_ms: int, deadline_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        timeout_ms: int,
+        deadline_s: float = 30.0,
+        written: WrittenTopics | None = None,
+    ) -> None:
+        self._written = written
         self._connection = connection
         self._timeout_ms = timeout_ms
         self._deadline_s = deadline_s
 
     def fence(self, transactional_ids: Sequence[str]) -> None:
         fence_transactional_ids(
-            self._connection, transactional_ids, self._deadline_s, transaction_timeout_ms=self._timeout_ms
+            self._connection,
+            transactional_ids,
+            self._deadline_s,
+            transaction_timeout_ms=self._timeout_ms,
+            written=self._written,
         )
 
 
 class KafkaProgressLog:
     """Writes in transactions of the driver's own id (`container.ports.ProgressLog`)."""
 
-    def __init__(self, connection: KafkaConnection, job: str, transactional_id: str, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        job: str,
+        transactional_id: str,
+        timeout_ms: int,
+        written: WrittenTopics | None = None,
+    ) -> None:
+        self._written = written
         self._connection = connection
         self._topic = checkpoint_topic(job)
         self._transactional_id = transactional_id
@@ -137,7 +158,10 @@ class KafkaProgressLog:
         """Initialise the id."""
         self.close()
         producer = TransactionalProducer(
-            self._connection, self._transactional_id, transaction_timeout_ms=self._timeout_ms
+            self._connection,
+            self._transactional_id,
+            transaction_timeout_ms=self._timeout_ms,
+            written=self._written,
         )
         try:
             producer.take_over()

@@ -29,6 +29,7 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, Settings, make_client
 from samzapy.adapters.kafka.end_txn_signs import RETRY_BACKOFF_MS, EndTxnSigns
 from samzapy.adapters.kafka.errors import kafka_error, translate, unavailable
+from samzapy.adapters.kafka.hanging import WrittenTopics, end_hanging
 from samzapy.config import BATCH_BYTES
 from samzapy.container.task.topic_limits import TopicLimits
 from samzapy.errors import (
@@ -69,6 +70,8 @@ class TransactionalProducer:
 
     Args:
         transaction_timeout_ms: the broker aborts a transaction that is open for longer, and fences us.
+        written: where a transaction of the id may hang (`hanging`), which `take_over` ends.
+        on_output: called with each topic before the first record goes to it, as far as `partition_count` is asked.
         settings: librdkafka's, for tests; ours win.
     """
 
@@ -78,9 +81,13 @@ class TransactionalProducer:
         transactional_id: str,
         *,
         transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+        written: WrittenTopics | None = None,
+        on_output: Callable[[str], object] = lambda topic: None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.transactional_id = transactional_id
+        self._on_output = on_output
+        self._written = written
         self._connection = connection
         self._timeout_s = transaction_timeout_ms / 1000
         self._events = ErrorEvents()
@@ -107,10 +114,11 @@ class TransactionalProducer:
     def take_over(self, deadline_s: float = 30.0) -> None:
         """Become the owner.
 
-        The owner before is fenced, and its open transaction is aborted.
+        The owner before is fenced, and its open transaction is aborted, also where a broker has left it open.
 
         Raises:
             BrokerUnavailableError: no answer in time; the owner before may be fenced or not.
+            TemporaryError: a transaction of the owner before may be open; take over again.
             ConfigError: this user may not use the transactional id.
         """
         assert not self._is_taken, "one producer, one take-over: make a new one"
@@ -140,6 +148,19 @@ class TransactionalProducer:
             waited_s = time.monotonic() - started
             raise unavailable(self._connection.bootstrap_servers, waited_s, doing, self._events.latest) from error
         self._is_taken = True
+        if self._written is not None:
+            self._end_hanging(self._written)
+
+    def _end_hanging(self, written: WrittenTopics) -> None:
+        try:
+            end_hanging(self._connection, self, written)
+        except FencedError:
+            # The next owner does the same.
+            _log.debug("the transactional id %r was taken over at once", self.transactional_id)
+        except ProducerError as error:
+            raise TemporaryError(
+                f"wanted what may hang of the transactional id {self.transactional_id!r} aborted, found {error}"
+            ) from error
 
     @property
     def must_be_renewed(self) -> bool:
@@ -226,6 +247,7 @@ class TransactionalProducer:
         Raises:
             ProducerError: no broker answered.
         """
+        self._on_output(topic)
         started = time.monotonic()
         while True:
             try:
@@ -451,6 +473,7 @@ def fence_transactional_ids(
     deadline_s: float = 30.0,
     *,
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+    written: WrittenTopics | None = None,
 ) -> None:
     """Initialise each id, so that its owner can commit nothing any more.
 
@@ -458,7 +481,8 @@ def fence_transactional_ids(
 
     Args:
         deadline_s: how long to wait for all of them together.
-        transaction_timeout_ms: a time-out that the cluster allows; no transaction is opened.
+        transaction_timeout_ms: a time-out that the cluster allows; no transaction is opened but to end what hangs.
+        written: as of `TransactionalProducer`.
 
     Raises:
         BrokerUnavailableError: at least one may not be fenced; fence them again.
@@ -466,7 +490,9 @@ def fence_transactional_ids(
     give_up_at_s = time.monotonic() + deadline_s
 
     def fence(transactional_id: str) -> None:
-        producer = TransactionalProducer(connection, transactional_id, transaction_timeout_ms=transaction_timeout_ms)
+        producer = TransactionalProducer(
+            connection, transactional_id, transaction_timeout_ms=transaction_timeout_ms, written=written
+        )
         try:
             producer.take_over(max(0.0, give_up_at_s - time.monotonic()))
         finally:

@@ -1,0 +1,54 @@
+"""The outputs to which a job has written on this host, as a file.
+
+It is beside the local state of the job. A task may send to a topic that nothing declares. Who takes a transactional id of the job over must know it, to end a
+transaction that hangs there (`adapters.kafka.hanging`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final, Self
+
+from samzapy.config import JobConfig
+
+_NAME: Final = ".outputs"
+"""No task has this name."""
+
+
+class OutputsFile:
+    """The file, as one process writes and reads it."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Read and write a file; without one, nothing is known."""
+        self._path = path
+        self._noted: set[str] = set()
+
+    @classmethod
+    def of(cls, config: JobConfig, scratch_dir: Path | None = None) -> Self:
+        """The file of a job on this host.
+
+        Args:
+            scratch_dir: for a job that keeps nothing on the disk; its file goes with the execution.
+        """
+        if config.local_store_dir is not None:
+            return cls(Path(config.local_store_dir) / config.job / _NAME)
+        return cls(None if scratch_dir is None else scratch_dir / _NAME)
+
+    def note(self, topic: str) -> None:
+        """Note a topic, before the first record goes to it."""
+        if topic in self._noted or self._path is None:
+            return
+        if topic not in self.topics():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # A short line is appended whole, whatever other workers append.
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(f"{topic}\n")
+        self._noted.add(topic)
+
+    def topics(self) -> Collection[str]:
+        """The topics that any worker has noted."""
+        try:
+            return frozenset() if self._path is None else frozenset(self._path.read_text(encoding="utf-8").split())
+        except FileNotFoundError:
+            return frozenset()

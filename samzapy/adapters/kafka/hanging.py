@@ -1,0 +1,121 @@
+"""Ends transactions that a broker has left open in some partitions.
+
+A broker that restarts may write the end of a transaction to the partitions that have a leader then, and forget the
+others (docs/internals/non-obvious.md). The transaction is over for its coordinator, and open in these partitions:
+readers of committed records stop in front of it, and the next commit under the same id would commit it too. A record
+of the same id that is aborted there ends it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from confluent_kafka import IsolationLevel
+
+from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.reading import end_offsets
+from samzapy.config import JobConfig
+from samzapy.model.topics import changelog_topic, checkpoint_topic
+
+_LOG = logging.getLogger(__name__)
+_ASK_S: Final = 4.0
+_MOVES_WITHIN_S: Final = 0.5
+"""A partition whose last stable offset moves within this time has transactions that end."""
+_KEY: Final = b"samzapy-aborted"
+_DECLARED: Final = re.compile(r"systems\.[^.]+\.streams\.(?P<topic>.+)\.samza\.(?:key|msg)\.serde")
+
+_Place = tuple[str, int]
+
+
+def _none() -> Collection[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenTopics:
+    """The topics to which a transactional id writes.
+
+    Attributes:
+        own: samzapy's own topics, which it alone reads.
+        outputs: others. A reader of uncommitted records sees a record that is aborted there, so it is written only
+            where a transaction does not end within half a second.
+    """
+
+    own: Collection[str]
+    outputs: Callable[[], Collection[str]] = _none
+
+
+def written_by_workers(config: JobConfig, outputs: Callable[[], Collection[str]] = _none) -> WrittenTopics:
+    """The topics to which workers write: own ones, and known outputs.
+
+    Args:
+        outputs: topics that the job file does not declare.
+    """
+    own = [
+        checkpoint_topic(config.job),
+        *(changelog_topic(config.job, store.name) for store in config.stores),
+        *(_topic(item.system_stream) for item in config.intermediates),
+    ]
+    read = {_topic(stream) for stream in config.streams_read}
+    declared = {matched["topic"] for key in config.properties if (matched := _DECLARED.fullmatch(key))}
+    dead = {_topic(config.dead_letter_output)} if config.dead_letter_output else set()
+    return WrittenTopics(own=own, outputs=lambda: ({*declared, *outputs()} | dead) - read)
+
+
+def _topic(stream: str) -> str:
+    return stream.partition(".")[2]
+
+
+class OpenProducer(Protocol):
+    """A producer that has just taken its id over."""
+
+    def begin(self) -> None: ...
+    def produce(self, topic: str, key: bytes | None, value: bytes | None, partition: int | None = None) -> None: ...
+    def flush(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+def end_hanging(connection: KafkaConnection, producer: OpenProducer, written: WrittenTopics) -> int:
+    """End what may hang of the producer's id.
+
+    Transactions of others that are open in the same partitions are not touched.
+
+    Returns:
+        In how many partitions a transaction was ended, or is open of another id.
+
+    Raises:
+        SamzapyError: it may not be done; the producer must be made again.
+    """
+    outputs = frozenset(written.outputs()) - frozenset(written.own)
+    led = KafkaAdmin(connection).led({*written.own, *outputs})
+    places = [(topic, partition) for topic, partitions in led.items() for partition in sorted(partitions)]
+    begun_s = time.monotonic()
+    stable = _open_places(connection, places)
+    stuck = [place for place in stable if place[0] not in outputs]
+    others = {place: offset for place, offset in stable.items() if place[0] in outputs}
+    if others:
+        time.sleep(max(0.0, begun_s + _MOVES_WITHIN_S - time.monotonic()))
+        still = _open_places(connection, list(others))
+        stuck += [place for place, offset in still.items() if offset == others[place]]
+    if not stuck:
+        return 0
+    producer.begin()
+    for topic, partition in stuck:
+        producer.produce(topic, _KEY, None, partition)
+    producer.flush()
+    producer.abort()
+    _LOG.debug("ended what hung of a transactional id in %d partitions, if anything did", len(stuck))
+    return len(stuck)
+
+
+def _open_places(connection: KafkaConnection, places: Collection[_Place]) -> dict[_Place, int]:
+    """Where transactions are open: the last stable offsets."""
+    ends = end_offsets(connection, places, IsolationLevel.READ_UNCOMMITTED, _ASK_S)
+    stable = end_offsets(connection, places, IsolationLevel.READ_COMMITTED, _ASK_S)
+    return {place: offset for place, offset in stable.items() if offset < ends[place]}

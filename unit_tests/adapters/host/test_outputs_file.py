@@ -1,0 +1,30 @@
+"""The outputs that were noted on a host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from samzapy.adapters.host.outputs_file import OutputsFile
+from samzapy.testing.builders import a_config
+
+
+def test_what_one_process_notes_another_one_knows(tmp_path: Path) -> None:
+    config = a_config(local_store_dir=str(tmp_path))
+
+    one, other = OutputsFile.of(config), OutputsFile.of(config)
+    for topic in ("sums", "totals", "sums"):
+        one.note(topic)
+        other.note(topic)
+
+    assert {"sums", "totals"} == OutputsFile.of(config).topics()
+    (file,) = (tmp_path / config.job).iterdir()
+    assert 2 == len(file.read_text().splitlines()), "each once"
+
+
+def test_a_job_that_keeps_nothing_on_the_disk_notes_its_outputs_for_its_execution(tmp_path: Path) -> None:
+    outputs = OutputsFile.of(a_config(), tmp_path)
+
+    outputs.note("sums")
+
+    assert {"sums"} == outputs.topics()
+    assert () == tuple(OutputsFile.of(a_config()).topics())
