@@ -26,9 +26,10 @@ class Order(sz.Struct):
 orders = sz.Stream("kafka.{orders}", key=sz.String, value=sz.Json(Order))
 refunds = sz.Stream("kafka.{refunds}", key=sz.String, value=sz.Long)
 totals = sz.Stream("kafka.{totals}", key=sz.String, value=sz.Double)
+finals = sz.Stream("kafka.{finals}", key=sz.String, value=sz.Double)
 
 
-@sz.task(inputs=[orders, refunds], outputs=[totals])
+@sz.task(inputs=[orders, refunds], outputs=[totals, finals])
 class Totals(sz.Task[str, Order]):
     total = sz.value(sz.Double, default=0.0)
     last = sz.value(sz.Msgpack(Order))
@@ -48,6 +49,10 @@ class Totals(sz.Task[str, Order]):
         self.seen.add()
         self.total.set(self.total.get() + message.value.amount)
         out.send(totals, self.total.get(), key=message.key)
+
+    def end_of_stream(self, out: sz.Output) -> None:
+        for key in self.context.keys(self.total):
+            out.send(finals, self.total.get(), key=key)
 
 
 if __name__ == "__main__":
@@ -76,7 +81,7 @@ def test_declared_streams_and_state_need_no_properties_and_are_shown_with_their_
     broker: DevBroker | ContainerBroker, spark: WarmSpark, tmp_path: Path
 ) -> None:
     cluster = Cluster(broker.bootstrap_servers)
-    topics = {name: cluster.topic(name) for name in ("orders", "refunds", "totals")}
+    topics = {name: cluster.topic(name) for name in ("orders", "refunds", "totals", "finals")}
     job_file, job = tmp_path / "job.py", unique("classes")
     job_file.write_text(_JOB.format(**topics))
     properties = _PROPERTIES.format(job=job, servers=broker.bootstrap_servers, state=tmp_path / "state")
@@ -94,6 +99,8 @@ def test_declared_streams_and_state_need_no_properties_and_are_shown_with_their_
     amounts = [after - before for before, after in pairwise([0.0, *totals.pop("a")])]
     assert sorted(amounts) == [-100, *range(_EACH)]
     assert {"b": sums, "c": sums} == totals
+    finals = {key: totals_of(cluster, topics["finals"], key) for key in _KEYS}
+    assert {"a": [sums[-1] - 100], "b": [sums[-1]], "c": [sums[-1]]} == finals, "each once, at the end"
     explained = run_samzapy(
         "config", "explain", f"systems.kafka.streams.{topics['totals']}.samza.msg.serde", "--config",
         str(job_file.with_suffix(".properties")), "--job", f"{job}-1",
@@ -109,9 +116,9 @@ def test_declared_streams_and_state_need_no_properties_and_are_shown_with_their_
     counts: Counter[str] = Counter()
     for row in json.loads(run_samzapy("state", "count", *address, "-o", "json").told):
         counts[row["store"]] += row["entries"]
-    assert {"last": 3, "seen": 3, "total": 3} == counts
+    assert {"last": 3, "seen": 3, "total": 3, "_clocks": 1} == counts
     run_samzapy("state", "get", *address, "--store", "total", "--key", "z").refused(3, "store total under key 'z'")
-    run_samzapy("state", "scan", *address, "--store", "sum").refused(2, "(last, seen, total), found 'sum'")
+    run_samzapy("state", "scan", *address, "--store", "sum").refused(2, "(_clocks, last, seen, total), found 'sum'")
 
 
 def orders() -> list[Message]:

@@ -34,6 +34,7 @@ class Declared:
         timers: by name.
         timer_handlers: by name of a timer, the name of the method that is called when it fires.
         has_window: whether the task has a method `window`.
+        has_end: whether it has a method `end_of_stream`.
         window_ms: the time between two calls of it; None to leave that to the configuration.
         place: where the task is marked, `job.py:12`.
     """
@@ -46,6 +47,7 @@ class Declared:
     timers: Mapping[str, Timer] = field(default_factory=dict)
     timer_handlers: Mapping[str, str] = field(default_factory=dict)
     has_window: bool = False
+    has_end: bool = False
     window_ms: int | None = None
     place: str = ""
 
@@ -61,15 +63,15 @@ class Declared:
 
     @property
     def keeps_time(self) -> bool:
-        """Whether the task keeps event time."""
-        return any(timer.domain is Domain.EVENT for timer in self.timers.values()) or any(
-            stream.event_time is not None or stream.disorder_ms for stream in self.inputs
-        )
+        """Whether the task keeps event time, or must know the end of its inputs."""
+        has_timers = any(timer.domain is Domain.EVENT for timer in self.timers.values())
+        has_time = any(stream.event_time is not None or stream.disorder_ms for stream in self.inputs)
+        return has_timers or has_time or self.has_end
 
     @property
     def acts_by_time(self) -> bool:
         """Whether the task does anything without a message."""
-        return self.has_timers or self.has_window
+        return self.has_timers or self.has_window or self.has_end
 
     def stream_serdes(self, stream: str, config: JobConfig) -> tuple[NamedSerde, NamedSerde]:
         """The serdes of a stream's keys and values.
@@ -205,9 +207,8 @@ def declared(
     _check_streams([*inputs, *broadcast, *outputs])
     handlers = _handlers(marked, [*inputs, *broadcast], place, base) if isinstance(marked, type) else {}
     timers = {timer.name: timer for timer in _attributes(marked, Timer)}
-    window = getattr(marked, "window", base.window) if isinstance(marked, type) else base.window
-    has_window = window is not base.window and callable(window)
-    if timers or has_window:
+    has_window, has_end = (_has_own(marked, base, name) for name in ("window", "end_of_stream"))
+    if timers or has_window or has_end:
         _check_keys(inputs, place)
     _check_interval(window_ms, place, has_window=has_window)
     return Declared(
@@ -219,9 +220,17 @@ def declared(
         timers=timers,
         timer_handlers=_timer_handlers(marked, timers, place),
         has_window=has_window,
+        has_end=has_end,
         window_ms=window_ms,
         place=place,
     )
+
+
+def _has_own(marked: Any, base: Any, name: str) -> bool:
+    """Whether a class has a method of this name that is not that of its base."""
+    own = getattr(base, name)
+    method = getattr(marked, name, own) if isinstance(marked, type) else own
+    return method is not own and callable(method)
 
 
 def _check_interval(window_ms: int | None, place: str, *, has_window: bool) -> None:
@@ -351,8 +360,8 @@ class Time(Protocol):
         """The watermark of the task; 0 without one."""
         ...
 
-    def note_event_timer(self, moment_ms: int) -> None:
-        """Note that a timer in event time was set."""
+    def note_event_timer(self, moment_ms: int) -> bool:
+        """Note that a timer in event time is to be set; False if it must not be."""
         ...
 
 

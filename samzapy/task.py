@@ -196,6 +196,12 @@ class Task(Generic[K, V]):
         No message is in hand. `self.context.keys(state)` goes through the keys of the task that have a state.
         """
 
+    def end_of_stream(self, out: Output) -> None:
+        """Act once when a bounded run has read all inputs of the task.
+
+        All timers in event time have fired. Like `window`, it can go through the keys that have a state.
+        """
+
     def close(self) -> None:
         """Release the instance, when its process ends in good order."""
 
@@ -252,7 +258,8 @@ def task(
         handlers = dict.fromkeys(own.handlers.values(), ("message", "out"))
         timers = dict.fromkeys(own.timer_handlers.values(), ("timer", "out"))
         windows = {"window": ("tick", "out")} if own.has_window else {}
-        methods = {"init": ("context",), **handlers, **timers, **windows, "close": ()}
+        ends = {"end_of_stream": ("out",)} if own.has_end else {}
+        methods = {"init": ("context",), **handlers, **timers, **windows, **ends, "close": ()}
         _check_marked(given, methods if isinstance(given, type) else _ARGUMENTS)
         setattr(given, _MARK, True)
         setattr(given, DECLARED, own)
@@ -321,6 +328,7 @@ class LoadedTask:
         handlers: by input, what handles its messages in the place of `process`.
         timers: by name, what is called when a timer fires: `(timer, out)`.
         window: what is called at each tick: `(tick, out)`.
+        end_of_stream: what is called at the end of bounded inputs: `(out)`.
         bind: gives the instance the stores of its task, a context, and the clocks of timers; called before `init`.
     """
 
@@ -330,6 +338,7 @@ class LoadedTask:
     handlers: Mapping[str, ProcessFunction] = field(default_factory=dict)
     timers: Mapping[str, Callable[[Any, Any], None]] = field(default_factory=dict)
     window: Callable[[Tick, Any], None] | None = None
+    end_of_stream: Callable[[Any], None] | None = None
     bind: Callable[[Mapping[str, Any], TaskContext, Time], None] | None = None
 
 
@@ -455,6 +464,7 @@ def _of_declared(instance: Any, own: Declared) -> LoadedTask:
         handlers=handlers,
         timers={timer: getattr(instance, method) for timer, method in own.timer_handlers.items()},
         window=instance.window if own.has_window else None,
+        end_of_stream=instance.end_of_stream if own.has_end else None,
         bind=lambda stores, context, time: bind(instance, own, stores, context, time),
     )
 

@@ -72,19 +72,19 @@ class Timer:
         self._resolution_ms = resolution_ms
         self._stores: Mapping[str, Entry] | None = None
         self._now_ms: Callable[[], int] | None = None
-        self._on_set: Callable[[int], None] | None = None
+        self._on_set: Callable[[int], bool] | None = None
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = self.name or name
 
     def bound(
-        self, stores: Mapping[str, Entry], now_ms: Callable[[], int], on_set: Callable[[int], None] | None = None
+        self, stores: Mapping[str, Entry], now_ms: Callable[[], int], on_set: Callable[[int], bool] | None = None
     ) -> Self:
         """This timer in one task.
 
         Args:
             now_ms: the clock that it goes by.
-            on_set: called with each moment that is set.
+            on_set: called with each moment; returns whether it may be set.
         """
         new = copy(self)
         new._stores, new._now_ms, new._on_set = stores, now_ms, on_set
@@ -116,10 +116,10 @@ class Timer:
                 f"timer {self.name}: wanted a moment in whole milliseconds since 1970, found {time_ms!r}; for a time "
                 "from now on, add to now_ms()"
             )
-        # Rounded up: a timer never fires before its moment.
-        set_moment(self._entries(), self._sub_key(tag), self.domain, time_ms, self._resolution_ms)
-        if self._on_set is not None:
-            self._on_set(time_ms)
+        entries, sub_key = self._entries(), self._sub_key(tag)
+        if self._on_set is None or self._on_set(time_ms):
+            # Rounded up: a timer never fires before its moment.
+            set_moment(entries, sub_key, self.domain, time_ms, self._resolution_ms)
 
     def clear(self, *, tag: str = "") -> None:
         """Let the timer not fire; nothing happens if it is not set."""

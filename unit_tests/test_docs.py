@@ -260,7 +260,13 @@ def test_the_example_of_state_is_a_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "expected"), [(0, [("a", 2), ("b", 1)]), (1, [("a", 2), ("b", 1)]), (2, [("a", 3.0), ("b", 1.0)])]
+    ("number", "expected"),
+    [
+        (0, [("a", 2), ("b", 1)]),
+        (1, [("a", 2), ("b", 1)]),
+        (2, [("a", 3.0), ("b", 1.0)]),
+        (3, [("a", 3.0), ("b", 1.0)]),
+    ],
 )
 def test_the_examples_of_time_are_jobs(tmp_path: Path, number: int, expected: list[tuple[str, float]]) -> None:
     example = code_blocks(text_of("docs/guides/time.md"), "python")[number]
@@ -269,7 +275,8 @@ def test_the_examples_of_time_are_jobs(tmp_path: Path, number: int, expected: li
         "job.name=timed\nsystems.kafka.bootstrap.servers=localhost:1\nlocal.store.dir=state\n"
     )
 
-    run = run_task(tmp_path / "timed.py", [("a", 1.0), ("b", 1.0), ("a", 2.0)], advance_ms=120_000)
+    messages, bounded = [("a", 1.0), ("b", 1.0), ("a", 2.0)], {"systems.kafka.samza.offset.end": "head"}
+    run = run_task(tmp_path / "timed.py", messages, advance_ms=120_000, settings=bounded)
 
     assert expected == [(output.key, output.value) for output in run.outputs]
 

@@ -12,6 +12,7 @@ from samzapy.container.input_order import BootstrapInputs
 from samzapy.container.ports import BatchDone, Clock, EndsSeen, Query, TailProgress, TopicBounds
 from samzapy.container.query_failures import QueryFailures
 from samzapy.container.stats import ContainerFigures
+from samzapy.container.task.clocks import FAR_MS
 from samzapy.container.task.coverage import Coverage
 from samzapy.container.task.work_plan import Report, ReportKind, Route, WorkPlan
 from samzapy.container.ticks import Ticks
@@ -25,6 +26,8 @@ from samzapy.model.task_stats import TaskStats
 from samzapy.model.text import some
 
 _LOG = logging.getLogger(__name__)
+_BEFORE_THE_END_MS = FAR_MS - 1
+"""Later than any moment, and before the end of an input."""
 
 
 class RunningQuery:
@@ -65,6 +68,8 @@ class RunningQuery:
         self._coverage: Coverage[SystemStreamPartition] = Coverage()
         # Up to which moment the inputs of each task are covered.
         self._covered_ms: Mapping[TaskName, int] = {}
+        # The tasks of a bounded run that have acted on the end of their inputs.
+        self._ended: set[TaskName] = set()
         # The number of a query that has not ended its first batch yet.
         self._first_batch_of: int | None = None
         # When the last batch ended or the query started, and when the inputs were last read to their ends.
@@ -103,7 +108,7 @@ class RunningQuery:
         self.routes = tuple(routes)
         self._limiter.query_starts()
         self._ticks.query_starts(routes)
-        self._covered_ms = {}
+        self._covered_ms, self._ended = {}, set()
         self._figures.begin(starts, restored)
         self._figures.bootstrap_ends = self.bootstrap.ends
 
@@ -150,6 +155,7 @@ class RunningQuery:
             self._batch_ended_at_ms = self._clock.monotonic_ms() - event.stalled_ms
             ends = event.read_to
         self._ticks.reported(event.reports, self.routes)
+        self._ended |= {self.routes[report.route].task_name for report in event.reports if report.has_ended}
         if any(report.commits for report in event.reports):
             self._failures.reset()
         failed = [report.error for report in event.reports if report.kind is ReportKind.TASK_FAILED]
@@ -212,20 +218,29 @@ class RunningQuery:
             at_ms: before they were asked for; the host's clock since its boot.
         """
         self._coverage.note_ends(at_ms, ends)
-        covered_ms = {
-            route.ssp_kb: self._coverage.covered_ms(route.ssp_kb.ssp, self._figures.positions[route.ssp_kb])
-            for route in self.routes
-            if not route.ssp_kb.reader and route.ssp_kb in self._figures.positions
-        }
+        covered_ms = {route.ssp_kb: self._covered(route) for route in self.routes}
         of_tasks: dict[TaskName, int] = {}
         for route in self.routes:
-            if not route.ssp_kb.reader:
-                at_route_ms = covered_ms.get(route.ssp_kb)
-                least_ms = of_tasks.get(route.task_name, at_ms)
-                of_tasks[route.task_name] = -1 if at_route_ms is None else min(at_route_ms, least_ms)
+            least_ms = of_tasks.get(route.task_name, FAR_MS)
+            of_tasks[route.task_name] = min(least_ms, covered_ms[route.ssp_kb])
         self._covered_ms = of_tasks
-        known = {ssp_kb: moment_ms for ssp_kb, moment_ms in covered_ms.items() if moment_ms is not None}
+        known = {ssp_kb: moment_ms for ssp_kb, moment_ms in covered_ms.items() if moment_ms >= 0}
         self._query.note_ends(EndsSeen(at_ms=at_ms, ends=ends, covered_ms=known))
+
+    def _covered(self, route: Route) -> int:
+        """Up to which moment a route is covered.
+
+        `FAR_MS` at the end of its input, and -1 if it is not known. A broadcast input has no clock, and holds a task only until its end.
+        """
+        position = self._figures.positions.get(route.ssp_kb)
+        if position is None:
+            return -1
+        if route.offset_end is not None and position >= route.offset_end:
+            return FAR_MS
+        if route.ssp_kb.reader:
+            return _BEFORE_THE_END_MS
+        covered_ms = self._coverage.covered_ms(route.ssp_kb.ssp, position)
+        return -1 if covered_ms is None else covered_ms
 
     def inputs_end(self, bounds: Mapping[SystemStreamPartition, TopicBounds]) -> None:
         """Set the current ends of the inputs, for the lag and the check for a hang."""
@@ -256,9 +271,11 @@ class RunningQuery:
 
     def has_finished(self, grants: Sequence[Grant]) -> bool:
         """True if the query covers exactly these grants and has read each to its end."""
+        must_end = self.keeps_time and self._config.is_bounded_job
         return (
             bool(self.routes)
             and not self.bootstrap.waiting
+            and (not must_end or {route.task_name for route in self.routes} == self._ended)
             and self._failures.deaths.trial is None
             # A new grant without a query has not been processed yet.
             and {(route.task_name, route.epoch) for route in self.routes}

@@ -53,6 +53,7 @@ class ClockEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         epoch, execution_id: of the grant under which it was written.
         watermark_ms: no message is expected to be older; None while an input is not known.
         inputs: by SSP; those of which nothing is known are missing.
+        has_ended: whether all inputs were read to their ends in this run, and `end_of_stream` was called.
         parts: messages of these buckets are late by these larger watermarks, until the task's own has passed them.
     """
 
@@ -61,6 +62,7 @@ class ClockEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     watermark_ms: int | None
     inputs: dict[str, InputClock]
     parts: tuple[PartWatermark, ...] = ()
+    has_ended: bool = False
 
 
 _DECODER: Final = msgspec.json.Decoder(ClockEntry)

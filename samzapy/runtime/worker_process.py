@@ -31,6 +31,7 @@ from samzapy.adapters.spark.rows import RowBytes, reports_batch, rows_of, runs
 from samzapy.adapters.spark.slots import HeldSlot, WorkerSlots, boottime_ns
 from samzapy.adapters.spark.tail_board import WorkerTailBoard
 from samzapy.container.orders import Orders, read_on
+from samzapy.container.task.clocks import FAR_MS
 from samzapy.container.task.joint_transaction import JointTransaction
 from samzapy.container.task.measures import Stopwatch, with_input
 from samzapy.container.task.runner import TaskRunner
@@ -45,7 +46,6 @@ from samzapy.task import load_task_factory
 
 _LOG = logging.getLogger(__name__)
 _SLOT_WAIT_S = 30.0
-_NOTHING_COVERED: Mapping[int, int] = {}
 _process: _WorkerProcess | None = None
 
 
@@ -121,7 +121,9 @@ class _WorkerProcess:
             (routes, (rows_of(route, batch) for route, batch in group))
             for routes, group in waited.waiting(groupby(runs(batches), key=_task_of(plan)))
         )
-        return self._run(plan, tasks, waited)
+        # Other inputs may have messages among the rows.
+        ended = {route: moment_ms for route, moment_ms in self._covered_ms(plan).items() if moment_ms == FAR_MS}
+        return self._run(plan, tasks, waited, ended)
 
     def tick(self, plan: WorkPlan, number: int) -> Sequence[Report]:
         """Fire the timers of one Spark partition's tasks, then tail as after rows.
@@ -131,15 +133,18 @@ class _WorkerProcess:
         """
         tasks = ((routes, ()) for routes in plan.tasks[number :: plan.slot_count])
         # Without rows everything that the driver knows as read is handled.
-        covered_ms = self._ends.covered_ms(plan) if self._new_task.declared.keeps_time else {}
-        return self._run(plan, tasks, Stopwatch(time.monotonic), covered_ms)
+        return self._run(plan, tasks, Stopwatch(time.monotonic), self._covered_ms(plan))
+
+    def _covered_ms(self, plan: WorkPlan) -> Mapping[int, int]:
+        """By route, up to which moment everything is handled, as the driver knows it."""
+        return self._ends.covered_ms(plan) if self._new_task.declared.keeps_time else {}
 
     def _run(
         self,
         plan: WorkPlan,
         tasks: Iterable[TaskRows],
         waited: Stopwatch,
-        covered_ms: Mapping[int, int] = _NOTHING_COVERED,
+        covered_ms: Mapping[int, int],
     ) -> Sequence[Report]:
         board = self._tails.board(plan)
         # A tail needs a slot, also without rows before it.

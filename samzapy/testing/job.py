@@ -34,6 +34,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from samzapy.config import JobConfig
+from samzapy.container.task.clocks import FAR_MS
 from samzapy.container.task.work_plan import NO_TIMER
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
 from samzapy.errors import ConfigError, SamzapyError, TaskError
@@ -260,7 +261,7 @@ class MemoryJob:
         self.settle()
         for _ in range(_FIRINGS_MAX):
             due_ms = self._running().query.due_when_quiet_ms()
-            if due_ms == NO_TIMER:
+            if due_ms in (NO_TIMER, FAR_MS):
                 return
             self.advance(seconds=max(0, due_ms - self._clock.wall_ms()) / 1000)
         raise SamzapyError(f"wanted no timer in event time any more after {_FIRINGS_MAX}, found others")

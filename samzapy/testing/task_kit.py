@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from samzapy.config import JobConfig
+from samzapy.container.task.clocks import FAR_MS
 from samzapy.container.task.ports import Headers, LocalPosition
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.topic_limits import TopicLimits
@@ -147,7 +148,8 @@ def run_task(
     Args:
         config_file: the properties file; by default the one beside the job file.
         settings: configuration keys that replace those of the file.
-        advance_ms: by how much the clock of timers goes on after the messages. Each timer fires at its moment.
+        advance_ms: by how much the clock of timers goes on after the messages. Each timer fires at its moment. The
+            inputs of a bounded job end then.
 
     Raises:
         ConfigError: the configuration is wrong.
@@ -184,6 +186,9 @@ def run_task(
             _pass(runner, producer, clock, after_ms)
             _check(runner.run(run, producer))
         _pass(runner, producer, clock, advance_ms)
+        if config.is_bounded_job:
+            runner.covered(dict.fromkeys(runner.routes, FAR_MS))
+            _check(runner.run((), producer))
     finally:
         runner.close()
     outputs = tuple(output_of(config, declared, sent) for sent in producer.sent)

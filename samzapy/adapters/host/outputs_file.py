@@ -1,7 +1,7 @@
 """The outputs to which a job has written on this host, as a file.
 
-It is beside the local state of the job. A task may send to a topic that nothing declares. Who takes a transactional id of the job over must know it, to end a
-transaction that hangs there (`adapters.kafka.hanging`).
+It is beside the local state of the job. A task may send to a topic that nothing declares. The next owner of a
+transactional id must know it, to end a transaction that hangs there (`adapters.kafka.hanging`).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from samzapy.container.task.work_plan import Report, Rows
 _REPORT_TEXTS = ("error", "measured")
 _REPORT_COLUMNS = (
     *("kind", "route", "offset_next", "records_in", "records_out", "dead_letters", "commits", "due_ms"),
-    *("due_when_quiet_ms", *_REPORT_TEXTS, "row_bytes"),
+    *("due_when_quiet_ms", "has_ended", *_REPORT_TEXTS, "row_bytes"),
 )
 # Spark reads Python ints into long columns only. A text instead of a type starts Spark's SQL parser.
 REPORT_TYPE = StructType(

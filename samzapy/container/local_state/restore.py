@@ -42,7 +42,7 @@ from samzapy.container.ports import StateDirectory, StateEnvironment, TopicBound
 from samzapy.container.task.changelog_mark import ChangelogMark
 from samzapy.container.task.ports import LocalPosition, LocalTransaction
 from samzapy.errors import DamagedStateError, DeadlineError, LocalStateError, LostRangeError, TemporaryError
-from samzapy.model import timer_entry, window_entry
+from samzapy.model import clock_entry, timer_entry, window_entry
 from samzapy.model.grant import Grant
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
@@ -116,7 +116,9 @@ def plan_restore(
             },
         )
     # A transaction that only fires timers, or is of a window, moves no checkpoint.
-    if not changelogs.keys() & {timer_entry.STORE, window_entry.STORE} and _has_caught_up(position, grant, committed):
+    if not changelogs.keys() & {timer_entry.STORE, window_entry.STORE, clock_entry.STORE} and _has_caught_up(
+        position, grant, committed
+    ):
         ends = {store: bounds.offset_end for store, bounds in sorted(changelogs.items())}
         return RestorePlan(rebuild_reason=None, changelog_from=ends)
     marks = _comparable_marks(position, changelogs)

@@ -17,7 +17,7 @@ was ahead keeps its own until the task has passed it. Otherwise it would take me
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,6 +27,8 @@ from samzapy.model.job import TaskName
 from samzapy.plan.elasticity import key_bucket
 from samzapy.plan.task_names import TaskNameParts
 
+END_MS: Final = 2**62 - 1
+"""The watermark of a task whose inputs have ended."""
 UNKNOWN_MS: Final = -(2**62)
 """The watermark of a task of whose inputs one is not known."""
 FAR_MS: Final = 2**62
@@ -59,6 +61,7 @@ class Inherited:
     inputs: Mapping[str, int | None]
     parts: tuple[PartWatermark, ...]
     when_covered: Mapping[str, int] = field(default_factory=dict)
+    has_ended: bool = False
 
 
 class TaskClocks:
@@ -68,12 +71,13 @@ class TaskClocks:
         watermark_ms: of the task; `UNKNOWN_MS` while an input is not known.
         next_due_ms: the moment of the first timer in event time; `FAR_MS` without one.
         has_moved: whether a clock has moved since the last commit.
+        has_ended: whether the inputs have ended, and the task knows it.
     """
 
     def __init__(self, rules: ClockRules) -> None:
         self.watermark_ms = UNKNOWN_MS
         self.next_due_ms = FAR_MS
-        self.has_moved = False
+        self.has_moved = self.has_ended = False
         self._rules = rules
         self._clock_of: dict[int, int] = dict.fromkeys(rules.disorder_ms, UNKNOWN_MS)
         # Of inputs that are not known, the clock once they are covered without a message.
@@ -129,9 +133,15 @@ class TaskClocks:
         """Whether a timer is due."""
         return self.next_due_ms <= self.watermark_ms
 
-    def note_timer(self, moment_ms: int) -> None:
-        """Note that a timer was set."""
+    def note_timer(self, moment_ms: int) -> bool:
+        """Note that a timer is about to be set.
+
+        Returns False once the inputs have ended: it would set itself again for ever.
+        """
+        if self.watermark_ms == END_MS:
+            return False
         self.next_due_ms = min(self.next_due_ms, moment_ms)
+        return True
 
     def watermark_of(self, message_key: bytes | None) -> int | None:
         """The watermark by which a message of this key is late; None without one."""
@@ -142,6 +152,23 @@ class TaskClocks:
                 if bucket % part.factor == part.bucket:
                     watermark_ms = max(watermark_ms, part.watermark_ms)
         return None if watermark_ms == UNKNOWN_MS else watermark_ms
+
+    # --- the end of inputs ---
+
+    def end_inputs(self, routes: Collection[int]) -> None:
+        """Let inputs that were read to their ends hold nothing back."""
+        for route in routes:
+            if self._clock_of.get(route, FAR_MS) != FAR_MS:
+                self._clock_of[route], self.has_moved = FAR_MS, True
+        self._follow(min(self._clock_of.values()))
+
+    def close(self) -> None:
+        """Let all timers be due, because all inputs have ended."""
+        self.watermark_ms, self.has_moved, self._parts = END_MS, True, ()
+
+    def end(self) -> None:
+        """Note that the task knows of the end."""
+        self.has_ended = self.has_moved = True
 
     # --- time without messages ---
 
@@ -217,6 +244,7 @@ class TaskClocks:
             inputs={ssp: clock.clock_ms for ssp, clock in entry.inputs.items() if clock.is_known},
             parts=entry.parts,
             when_covered={ssp: _or(c.clock_ms, FAR_MS) for ssp, c in entry.inputs.items() if not c.is_known},
+            has_ended=entry.has_ended,
         )
         self._take(clocks, ssp_of)
         self._quiet_since_ms = {
@@ -240,7 +268,7 @@ class TaskClocks:
         }
         self._parts = clocks.parts
         self._finest = max((part.factor for part in clocks.parts), default=1)
-        self._with_messages, self.has_moved = set(), False
+        self._with_messages, self.has_moved, self.has_ended = set(), False, clocks.has_ended
 
     def entry(
         self, epoch: int, execution_id: str, ssp_of: Mapping[int, str], offsets_next: Mapping[int, int], now_ms: int
@@ -263,6 +291,7 @@ class TaskClocks:
                 if self._clock_of[route] != UNKNOWN_MS or route in self._when_covered_of
             },
             parts=self._parts,
+            has_ended=self.has_ended,
         )
 
     def _input_clock(self, route: int, offset_next: int, now_ms: int) -> InputClock:
@@ -299,6 +328,7 @@ def inherited(
     clocks: dict[str, list[int]] = {ssp: [] for ssp in positions}
     when_covered: dict[str, int] = {}
     watermarks: dict[int, int] = {}
+    has_ended = bool(entries)
     for piece in range(bucket, finest, factor):
         having = [name for name, parts in parts_of.items() if piece % parts.factor == parts.bucket]
         newest = entries[max(having, key=lambda name: entries[name].epoch)] if having else None
@@ -311,6 +341,7 @@ def inherited(
             of_input.append(_or(clock.clock_ms, FAR_MS) if clock is not None and is_known else UNKNOWN_MS)
             if clock is not None and clock.clock_ms is not None:
                 when_covered[ssp] = min(clock.clock_ms, when_covered.get(ssp, FAR_MS))
+        has_ended = has_ended and newest is not None and newest.has_ended and not is_rewound
         watermarks[piece] = UNKNOWN_MS if newest is None or is_rewound else _watermark_in(newest, piece)
     least_ms = min(watermarks.values())
     return Inherited(
@@ -322,6 +353,7 @@ def inherited(
             for piece, watermark_ms in watermarks.items()
             if watermark_ms > least_ms
         ),
+        has_ended=has_ended,
     )
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from samzapy.container.task.clocks import ClockRules, TaskClocks, inherited
+from samzapy.container.task.clocks import FAR_MS, ClockRules, TaskClocks, inherited
 from samzapy.container.task.handling import TimersFirstError
 from samzapy.container.task.ports import LocalTransaction
 from samzapy.container.task.stores import TaskState
 from samzapy.container.task.transaction import Transaction, TransactionLimits
-from samzapy.container.task.work_plan import Message, Route, WorkPlan
+from samzapy.container.task.work_plan import NO_TIMER, Message, Route, WorkPlan
 from samzapy.errors import TaskError
 from samzapy.model.clock_entry import STORE, ClockEntry, decoded, encoded
 from samzapy.model.job import TaskName
@@ -33,7 +33,8 @@ class EventTime:
 
     Attributes:
         clocks: as of the open transaction.
-        covered_ms: by route, up to which moment everything is handled once the rows in hand are (`TaskClocks`).
+        covered_ms: by route, up to which moment everything is handled once the rows in hand are (`TaskClocks`);
+            `FAR_MS` for one that has ended.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class EventTime:
         own = {index: route for index, route in routes.items() if not route.ssp_kb.reader}
         first = next(iter(own.values()))
         self.covered_ms: Mapping[int, int] = {}
+        self._all_routes = tuple(routes)
         self._plan = plan
         self._routes = own
         self._streams = {index: streams[str(route.ssp_kb.ssp.system_stream)] for index, route in own.items()}
@@ -107,6 +109,28 @@ class EventTime:
     def now_ms(self) -> int:
         """The present time for timers: the watermark, or 0 without one."""
         return max(0, self.watermark_ms() or 0)
+
+    # --- without messages ---
+
+    def look_behind_rows(self) -> None:
+        """Let time pass that no message brings, once all rows are handled."""
+        self.clocks.end_inputs([route for route, moment_ms in self.covered_ms.items() if moment_ms == FAR_MS])
+        self.clocks.pass_time(self.covered_ms)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all inputs have ended, and the task has not acted on it."""
+        return not self.clocks.has_ended and all(self.covered_ms.get(route) == FAR_MS for route in self._all_routes)
+
+    def due_when_quiet_ms(self) -> int:
+        """The moment as of `Report.due_when_quiet_ms`.
+
+        In a bounded run the end of the inputs is one, too.
+        """
+        quiet_ms = self.clocks.due_when_quiet_ms()
+        if quiet_ms is None:
+            return FAR_MS if self._plan.config.is_bounded_job and not self.clocks.has_ended else NO_TIMER
+        return quiet_ms
 
     # --- transactions ---
 
@@ -171,9 +195,8 @@ class TaskTime:
     def event_ms(self) -> int:
         return 0 if self._event_time is None else self._event_time.now_ms()
 
-    def note_event_timer(self, moment_ms: int) -> None:
-        if self._event_time is not None:
-            self._event_time.clocks.note_timer(moment_ms)
+    def note_event_timer(self, moment_ms: int) -> bool:
+        return self._event_time is None or self._event_time.clocks.note_timer(moment_ms)
 
 
 def _check(stream: AnyStream, message: Any, event_ms: Any, ahead_max_ms: int, *, is_ahead: bool) -> None:

@@ -47,6 +47,8 @@ class Timers:
     """The timers of one task, and its window.
 
     Attributes:
+        handlers: by name of a timer, what is called when it fires.
+        end_of_stream: what is called at the end of bounded inputs.
         event_time: the clocks of a task that keeps event time.
         next_ms: the next moment at which one is due, None without any; only right while it `is_known`.
         is_known: whether this process knows the next moment. Each micro-batch begins without: another worker may have
@@ -69,6 +71,7 @@ class Timers:
             has_timers: whether the task sets timers; else it has a window only.
         """
         self.handlers: Mapping[str, Callable[[Any, Any], None]] = {}
+        self.end_of_stream: Callable[[Any], None] | None = None
         self.window = window
         self.event_time = event_time
         self.next_ms: int | None = None
@@ -141,6 +144,33 @@ class Timers:
         self._scope.begin()
         try:
             return self._fire_events(transaction, handled, self._limits.now_s() + FIRE_S, must_end)
+        finally:
+            self._scope.end()
+
+    def end(self, transaction: Transaction, handled: Handled) -> None:
+        """Call `end_of_stream`, once.
+
+        Raises:
+            MessageFailed: it failed, and the error policy ends the batch.
+        """
+        handler, event_time, state = self.end_of_stream, self.event_time, self._state
+        assert handler is not None and event_time is not None
+        state.local, state.is_broadcast = transaction.local, False
+
+        def call(out: Any) -> None:
+            with state.walking():
+                handler(out)
+
+        timed = TimedCall(
+            call=call,
+            note=event_time.clocks.end,
+            place=lambda: "end_of_stream",
+            key=None,
+            headers=(("end_of_stream", b""),),
+        )
+        self._scope.begin()
+        try:
+            self._calls.make(timed, transaction, handled)
         finally:
             self._scope.end()
 

@@ -143,6 +143,7 @@ class TaskRunner:
                 task.bind(self._state.stores, self._handles.context, TaskTime(self._limits.wall_ms, self._event_time))
             if self._timers is not None:
                 self._timers.handlers = task.timers
+                self._timers.end_of_stream = task.end_of_stream
                 if self._timers.window is not None:
                     self._timers.window.handler = task.window
             if task.init is not None:
@@ -200,10 +201,15 @@ class TaskRunner:
         """
         tally = Tally()
         reports = yield from self._work(self._meter.begin(chunks), joint, tally)
-        if self._timers is not None:
+        if self._timers is not None or self._event_time is not None:
             # A task that had nothing to do reports its next timer.
             reports = [
-                replace(report, due_ms=self._due_ms(), due_when_quiet_ms=self._due_when_quiet_ms())
+                replace(
+                    report,
+                    due_ms=self._due_ms(),
+                    due_when_quiet_ms=self._due_when_quiet_ms(),
+                    has_ended=self._event_time is not None and self._event_time.clocks.has_ended,
+                )
                 for report in reports or tally.idle(self._first_route)
             ]
         return self._meter.attach(reports, self._transactions.bytes_on_disk())
@@ -238,8 +244,7 @@ class TaskRunner:
         return self._due_when_quiet_ms()
 
     def _due_when_quiet_ms(self) -> int:
-        quiet_ms = None if self._event_time is None else self._event_time.clocks.due_when_quiet_ms()
-        return NO_TIMER if quiet_ms is None else quiet_ms
+        return NO_TIMER if self._event_time is None else self._event_time.due_when_quiet_ms()
 
     def _is_due_when_covered(self) -> bool:
         event_time = self._event_time
@@ -289,6 +294,8 @@ class TaskRunner:
             if self._event_time is not None:
                 self._look_behind_rows(self._event_time)
             transaction = yield from self._fired(transaction, joint, tally)
+            if self._event_time is not None and self._event_time.is_at_end:
+                transaction = yield from self._ended(self._event_time, transaction, joint, tally)
             if transaction is not None:
                 yield from self._committed(transaction, tally, is_last=True)
         except MessageFailed as failed:
@@ -371,7 +378,31 @@ class TaskRunner:
         """Let quiet inputs' clocks run, now that all rows are handled."""
         if self._timers is not None and event_time.covered_ms:
             self._timers.look(self._environment)
-        event_time.clocks.pass_time(event_time.covered_ms)
+        event_time.look_behind_rows()
+
+    def _ended(
+        self, event_time: EventTime, transaction: Transaction | None, joint: JointTransaction, tally: Tally
+    ) -> Generator[Part, float, Transaction]:
+        """Fire all timers in event time, and call `end_of_stream`.
+
+        Returns:
+            The transaction that is open then.
+        """
+        if self._failed_at_init:
+            raise MessageFailed(self._failed_at_init)
+        transaction = self._firing = transaction or self._begin(joint)
+        event_time.clocks.close()
+        route = next(iter(transaction.handled), self._first_route)
+        if self._timers is not None:
+            transaction = yield from self._fired_events(transaction, route, joint, tally)
+        self._firing = transaction
+        if self._timers is None or self._timers.end_of_stream is None:
+            event_time.clocks.end()
+        else:
+            handled = transaction.handled_of(route, self._sources[route].ssp_kb)
+            self._meter.process.timed(self._timers.end, transaction, handled)
+        self._firing = None
+        return transaction
 
     def _begin(self, joint: JointTransaction) -> Transaction:
         """Begin a transaction, with the clocks that were committed last."""

@@ -190,7 +190,8 @@ class Report:
     `commits` are the transactions in which the route's position moved; one may be of several routes of a task.
     `measured` has the cost of the whole task; only the first of a task's reports has it. `due_ms` is the next moment at
     which a timer of the task is due, or `NO_TIMER`. `due_when_quiet_ms` is the same for timers in event time: the
-    moment up to which all inputs must be covered and quiet, on the host's clock since its boot.
+    moment up to which all inputs must be covered and quiet, on the host's clock since its boot. `has_ended`: the inputs
+    of a bounded run have ended, and the task has acted on it.
     """
 
     kind: ReportKind
@@ -204,6 +205,7 @@ class Report:
     measured: TaskStats | None = None
     due_ms: int = NO_TIMER
     due_when_quiet_ms: int = NO_TIMER
+    has_ended: bool = False
 
     def as_json(self) -> dict[str, Any]:
         measured = None if self.measured is None else self.measured.as_json()
@@ -214,7 +216,8 @@ class Report:
         """The inverse of `as_json`."""
         measured = fields["measured"]
         stats = None if measured is None else TaskStats.from_json(measured)
-        return cls(**{**fields, "kind": ReportKind(fields["kind"]), "measured": stats})
+        kind, has_ended = ReportKind(fields["kind"]), bool(fields["has_ended"])
+        return cls(**{**fields, "kind": kind, "measured": stats, "has_ended": has_ended})
 
 
 def any_failed(reports: Iterable[Report]) -> bool:

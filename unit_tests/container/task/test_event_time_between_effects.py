@@ -1,0 +1,146 @@
+"""A process that dies between any two effects of event time: its timers fire once, and its inputs end once.
+
+Each message is counted in a span of 100 ms of event time, whose count is sent when it is over. At the end the total of
+each key is sent. An output that is lost or doubled, or a message that is taken for late, shows in the sums.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samzapy.container.local_state import restore
+from samzapy.container.task.clocks import FAR_MS
+from samzapy.model.clock_entry import STORE
+from samzapy.model.topics import changelog_topic
+from samzapy.runtime.job_config import load_job
+from unit_tests.container.task.test_crash_between_effects import (
+    ENDS,
+    WORKLOAD,
+    Life,
+    Message,
+    _latest,
+    lives,
+    workloads,
+)
+from unit_tests.fixtures.clocked_world import ClockedWorld, Job, die_twice
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    path = tmp_path_factory.mktemp("job") / "spans.py"
+    path.write_text(
+        """
+import samzapy as sz
+
+orders = sz.Stream("kafka.orders", key=sz.String, value=sz.Json(), event_time=lambda message: 30 * message.offset)
+spans = sz.Stream("kafka.spans", key=sz.String, value=sz.Json())
+
+@sz.task(inputs=[orders], outputs=[spans])
+class Spans(sz.Task[str, int]):
+    counts = sz.map(sz.Timestamp, sz.Long)
+    total = sz.value(sz.Long, default=0)
+    over = sz.timer("event")
+
+    def process(self, message, out):
+        self.total.set(self.total.get() + 1)
+        start = message.time_ms // 100 * 100
+        if start + 100 <= self.over.now_ms():
+            out.send(spans, "late", key=message.key)
+            return
+        self.counts.put(start, (self.counts.get(start) or 0) + 1)
+        self.over.set(start + 100, tag=str(start))
+
+    @over.fires
+    def send(self, timer, out):
+        start = int(timer.tag)
+        out.send(spans, [start, self.counts.get(start)], key=timer.key)
+        self.counts.delete(start)
+
+    def end_of_stream(self, out):
+        for key in self.context.keys(self.total):
+            out.send(spans, {"total": self.total.get()}, key=key)
+"""
+    )
+    path.with_suffix(".properties").write_text(
+        "job.name=flights\nsystems.kafka.bootstrap.servers=localhost:1\nlocal.store.dir=/data\n"
+    )
+    return load_job(path, None, [], {})
+
+
+class EndedWorld(ClockedWorld):
+    """After the last message the inputs end."""
+
+    output = "spans"
+
+    def consume(self, life, starts, environment, slot, crash_points):  # type: ignore[no-untyped-def]
+        super().consume(life, starts, environment, slot, crash_points)
+        # Twice, and the second time in another worker: what has ended does not end again.
+        for _ in range(2):
+            runner = self.runner(life, environment, crash_points)
+            runner.covered(dict.fromkeys(runner.routes, FAR_MS))
+            self.tick(runner, slot)
+
+    def check(self) -> None:
+        counts: Counter[bytes | None] = Counter()
+        totals: dict[bytes | None, int] = {}
+        spans = set()
+        for record in self.sent():
+            value = json.loads(record.value or b"")
+            if isinstance(value, dict):
+                assert record.key not in totals
+                totals[record.key] = value["total"]
+            else:
+                assert value != "late", "all messages are in order"
+                assert (record.key, value[0]) not in spans
+                spans.add((record.key, value[0]))
+                counts[record.key] += value[1]
+        wanted = Counter(message.key.encode() for message in self.messages)
+        assert (wanted, dict(wanted)) == (counts, totals)
+        latest = _latest(self.kafka.committed(changelog_topic(self.config.job, STORE)))
+        assert latest == self.disks[0].opened[-1].values(STORE)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("at_hit", [1, 2, 4])
+@pytest.mark.parametrize("moved", [False, True], ids=["restarted", "moved"])
+@pytest.mark.parametrize("disk", ["kept", "lost", "another"])
+def test_a_crash_at_any_place_lets_each_span_count_once_and_the_inputs_end_once(
+    job: Job, end: str, at_hit: int, moved: bool, disk: str
+) -> None:
+    die_twice(EndedWorld(WORKLOAD, job), end, at_hit, moved=moved, disk=disk)
+
+
+@settings(max_examples=200, deadline=None)
+@given(workloads(), st.lists(lives, max_size=6))
+def test_no_workload_and_no_sequence_of_crashes_lose_or_double_a_span_or_an_end(
+    job: Job, messages: list[Message], lives: list[Life]
+) -> None:
+    world = EndedWorld(messages, job)
+
+    world.run(lives)
+
+    world.check()
+
+
+# --- without one of the safeguards it goes wrong ---
+
+
+def test_local_state_that_trusts_the_checkpoints_ends_twice(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transaction of an end moves no checkpoint."""
+    for entry in ("timer_entry", "clock_entry"):
+        monkeypatch.setattr(restore, entry, SimpleNamespace(STORE="none"))
+
+    def die_at_each_commit() -> None:
+        for at_hit in range(1, 14):
+            world = EndedWorld(WORKLOAD, job)
+            world.run([Life(end="after-kafka-commit", at_hit=at_hit)])
+            world.check()
+
+    with pytest.raises(AssertionError):
+        die_at_each_commit()
