@@ -230,7 +230,8 @@ class RunningQuery:
     def _covered(self, route: Route) -> int:
         """Up to which moment a route is covered.
 
-        `FAR_MS` at the end of its input, and -1 if it is not known. A broadcast input has no clock, and holds a task only until its end.
+        `FAR_MS` at the end of its input, and -1 if it is not known. A broadcast input has no clock, and holds a task
+        only until its end.
         """
         position = self._figures.positions.get(route.ssp_kb)
         if position is None:
