@@ -57,7 +57,7 @@ class ContainerService:
         self._figures = ContainerFigures()
         self._ownership = ownership = Ownership(config, execution_id, ports, self._figures, self._publish)
         writes = DriverWrites(ports.progress, ownership)
-        planner = WorkPlanner(config, identity, ownership, clock)
+        planner = WorkPlanner(config, identity, ownership)
         self._idle = IdleProgress(config, execution_id, clock, writes)
         self._missing = MissingInputs(config, ports, ownership)
         self._failures = QueryFailures(config, clock, ports.slots, ownership, self._figures)

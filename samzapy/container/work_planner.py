@@ -9,7 +9,7 @@ from samzapy.config import JobConfig
 from samzapy.container.batch_limit import BatchBound
 from samzapy.container.input_order import batch_order
 from samzapy.container.ownership import Ownership
-from samzapy.container.ports import Clock, ContainerIdentity, TopicBounds
+from samzapy.container.ports import ContainerIdentity, TopicBounds
 from samzapy.container.task.work_plan import Route, TailPlan, WorkPlan
 from samzapy.container.worker_deaths import WorkerDeaths
 from samzapy.model.grant import Grant
@@ -19,11 +19,10 @@ from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 class WorkPlanner:
     """Turns grants into routes, and routes into a work plan."""
 
-    def __init__(self, config: JobConfig, identity: ContainerIdentity, ownership: Ownership, clock: Clock) -> None:
+    def __init__(self, config: JobConfig, identity: ContainerIdentity, ownership: Ownership) -> None:
         self._config = config
         self._identity = identity
         self._ownership = ownership
-        self._clock = clock
         self._batch_order = batch_order(config)
 
     def work_plan(
@@ -49,7 +48,6 @@ class WorkPlanner:
             tail=self._tail(routes, starts),
             refusals=deaths.refusals,
             notes_until_s=deaths.notes_until_ms / 1000,
-            started_ms=self._clock.boot_ms(),
         )
 
     def _tail(self, routes: Sequence[Route], starts: Mapping[SspKeyBucket, int] | None) -> TailPlan | None:

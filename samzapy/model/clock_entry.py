@@ -30,12 +30,14 @@ class InputClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             was no message: after a rewind, or where a part of a merged task has had no message yet.
         offset_next: the position that belongs to it. A start before it is a rewind, and the clock is unknown then.
         quiet_since_ms: since when it has had no message for the task, on the host's clock since its boot.
+        message_at_ms: when its last message was handled, milliseconds since 1970; for operators.
     """
 
     clock_ms: int | None
     offset_next: int
     quiet_since_ms: int
     is_known: bool = True
+    message_at_ms: int | None = None
 
 
 class PartWatermark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,6 +53,7 @@ class ClockEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     Attributes:
         epoch, execution_id: of the grant under which it was written.
+        boot_ms, wall_ms: when it was written, on the host's clock since its boot, and in milliseconds since 1970.
         watermark_ms: no message is expected to be older; None while an input is not known.
         inputs: by SSP; those of which nothing is known are missing.
         has_ended: whether all inputs were read to their ends in this run, and `end_of_stream` was called.
@@ -59,6 +62,8 @@ class ClockEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     epoch: int
     execution_id: str
+    boot_ms: int
+    wall_ms: int
     watermark_ms: int | None
     inputs: dict[str, InputClock]
     parts: tuple[PartWatermark, ...] = ()

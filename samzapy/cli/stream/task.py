@@ -11,10 +11,14 @@ from samzapy.cli.output.option import output_option
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.stream.group import REPLAY_COLUMNS, replay_cells
 from samzapy.cli.stream.source import PositionParam, of_a_stream, print_horizon
+from samzapy.coordinator.assignment.replanning import recorded_config
+from samzapy.coordinator.replay import replay
+from samzapy.errors import ConfigError, RejectedError
 from samzapy.inspection.explanation import Explanation, explanation_json
 from samzapy.inspection.explanation import explain as explained
 from samzapy.model.job import TaskName
 from samzapy.runtime.stream_source import StreamSource, check_reached
+from samzapy.runtime.task_time import time_of_task
 from samzapy.stream.audit import time_text
 from samzapy.stream.position import Position, Reading
 
@@ -30,16 +34,22 @@ def task() -> None:
 @click.option(
     "--at", "position", type=PositionParam(), help="Explain the state after this offset or time [default: now]."
 )
+@click.option("--time", "shows_time", is_flag=True, help="Explain the watermark of the task instead.")
 @output_option()
-def explain(source: StreamSource, name: str, position: Position | None, output: str) -> None:
+def explain(source: StreamSource, name: str, position: Position | None, shows_time: bool, output: str) -> None:
     """Show the plan that placed a task, the reason, and the task's owner.
 
-    It also shows the records responsible.
+    It also shows the records responsible. With --time: the watermark of a task that keeps event time, the clocks of
+    its inputs, and which of them holds it back.
 
     \b
-    Example:
+    Examples:
       samzapy task explain --config flights.properties SystemStreamPartition_kafka.flights.0
+      samzapy task explain --config flights.properties --time Partition_3
     """
+    if shows_time:
+        _explain_time(source, TaskName(name), position, output)
+        return
     check_reached(position, source, "--at")
     reading = Reading(source.records())
     records = reading.until(position)
@@ -49,6 +59,33 @@ def explain(source: StreamSource, name: str, position: Position | None, output: 
     else:
         print_horizon(source, reading)
         _print(explanation)
+
+
+def _explain_time(source: StreamSource, name: TaskName, position: Position | None, output: str) -> None:
+    if position is not None or source.connection is None:
+        raise ConfigError("--time: wanted a job and no --at, because clocks are those of now; found --at or --from")
+    state = replay(source.records(), topic=source.topic).state
+    config = recorded_config(state)
+    planned = next((planned for planned in state.plan if planned.task_name == name), None)
+    if config is None or planned is None:
+        raise RejectedError(f"wanted a task of the plan in force, found no {name}; `samzapy job status` names them")
+    explanation = time_of_task(source.connection, config, planned)
+    if output == "json":
+        click.echo(json.dumps({"task": name, **explanation.as_json()}, indent=2))
+        return
+    click.echo(printable(f"task {name}  {explanation.text}"))
+    click.echo()
+    Columns(("input", "clock", "last message", "unread", "holds", "why"), right=("unread",)).write(
+        (
+            item.ssp,
+            "-" if item.clock_ms is None else time_text(item.clock_ms),
+            "-" if item.message_at_ms is None else time_text(item.message_at_ms),
+            str(item.unread),
+            "yes" if item.holds else "",
+            item.why,
+        )
+        for item in explanation.inputs
+    )
 
 
 def _print(explanation: Explanation) -> None:

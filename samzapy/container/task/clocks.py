@@ -7,8 +7,9 @@ the order of the inputs alone.
 
 An input without messages holds the watermark back only until it is *covered*: until everything that stood in it at some
 moment was read (`container.task.coverage`). From then on the clock of the input runs with the host's clock, beginning
-task.event.time.idle.ms after its last message. No clock runs in a task that lags, is restored, or does not run. Time
-that passes so is committed only when a timer is due by it.
+task.event.time.idle.ms after its last message. No clock runs while a task lags, is restored, or does not run: what came
+in that time is read first. If nothing came, the input was quiet for that time, too. Time that passes so is committed
+only when a timer is due by it.
 
 When the factor changes, a task begins with the entries of all tasks that had its keys. The newest one decides for each
 bucket, as for positions (`coordinator.assignment.starts`). At a merge the least watermark counts, and each bucket that
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from samzapy.model.clock_entry import ClockEntry, InputClock, PartWatermark
 from samzapy.model.grant import BucketStart
@@ -48,6 +49,13 @@ class ClockRules:
     idle_ms: int
 
 
+class Moment(NamedTuple):
+    """A moment, on the host's clock since its boot, and in milliseconds since 1970."""
+
+    boot_ms: int
+    wall_ms: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inherited:
     """The first clocks of a task under a grant.
@@ -55,12 +63,14 @@ class Inherited:
     Attributes:
         inputs: by SSP, clocks that are known; None for an input that has had no message.
         when_covered: by SSP, the clock of an input that is not known, once the input is covered without a message.
+        quiet_since_wall_ms: by SSP, since when an input has had no message, milliseconds since 1970.
     """
 
     watermark_ms: int | None
     inputs: Mapping[str, int | None]
     parts: tuple[PartWatermark, ...]
     when_covered: Mapping[str, int] = field(default_factory=dict)
+    quiet_since_wall_ms: Mapping[str, int] = field(default_factory=dict)
     has_ended: bool = False
 
 
@@ -83,6 +93,7 @@ class TaskClocks:
         # Of inputs that are not known, the clock once they are covered without a message.
         self._when_covered_of: dict[int, int] = {}
         self._quiet_since_ms: dict[int, int] = {}
+        self._message_at_ms: dict[int, int | None] = {}
         self._with_messages: set[int] = set()
         self._parts: tuple[PartWatermark, ...] = ()
         self._finest = 1
@@ -232,12 +243,12 @@ class TaskClocks:
 
     # --- entries ---
 
-    def load(self, entry: ClockEntry, ssp_of: Mapping[int, str], started_ms: int | None) -> None:
+    def load(self, entry: ClockEntry, ssp_of: Mapping[int, str], now: Moment | None) -> None:
         """Take over the committed clocks.
 
         Args:
             ssp_of: by route, its input.
-            started_ms: when this execution began to read, if another one wrote the entry: no clock has run before.
+            now: if another execution wrote the entry, whose host may have another clock since boot. None: this one did.
         """
         clocks = Inherited(
             watermark_ms=entry.watermark_ms,
@@ -248,15 +259,21 @@ class TaskClocks:
         )
         self._take(clocks, ssp_of)
         self._quiet_since_ms = {
-            route: entry.inputs[ssp].quiet_since_ms if started_ms is None else started_ms
+            route: since_ms if now is None else _here(since_ms - entry.boot_ms + entry.wall_ms, now)
             for route, ssp in ssp_of.items()
             if ssp in entry.inputs
+            for since_ms in [entry.inputs[ssp].quiet_since_ms]
+        }
+        self._message_at_ms = {
+            route: entry.inputs[ssp].message_at_ms for route, ssp in ssp_of.items() if ssp in entry.inputs
         }
 
-    def begin(self, inherited_clocks: Inherited, ssp_of: Mapping[int, str], started_ms: int) -> None:
+    def begin(self, clocks: Inherited, ssp_of: Mapping[int, str], now: Moment) -> None:
         """Take over the clocks of the tasks before."""
-        self._take(inherited_clocks, ssp_of)
-        self._quiet_since_ms = dict.fromkeys(ssp_of, started_ms)
+        self._take(clocks, ssp_of)
+        self._quiet_since_ms = {
+            route: _here(clocks.quiet_since_wall_ms.get(ssp, now.wall_ms), now) for route, ssp in ssp_of.items()
+        }
 
     def _take(self, clocks: Inherited, ssp_of: Mapping[int, str]) -> None:
         self.watermark_ms = UNKNOWN_MS if clocks.watermark_ms is None else clocks.watermark_ms
@@ -271,22 +288,28 @@ class TaskClocks:
         self._with_messages, self.has_moved, self.has_ended = set(), False, clocks.has_ended
 
     def entry(
-        self, epoch: int, execution_id: str, ssp_of: Mapping[int, str], offsets_next: Mapping[int, int], now_ms: int
+        self,
+        epoch: int,
+        execution_id: str,
+        ssp_of: Mapping[int, str],
+        offsets_next: Mapping[int, int],
+        now: Moment,
     ) -> ClockEntry:
         """The entry to commit.
 
         Args:
             offsets_next: by route, the position behind the transaction.
-            now_ms: on the host's clock since its boot.
         """
         for route in self._with_messages:
-            self._quiet_since_ms[route] = now_ms
+            self._quiet_since_ms[route], self._message_at_ms[route] = now
         return ClockEntry(
             epoch=epoch,
             execution_id=execution_id,
+            boot_ms=now.boot_ms,
+            wall_ms=now.wall_ms,
             watermark_ms=None if self.watermark_ms == UNKNOWN_MS else self.watermark_ms,
             inputs={
-                ssp: self._input_clock(route, offsets_next[route], now_ms)
+                ssp: self._input_clock(route, offsets_next[route], now.boot_ms)
                 for route, ssp in ssp_of.items()
                 if self._clock_of[route] != UNKNOWN_MS or route in self._when_covered_of
             },
@@ -303,6 +326,7 @@ class TaskClocks:
             offset_next=offset_next,
             quiet_since_ms=self._quiet_since_ms.get(route, now_ms),
             is_known=is_known,
+            message_at_ms=self._message_at_ms.get(route),
         )
 
     def committed(self) -> None:
@@ -327,6 +351,8 @@ def inherited(
     positions = {str(start.ssp_kb.ssp): start.positions(finest) for start in starts}
     clocks: dict[str, list[int]] = {ssp: [] for ssp in positions}
     when_covered: dict[str, int] = {}
+    # By input, how far the clocks of its pieces are behind the moment since which they are quiet, at most.
+    behind: dict[str, int] = {}
     watermarks: dict[int, int] = {}
     has_ended = bool(entries)
     for piece in range(bucket, finest, factor):
@@ -339,8 +365,10 @@ def inherited(
             is_rewound = is_rewound or is_before
             is_known = clock is not None and clock.is_known and not is_before
             of_input.append(_or(clock.clock_ms, FAR_MS) if clock is not None and is_known else UNKNOWN_MS)
-            if clock is not None and clock.clock_ms is not None:
+            if newest is not None and clock is not None and clock.clock_ms is not None:
                 when_covered[ssp] = min(clock.clock_ms, when_covered.get(ssp, FAR_MS))
+                since_ms = clock.quiet_since_ms - newest.boot_ms + newest.wall_ms
+                behind[ssp] = max(since_ms - clock.clock_ms, behind.get(ssp, UNKNOWN_MS))
         has_ended = has_ended and newest is not None and newest.has_ended and not is_rewound
         watermarks[piece] = UNKNOWN_MS if newest is None or is_rewound else _watermark_in(newest, piece)
     least_ms = min(watermarks.values())
@@ -348,6 +376,7 @@ def inherited(
         watermark_ms=None if least_ms == UNKNOWN_MS else least_ms,
         inputs={ssp: None if min(of) == FAR_MS else min(of) for ssp, of in clocks.items() if min(of) != UNKNOWN_MS},
         when_covered={ssp: clock_ms for ssp, clock_ms in when_covered.items() if min(clocks[ssp]) == UNKNOWN_MS},
+        quiet_since_wall_ms={ssp: when_covered[ssp] + behind[ssp] for ssp in when_covered},
         parts=tuple(
             PartWatermark(piece, finest, watermark_ms)
             for piece, watermark_ms in watermarks.items()
@@ -361,6 +390,11 @@ def _watermark_in(entry: ClockEntry, piece: int) -> int:
     """The watermark by which messages of a bucket were late."""
     own = [part.watermark_ms for part in entry.parts if piece % part.factor == part.bucket]
     return max((_or(entry.watermark_ms, UNKNOWN_MS), *own))
+
+
+def _here(wall_ms: int, now: Moment) -> int:
+    """A moment of the past on the clock of this host since its boot."""
+    return min(now.boot_ms, wall_ms - now.wall_ms + now.boot_ms)
 
 
 def _or(value: int | None, default: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from samzapy.container.task.clocks import FAR_MS, ClockRules, TaskClocks, inherited
+from samzapy.container.task.clocks import FAR_MS, ClockRules, Moment, TaskClocks, inherited
 from samzapy.container.task.handling import TimersFirstError
 from samzapy.container.task.ports import LocalTransaction
 from samzapy.container.task.stores import TaskState
@@ -142,7 +142,7 @@ class EventTime:
         entry = None if raw is None else decoded(raw)
         if entry is not None and entry.epoch == self._epoch:
             is_own = entry.execution_id == self._plan.execution_id
-            self.clocks.load(entry, self._ssp_of, None if is_own else self._plan.started_ms)
+            self.clocks.load(entry, self._ssp_of, None if is_own else self._now())
         else:
             self._inherit(local)
         self._raw = raw
@@ -152,7 +152,10 @@ class EventTime:
         assert position is not None, "the task has taken its environment over"
         starts = [route.start_at(position.offsets_next[str(route.ssp_kb)]) for route in self._routes.values()]
         clocks = inherited(self._entries(local), *self._bucket, starts)
-        self.clocks.begin(clocks, self._ssp_of, self._plan.started_ms)
+        self.clocks.begin(clocks, self._ssp_of, self._now())
+
+    def _now(self) -> Moment:
+        return Moment(self._limits.boot_ms(), self._limits.wall_ms())
 
     def _entries(self, local: LocalTransaction) -> Mapping[TaskName, ClockEntry]:
         """The entries of all tasks that have had keys of this one."""
@@ -173,7 +176,7 @@ class EventTime:
         positions = transaction.position.offsets_next
         offsets = {index: positions[str(route.ssp_kb)] for index, route in self._routes.items()}
         offsets |= {index: done.offset_next for index, done in transaction.handled.items() if index in offsets}
-        entry = self.clocks.entry(self._epoch, self._plan.execution_id, self._ssp_of, offsets, self._limits.boot_ms())
+        entry = self.clocks.entry(self._epoch, self._plan.execution_id, self._ssp_of, offsets, self._now())
         self._raw = self._state.written(STORE)[self._key] = encoded(entry)
 
     def committed(self) -> None:

@@ -85,7 +85,6 @@ class WorkPlan:
         tail: None if workers never read by themselves.
         refusals: messages that fail without being handled.
         notes_until_s: until when workers note the message in hand; the host's monotonic clock.
-        started_ms: when the query started; the host's clock since its boot.
     """
 
     config: JobConfig
@@ -101,7 +100,6 @@ class WorkPlan:
     tail: TailPlan | None = None
     refusals: tuple[Refusal, ...] = ()
     notes_until_s: float = 0.0
-    started_ms: int = 0
 
     @property
     def tasks(self) -> tuple[tuple[int, ...], ...]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samzapy.container.task.clocks import FAR_MS, UNKNOWN_MS, ClockRules, Inherited, TaskClocks, inherited
+from samzapy.container.task.clocks import FAR_MS, UNKNOWN_MS, ClockRules, Inherited, Moment, TaskClocks, inherited
 from samzapy.model.clock_entry import ClockEntry, InputClock, PartWatermark, decoded, encoded
 from samzapy.model.grant import BucketStart, Floor
 from samzapy.model.job import TaskName
@@ -19,17 +19,20 @@ from samzapy.model.ssp import SspKeyBucket
 from samzapy.plan.elasticity import key_bucket
 
 IDLE_MS = 1000
+BOOTED_MS = 1_700_000_000_000
+NOW = Moment(0, BOOTED_MS)
 SSP_OF = {0: "kafka.orders.0", 1: "kafka.rates.0"}
 
 
 def the_clocks(count: int = 1, *, idle_ms: int = IDLE_MS, disorder_ms: int = 0) -> TaskClocks:
     clocks = TaskClocks(ClockRules(disorder_ms=dict.fromkeys(range(count), disorder_ms), idle_ms=idle_ms))
-    clocks.begin(Inherited(watermark_ms=None, inputs={}, parts=()), dict(list(SSP_OF.items())[:count]), 0)
+    clocks.begin(Inherited(watermark_ms=None, inputs={}, parts=()), dict(list(SSP_OF.items())[:count]), NOW)
     return clocks
 
 
 def commit(clocks: TaskClocks, now_ms: int, count: int = 1) -> ClockEntry:
-    entry = clocks.entry(1, "e1", dict(list(SSP_OF.items())[:count]), dict.fromkeys(range(count), 7), now_ms)
+    now = Moment(now_ms, now_ms + BOOTED_MS)
+    entry = clocks.entry(1, "e1", dict(list(SSP_OF.items())[:count]), dict.fromkeys(range(count), 7), now)
     clocks.committed()
     return entry
 
@@ -167,7 +170,9 @@ def test_without_any_message_no_time_passes() -> None:
 def some_clocks(draw: st.DrawFn) -> TaskClocks:
     clocks = the_clocks(2, idle_ms=draw(st.sampled_from([0, 1, 50])))
     when_covered = draw(st.dictionaries(st.sampled_from(sorted(SSP_OF.values())), st.integers(0, 100)))
-    clocks.begin(Inherited(watermark_ms=None, inputs={}, parts=(), when_covered=when_covered), SSP_OF, started_ms=7)
+    clocks.begin(
+        Inherited(watermark_ms=None, inputs={}, parts=(), when_covered=when_covered), SSP_OF, Moment(7, 7 + BOOTED_MS)
+    )
     for _ in range(draw(st.integers(0, 4))):
         clocks.advance(draw(st.integers(0, 1)), draw(st.integers(0, 100)))
         commit(clocks, draw(st.integers(0, 100)), count=2)
@@ -196,20 +201,41 @@ def test_an_entry_brings_the_clocks_back() -> None:
     entry = commit(clocks, now_ms=10_000, count=2)
 
     again = the_clocks(2)
-    again.load(decoded(encoded(entry)), SSP_OF, started_ms=None)
+    again.load(decoded(encoded(entry)), SSP_OF, None)
 
     again.note_timer(400)
     assert (300, 10_000 + IDLE_MS + 100) == (again.watermark_ms, again.due_when_quiet_ms())
 
 
-def test_no_time_has_passed_while_the_job_was_down() -> None:
+def test_an_input_was_quiet_also_while_the_job_was_down() -> None:
+    """The other host was booted at another moment; a minute has passed since the commit."""
+    entry = commit(quiet_clocks(), now_ms=10_500)
+    again = the_clocks()
+
+    again.load(entry, {0: SSP_OF[0]}, Moment(5_000_000, 10_500 + BOOTED_MS + 60_000))
+
+    again.note_timer(2000)
+    assert 5_000_000 - 60_000 - 500 + IDLE_MS + 1500 == again.due_when_quiet_ms()
+
+
+def test_a_host_whose_clock_is_behind_lets_no_time_pass_backwards() -> None:
     entry = commit(quiet_clocks(), now_ms=10_000)
     again = the_clocks()
 
-    again.load(entry, {0: SSP_OF[0]}, started_ms=5_000_000)
+    again.load(entry, {0: SSP_OF[0]}, Moment(5_000_000, 77))
 
     again.note_timer(2000)
     assert 5_000_000 + IDLE_MS + 1500 == again.due_when_quiet_ms()
+
+
+def test_a_wall_clock_that_jumps_moves_no_clock_of_the_same_execution() -> None:
+    entry = commit(quiet_clocks(), now_ms=10_000)
+    again = the_clocks()
+
+    again.load(entry, {0: SSP_OF[0]}, None)
+
+    again.note_timer(2000)
+    assert 12_500 == again.due_when_quiet_ms()
 
 
 def test_other_bytes_than_those_of_an_entry_are_refused() -> None:
@@ -236,6 +262,8 @@ def an_entry(epoch: int, watermark_ms: int, offset_next: int = 5, *parts: tuple[
     return ClockEntry(
         epoch=epoch,
         execution_id="e1",
+        boot_ms=0,
+        wall_ms=BOOTED_MS,
         watermark_ms=watermark_ms,
         inputs={"kafka.orders.0": InputClock(watermark_ms, offset_next, 0)},
         parts=tuple(PartWatermark(*part) for part in parts),
@@ -245,7 +273,7 @@ def an_entry(epoch: int, watermark_ms: int, offset_next: int = 5, *parts: tuple[
 def test_a_child_has_the_clocks_of_its_parent() -> None:
     clocks = inherited({TaskName(BASE): an_entry(1, 400)}, 1, 2, [a_start(5, 1, 2)])
 
-    assert Inherited(watermark_ms=400, inputs={"kafka.orders.0": 400}, parts=()) == clocks
+    assert (400, {"kafka.orders.0": 400}, ()) == (clocks.watermark_ms, clocks.inputs, clocks.parts)
 
 
 def test_at_a_merge_the_least_watermark_counts_and_the_part_ahead_keeps_its_own() -> None:
@@ -268,26 +296,26 @@ def test_the_entry_of_the_newest_grant_decides() -> None:
 def test_a_bucket_without_an_entry_has_no_watermark() -> None:
     clocks = inherited({TaskName(f"{BASE}-0-2"): an_entry(4, 800)}, 0, 1, [a_start(5)])
 
-    parts = (PartWatermark(0, 2, 800),)
-    assert Inherited(watermark_ms=None, inputs={}, parts=parts, when_covered={"kafka.orders.0": 800}) == clocks
+    assert (None, {}, {"kafka.orders.0": 800}) == (clocks.watermark_ms, clocks.inputs, clocks.when_covered)
+    assert (PartWatermark(0, 2, 800),) == clocks.parts
 
 
 def test_a_rewound_input_has_no_clock_and_its_task_no_watermark() -> None:
     clocks = inherited({TaskName(BASE): an_entry(1, 400, 5)}, 0, 1, [a_start(4)])
 
-    assert Inherited(watermark_ms=None, inputs={}, parts=(), when_covered={"kafka.orders.0": 400}) == clocks
+    assert (None, {}, {"kafka.orders.0": 400}) == (clocks.watermark_ms, clocks.inputs, clocks.when_covered)
 
 
 def test_an_input_that_is_not_known_has_its_clock_from_before_once_it_is_covered_without_a_message() -> None:
     before = Inherited(watermark_ms=None, inputs={}, parts=(), when_covered={SSP_OF[0]: 400})
     clocks = the_clocks()
-    clocks.begin(before, {0: SSP_OF[0]}, started_ms=10_000)
+    clocks.begin(before, {0: SSP_OF[0]}, Moment(10_000, BOOTED_MS))
     clocks.note_timer(500)
     assert UNKNOWN_MS == clocks.watermark_ms and 10_000 + IDLE_MS + 100 == clocks.due_when_quiet_ms()
 
     entry = commit(clocks, 0)
     again = the_clocks()
-    again.load(decoded(encoded(entry)), {0: SSP_OF[0]}, started_ms=None)
+    again.load(decoded(encoded(entry)), {0: SSP_OF[0]}, None)
     again.note_timer(400)
 
     assert again.pass_time({0: 10_000}) and 400 == again.watermark_ms
@@ -296,7 +324,9 @@ def test_an_input_that_is_not_known_has_its_clock_from_before_once_it_is_covered
 
 def test_the_first_message_of_an_input_that_is_not_known_is_its_clock() -> None:
     clocks = the_clocks()
-    clocks.begin(Inherited(watermark_ms=None, inputs={}, parts=(), when_covered={SSP_OF[0]: 400}), {0: SSP_OF[0]}, 0)
+    clocks.begin(
+        Inherited(watermark_ms=None, inputs={}, parts=(), when_covered={SSP_OF[0]: 400}), {0: SSP_OF[0]}, NOW
+    )
 
     clocks.advance(0, 300)
 
@@ -311,10 +341,20 @@ def test_a_part_that_was_ahead_is_not_taken_for_rewound() -> None:
     assert 400 == clocks.watermark_ms and (PartWatermark(1, 2, 700),) == clocks.parts
 
 
+def test_at_a_merge_the_clock_of_a_quiet_input_runs_as_that_of_the_part_furthest_behind_did() -> None:
+    ahead, behind = an_entry(2, 700), an_entry(3, 400)
+    # The part whose clock is ahead has been quiet for much shorter, so its clock has run on less.
+    ahead.inputs["kafka.orders.0"] = InputClock(700, 5, 9000)
+
+    clocks = inherited({TaskName(f"{BASE}-0-2"): ahead, TaskName(f"{BASE}-1-2"): behind}, 0, 1, [a_start(5)])
+
+    assert {"kafka.orders.0": BOOTED_MS + 9000 - 300} == clocks.quiet_since_wall_ms
+
+
 def test_messages_of_a_part_that_was_ahead_are_late_by_its_watermark_until_the_task_has_passed_it() -> None:
     clocks = the_clocks()
     clocks.begin(
-        Inherited(watermark_ms=400, inputs={SSP_OF[0]: 400}, parts=(PartWatermark(1, 2, 700),)), {0: SSP_OF[0]}, 0
+        Inherited(watermark_ms=400, inputs={SSP_OF[0]: 400}, parts=(PartWatermark(1, 2, 700),)), {0: SSP_OF[0]}, NOW
     )
     ahead = next(key for key in map(str.encode, "abcdefgh") if key_bucket(key, 0, 2) == 1)
     behind = next(key for key in map(str.encode, "abcdefgh") if key_bucket(key, 0, 2) == 0)
@@ -374,12 +414,12 @@ class _Model:
         own = _Part(bucket, factor, positions, the_clocks(), self._epoch, windows)
         names = {name: entry for name, entry in self._entries.items() if _shares(name, bucket, factor)}
         start = a_start(first, bucket, factor, *floors)
-        own.clocks.begin(self._inherit(names, bucket, factor, [start]), {0: SSP_OF[0]}, 0)
+        own.clocks.begin(self._inherit(names, bucket, factor, [start]), {0: SSP_OF[0]}, NOW)
         return own
 
     def _commit(self, task: _Part) -> None:
         first = min(task.positions.values())
-        entry = task.clocks.entry(task.epoch, "e1", {0: SSP_OF[0]}, {0: first}, 0)
+        entry = task.clocks.entry(task.epoch, "e1", {0: SSP_OF[0]}, {0: first}, NOW)
         self._entries[task.name] = decoded(encoded(entry))
         task.clocks.committed()
 
