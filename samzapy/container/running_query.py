@@ -211,6 +211,14 @@ class RunningQuery:
         if self._ticks.is_due(self._clock.wall_ms(), now_ms, self._covered_ms) and self._query.tick():
             self._ticks.ticked(now_ms)
 
+    def wants_ends(self, seen_at_ms: int, now_ms: int) -> bool:
+        """Whether the ends of the inputs would show at once that a timer in event time is due.
+
+        Args:
+            seen_at_ms: when they were seen last; the host's clock since its boot.
+        """
+        return self._ticks.is_due_when_quiet(seen_at_ms, now_ms)
+
     def high_watermarks(self, at_ms: int, ends: Mapping[SystemStreamPartition, int]) -> None:
         """Note the high watermarks of the inputs, for a job that keeps event time.
 

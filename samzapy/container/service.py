@@ -72,7 +72,7 @@ class ContainerService:
         self._state = "STARTED"
         # The error that ends this process, once there is one.
         self._end: SamzapyError | None = None
-        self._ends_at_ms = 0
+        self._ends_at_ms = self._ends_seen_boot_ms = 0
 
     def run(self) -> None:
         """Work until asked to stop; returns after a clean stop.
@@ -214,10 +214,11 @@ class ContainerService:
 
         If a broker does not answer, the ends that were read before stay.
         """
-        now_ms = self._ports.clock.monotonic_ms()
-        if now_ms - self._ends_at_ms < _FIGURES_EVERY_MS:
+        now_ms, boot_ms = self._ports.clock.monotonic_ms(), self._ports.clock.boot_ms()
+        is_due = now_ms - self._ends_at_ms >= _FIGURES_EVERY_MS
+        if not is_due and not self._query.wants_ends(self._ends_seen_boot_ms, boot_ms):
             return
-        self._ends_at_ms = now_ms
+        self._ends_at_ms, self._ends_seen_boot_ms = now_ms, boot_ms
         try:
             # A topic that was created again may be longer than the old one. Only its id shows the difference then.
             self._missing.look()
@@ -229,8 +230,8 @@ class ContainerService:
         try:
             self._query.inputs_end(self._missing.bounds(ssps, _FIGURES_WAIT_MS))
             if self._query.keeps_time:
-                at_ms = self._ports.clock.boot_ms()
-                self._query.high_watermarks(at_ms, self._ports.topics.input_high_watermarks(ssps, _FIGURES_WAIT_MS))
+                high = self._ports.topics.input_high_watermarks(ssps, _FIGURES_WAIT_MS)
+                self._query.high_watermarks(boot_ms, high)
             self._missing.all_answered()
         except TemporaryError as error:
             _LOG.debug("cannot read the ends of the inputs: %s", error)

@@ -54,6 +54,14 @@ class Ticks:
             for task, due_ms in self._due_when_quiet_ms.items()
         )
 
+    def is_due_when_quiet(self, after_ms: int, until_ms: int) -> bool:
+        """Whether a timer in event time becomes due within a time, if its inputs are covered.
+
+        Args:
+            after_ms, until_ms: on the host's clock since its boot.
+        """
+        return any(after_ms < due_ms <= until_ms for due_ms in self._due_when_quiet_ms.values())
+
     def ticked(self, now_ms: int) -> None:
         """Note that a tick was ordered."""
         self._ticked_at_ms = now_ms
