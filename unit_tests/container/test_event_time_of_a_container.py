@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from samzapy.container.task.clocks import FAR_MS
 from samzapy.container.task.work_plan import NO_TIMER, Report
 from samzapy.container.ticks import Ticks
@@ -71,11 +73,12 @@ def test_a_job_without_event_time_asks_for_no_high_watermarks() -> None:
     assert [] == container.query.ends_seen
 
 
-def test_a_tick_comes_for_a_timer_that_is_due_when_its_input_is_quiet() -> None:
+@pytest.mark.parametrize("in_ms", [4100, 4300, 4500, 4700, 4900])
+def test_a_tick_comes_at_once_for_a_timer_that_is_due_when_its_input_is_quiet(in_ms: int) -> None:
+    """Also between two looks at the ends of the inputs, which come each second."""
     container = AContainer(**CLOCKS)
     the_high_watermarks(container, orders_0=5, orders_1=0)
-    # Between two looks at the ends, which come each second.
-    due_ms = container.clock.boot_ms() + 4300
+    due_ms = container.clock.boot_ms() + in_ms
 
     container.run(None, a_tick(quiet(due_ms), quiet(NO_TIMER, 1)), a_batch(orders_0=5, orders_1=0), *[None] * 30)
 
