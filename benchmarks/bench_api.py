@@ -37,7 +37,7 @@ class Order(sz.Struct):
     item: str
     amount: float
 
-orders = sz.Stream("kafka.orders", key=sz.Bytes, value={value})
+orders = sz.Stream("kafka.orders", key=sz.Bytes, value={value}{time})
 out = sz.Stream("kafka.out", key=sz.Bytes, value={output})
 
 @sz.task(inputs=[orders], outputs=[out])
@@ -68,11 +68,13 @@ def _function(body: str) -> str:
     return _FUNCTION.format(body="".join(f"    {line}\n" for line in body.splitlines()))
 
 
-def _class(body: str, value: str = "sz.Bytes", output: str = "sz.Bytes", state: str = "") -> str:
+def _class(
+    body: str, value: str = "sz.Bytes", output: str = "sz.Bytes", state: str = "", time: str = "", more: str = ""
+) -> str:
     method = "".join(f"        {line}\n" for line in body.splitlines())
-    own = f"    {state}\n" if state else ""
-    text = f"{own}    def process(self, message, to):\n{method}"
-    return _DECLARED.format(value=value, output=output, body=text)
+    own = "".join(f"    {line}\n" for line in state.splitlines())
+    text = f"{own}    def process(self, message, to):\n{method}{more}"
+    return _DECLARED.format(value=value, output=output, body=text, time=time)
 
 
 _COUNT_JSON = """store = context.store("counts")
@@ -85,6 +87,14 @@ count = b"1" if seen is None else b"%d" % (int(seen) + 1)
 store.put(count)
 collector.send("out", count, key=envelope.key)"""
 _COUNTER = 'to.send(out, b"%d" % self.counts.add(), key=message.key)'
+_IN_TIME = ", disorder_ms=1000"
+_SETS_TIMER = f"{_COUNTER}\nself.over.set(message.time_ms + 3_600_000)"
+_TIMER = 'counts = sz.counter()\nover = sz.timer("event")'
+_FIRES = """
+    @over.fires
+    def is_over(self, timer, to):
+        self.counts.clear()
+"""
 _RARE_JSON = 'if envelope.value["amount"] > 990:\n    collector.send("out", envelope.value_bytes, key=envelope.key)'
 _RARE_TYPED = "if message.value.amount > 990:\n    to.send(out, message.value_bytes, key=message.key)"
 
@@ -112,6 +122,8 @@ def _cases() -> Sequence[Case]:
         ),
         Case(name="1 % out, sz.Json(T)", text=_class(_RARE_TYPED, value="sz.Json(Order)")),
         *counted,
+        Case(name="count, event time kept", text=_class(_COUNTER, state="counts = sz.counter()", time=_IN_TIME)),
+        Case(name="count, timer in event time", text=_class(_SETS_TIMER, state=_TIMER, more=_FIRES)),
     ]
 
 
@@ -121,6 +133,8 @@ RATIOS: Sequence[tuple[str, str, str, float]] = (
     ("counter, of a JSON store", f"count, sz.counter(), {_MANY} keys", f"count, JSON store, {_MANY} keys", 1.2),
     ("counter, of a JSON store", f"count, sz.counter(), {_FEW} keys", f"count, JSON store, {_FEW} keys", 1.4),
     ("counter, of a bytes store", f"count, sz.counter(), {_MANY} keys", f"count, bytes store, {_MANY} keys", 1.0),
+    ("event time kept, of a counter", "count, event time kept", f"count, sz.counter(), {_MANY} keys", 0.95),
+    ("event timer set, of a counter", "count, timer in event time", f"count, sz.counter(), {_MANY} keys", 0.5),
 )
 """What is compared, the subject, the other one, and the ratio of their speeds that is wanted."""
 

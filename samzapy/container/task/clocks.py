@@ -79,8 +79,11 @@ class TaskClocks:
 
     Attributes:
         watermark_ms: of the task; `UNKNOWN_MS` while an input is not known.
-        next_due_ms: the moment of the first timer in event time; `FAR_MS` without one.
-        has_moved: whether a clock has moved since the last commit.
+        next_due_ms: the moment of the first timer in event time; `FAR_MS` without one, and `UNKNOWN_MS` for one that
+            was set to a moment that is past.
+        clock_of: by route, the clock of its input.
+        with_messages: the routes that had messages since the last commit.
+        has_moved: whether a clock has moved since then.
         has_ended: whether the inputs have ended, and the task knows it.
     """
 
@@ -89,12 +92,12 @@ class TaskClocks:
         self.next_due_ms = FAR_MS
         self.has_moved = self.has_ended = False
         self._rules = rules
-        self._clock_of: dict[int, int] = dict.fromkeys(rules.disorder_ms, UNKNOWN_MS)
+        self.clock_of: dict[int, int] = dict.fromkeys(rules.disorder_ms, UNKNOWN_MS)
         # Of inputs that are not known, the clock once they are covered without a message.
         self._when_covered_of: dict[int, int] = {}
         self._quiet_since_ms: dict[int, int] = {}
         self._message_at_ms: dict[int, int | None] = {}
-        self._with_messages: set[int] = set()
+        self.with_messages: set[int] = set()
         self._parts: tuple[PartWatermark, ...] = ()
         self._finest = 1
 
@@ -105,23 +108,27 @@ class TaskClocks:
 
         A message may move nothing; its input was not quiet all the same.
         """
-        self.saw(route)
-        clock_ms = event_ms - self._rules.disorder_ms[route]
-        before_ms = self._clock_of[route]
-        if clock_ms <= before_ms < FAR_MS:
+        self.with_messages.add(route)
+        self.has_moved = True
+        clock_ms, clock_of = event_ms - self._rules.disorder_ms[route], self.clock_of
+        if clock_ms <= clock_of[route] < FAR_MS:
             return
-        self._clock_of[route] = clock_ms
-        self._follow(min(self._clock_of.values()))
+        clock_of[route] = clock_ms
+        least_ms = clock_ms if len(clock_of) == 1 else min(clock_of.values())
+        if least_ms > self.watermark_ms:
+            self._follow(least_ms)
 
     def must_fire_before(self, route: int, event_ms: int) -> bool:
         """Whether a timer is due before a message; its clock is moved then.
 
         So a timer fires before the messages of its moment and later, whatever other keys the task has.
         """
+        if self.is_due:
+            return True
         clock_ms = event_ms - self._rules.disorder_ms[route]
-        if clock_ms < self.next_due_ms or clock_ms <= self._clock_of[route] < FAR_MS:
+        if clock_ms < self.next_due_ms or clock_ms <= self.clock_of[route] < FAR_MS:
             return False
-        least_ms = min(clock_ms, *(of for other, of in self._clock_of.items() if other != route), FAR_MS)
+        least_ms = min(clock_ms, *(of for other, of in self.clock_of.items() if other != route), FAR_MS)
         if least_ms < self.next_due_ms:
             return False
         self.advance(route, event_ms)
@@ -129,7 +136,7 @@ class TaskClocks:
 
     def saw(self, route: int) -> None:
         """Note that an input had a message, which moves no clock by itself."""
-        self._with_messages.add(route)
+        self.with_messages.add(route)
         self.has_moved = True
 
     def _follow(self, least_ms: int) -> None:
@@ -151,7 +158,8 @@ class TaskClocks:
         """
         if self.watermark_ms == END_MS:
             return False
-        self.next_due_ms = min(self.next_due_ms, moment_ms)
+        # One that is past is due before any message.
+        self.next_due_ms = UNKNOWN_MS if moment_ms <= self.watermark_ms else min(self.next_due_ms, moment_ms)
         return True
 
     def watermark_of(self, message_key: bytes | None) -> int | None:
@@ -169,9 +177,9 @@ class TaskClocks:
     def end_inputs(self, routes: Collection[int]) -> None:
         """Let inputs that were read to their ends hold nothing back."""
         for route in routes:
-            if self._clock_of.get(route, FAR_MS) != FAR_MS:
-                self._clock_of[route], self.has_moved = FAR_MS, True
-        self._follow(min(self._clock_of.values()))
+            if self.clock_of.get(route, FAR_MS) != FAR_MS:
+                self.clock_of[route], self.has_moved = FAR_MS, True
+        self._follow(min(self.clock_of.values()))
 
     def close(self) -> None:
         """Let all timers be due, because all inputs have ended."""
@@ -194,9 +202,11 @@ class TaskClocks:
             return False
         moved = self._moved(covered_ms)
         for route, clock_ms in moved.items():
-            if clock_ms != self._clock_of[route] and clock_ms < FAR_MS:
+            if clock_ms != self.clock_of[route] and clock_ms < FAR_MS:
                 self._quiet_since_ms[route] = covered_ms[route] - self._rules.idle_ms
-        self._clock_of, self.has_moved = moved, True
+        # In place: the code that handles messages keeps them.
+        self.clock_of.update(moved)
+        self.has_moved = True
         self._follow(min(moved.values()))
         return True
 
@@ -208,12 +218,12 @@ class TaskClocks:
 
     def _moved(self, covered_ms: Mapping[int, int]) -> dict[int, int]:
         """The clocks by route, with those of quiet inputs run on."""
-        return {route: self._run_until(route, covered_ms.get(route)) for route in self._clock_of}
+        return {route: self._run_until(route, covered_ms.get(route)) for route in self.clock_of}
 
     def _run_until(self, route: int, covered_ms: int | None) -> int:
         """The clock of an input at a moment up to which it is covered."""
-        clock_ms = self._clock_of[route]
-        if covered_ms is None or route in self._with_messages:
+        clock_ms = self.clock_of[route]
+        if covered_ms is None or route in self.with_messages:
             return clock_ms
         if clock_ms == UNKNOWN_MS:
             clock_ms = self._when_covered_of.get(route, FAR_MS)
@@ -229,7 +239,7 @@ class TaskClocks:
         """
         clocks = {
             route: self._when_covered_of.get(route, FAR_MS) if clock_ms == UNKNOWN_MS else clock_ms
-            for route, clock_ms in self._clock_of.items()
+            for route, clock_ms in self.clock_of.items()
         }
         held = {route: clock_ms for route, clock_ms in clocks.items() if clock_ms < self.next_due_ms}
         holds_nothing = all(clock_ms == FAR_MS for clock_ms in clocks.values())
@@ -279,13 +289,14 @@ class TaskClocks:
         self.watermark_ms = UNKNOWN_MS if clocks.watermark_ms is None else clocks.watermark_ms
         for route, ssp in ssp_of.items():
             clock_ms = clocks.inputs.get(ssp, UNKNOWN_MS)
-            self._clock_of[route] = FAR_MS if clock_ms is None else clock_ms
+            self.clock_of[route] = FAR_MS if clock_ms is None else clock_ms
         self._when_covered_of = {
             route: clocks.when_covered[ssp] for route, ssp in ssp_of.items() if ssp in clocks.when_covered
         }
         self._parts = clocks.parts
         self._finest = max((part.factor for part in clocks.parts), default=1)
-        self._with_messages, self.has_moved, self.has_ended = set(), False, clocks.has_ended
+        self.with_messages.clear()
+        self.has_moved, self.has_ended = False, clocks.has_ended
 
     def entry(
         self,
@@ -300,7 +311,7 @@ class TaskClocks:
         Args:
             offsets_next: by route, the position behind the transaction.
         """
-        for route in self._with_messages:
+        for route in self.with_messages:
             self._quiet_since_ms[route], self._message_at_ms[route] = now
         return ClockEntry(
             epoch=epoch,
@@ -311,14 +322,14 @@ class TaskClocks:
             inputs={
                 ssp: self._input_clock(route, offsets_next[route], now.boot_ms)
                 for route, ssp in ssp_of.items()
-                if self._clock_of[route] != UNKNOWN_MS or route in self._when_covered_of
+                if self.clock_of[route] != UNKNOWN_MS or route in self._when_covered_of
             },
             parts=self._parts,
             has_ended=self.has_ended,
         )
 
     def _input_clock(self, route: int, offset_next: int, now_ms: int) -> InputClock:
-        clock_ms = self._clock_of[route]
+        clock_ms = self.clock_of[route]
         is_known = clock_ms != UNKNOWN_MS
         clock_ms = clock_ms if is_known else self._when_covered_of[route]
         return InputClock(
@@ -331,7 +342,7 @@ class TaskClocks:
 
     def committed(self) -> None:
         """Note that the entry was committed."""
-        self._with_messages.clear()
+        self.with_messages.clear()
         self.has_moved = False
 
 

@@ -5,7 +5,7 @@ It reads and writes the clocks of the task (`container.task.clocks`), and moves 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from samzapy.container.task.clocks import FAR_MS, ClockRules, Moment, TaskClocks, inherited
@@ -13,7 +13,7 @@ from samzapy.container.task.handling import TimersFirstError
 from samzapy.container.task.ports import LocalTransaction
 from samzapy.container.task.stores import TaskState
 from samzapy.container.task.transaction import Transaction, TransactionLimits
-from samzapy.container.task.work_plan import NO_TIMER, Message, Route, WorkPlan
+from samzapy.container.task.work_plan import NO_TIMER, Route, WorkPlan
 from samzapy.errors import TaskError
 from samzapy.model.clock_entry import STORE, ClockEntry, decoded, encoded
 from samzapy.model.job import TaskName
@@ -75,32 +75,28 @@ class EventTime:
         stream = self._streams.get(route)
         if stream is None:
             return process
-        clocks, wall_ms, ahead_max_ms = self.clocks, self._limits.wall_ms, self._ahead_max_ms
+        clocks, clock_of, seen = self.clocks, self.clocks.clock_of, self.clocks.with_messages
+        disorder_ms, has_own_time = stream.disorder_ms, stream.event_time is not None
+        wall_ms, ahead_max_ms, no_later_ms = self._limits.wall_ms, self._ahead_max_ms, 0
 
         def handle(message: Any, out: Any, context: Any) -> None:
-            event_ms = message.time_ms
-            is_time = type(event_ms) is int and (event_ms != _NOT_WRITTEN or stream.event_time is not None)
-            is_ahead = is_time and event_ms > wall_ms() + ahead_max_ms
-            if not is_time or is_ahead:
-                _check(stream, message, event_ms, ahead_max_ms, is_ahead=is_ahead)
-            if not is_time or is_ahead:
-                process(message, out, context)
-                clocks.saw(route)
-                return
+            nonlocal no_later_ms
+            event_ms = message.time_ms if has_own_time else message.timestamp_ms
+            # Most messages pass these comparisons; more of them for each message would be measurable.
+            if type(event_ms) is not int or not _NOT_WRITTEN < event_ms <= no_later_ms:
+                # The limit of before is the stricter one.
+                no_later_ms = wall_ms() + ahead_max_ms
+                if not _is_time(stream, message, event_ms, no_later_ms):
+                    process(message, out, context)
+                    clocks.saw(route)
+                    return
             if clocks.next_due_ms <= event_ms and clocks.must_fire_before(route, event_ms):
                 raise TimersFirstError
             process(message, out, context)
-            clocks.advance(route, event_ms)
+            if event_ms - disorder_ms > clock_of[route] or route not in seen:
+                clocks.advance(route, event_ms)
 
         return handle
-
-    def until_due(self, messages: Iterator[Message]) -> Iterator[Message]:
-        """`messages` up to the one by which a timer is due."""
-        clocks = self.clocks
-        for message in messages:
-            yield message
-            if clocks.next_due_ms <= clocks.watermark_ms:
-                return
 
     def watermark_ms(self) -> int | None:
         """The watermark for the key in hand; None while an input is not known."""
@@ -202,21 +198,20 @@ class TaskTime:
         return self._event_time is None or self._event_time.clocks.note_timer(moment_ms)
 
 
-def _check(stream: AnyStream, message: Any, event_ms: Any, ahead_max_ms: int, *, is_ahead: bool) -> None:
-    """Refuse an event time that is none, or one that is too far ahead.
-
-    The latter only if the stream says so.
+def _is_time(stream: AnyStream, message: Any, event_ms: Any, no_later_ms: int) -> bool:
+    """Whether an event time moves the clock of its input.
 
     Raises:
-        TaskError: names the stream and the time.
+        TaskError: it is none, or is too far ahead and the stream refuses that. Names the stream and the time.
     """
     if type(event_ms) is not int:
         raise TaskError(
             f"{stream.place}: event_time of {stream.name}: wanted whole milliseconds since 1970, found {event_ms!r}"
         )
-    if is_ahead and stream.event_time_ahead == "refuse":
+    if event_ms > no_later_ms and stream.event_time_ahead == "refuse":
         raise TaskError(
-            f"{stream.name}@{message.offset}: wanted an event time at most task.event.time.ahead.max.ms "
-            f"({ahead_max_ms}) ahead of the clock, found {event_ms}; event_time_ahead='take' handles such a message, "
-            "and it moves no clock"
+            f"{stream.name}@{message.offset}: wanted an event time of at most {no_later_ms}, which is "
+            f"task.event.time.ahead.max.ms ahead of the clock, found {event_ms}; event_time_ahead='take' handles such "
+            "a message, and it moves no clock"
         )
+    return event_ms <= no_later_ms and (event_ms != _NOT_WRITTEN or stream.event_time is not None)

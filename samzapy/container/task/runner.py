@@ -478,8 +478,6 @@ class TaskRunner:
         source, messages = self._sources[rows.route], rows.messages(start)
         if self._limits.now_s() < self._plan.notes_until_s:
             messages = noted(messages, rows.route, slot)
-        if self._event_time is not None:
-            messages = self._event_time.until_due(messages)
         refusals = {refusal.offset: refusal for refusal in self._plan.refusals if refusal.ssp_kb == source.ssp_kb}
         if refusals:
             gate = Gate(refusals, messages)
