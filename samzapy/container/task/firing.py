@@ -207,7 +207,7 @@ class Timers:
     ) -> bool:
         may_go_on, rows_left = True, until_ms >= 0
         while may_go_on and rows_left:
-            rows = transaction.local.due(STORE, domain, until_ms, _PAGE)
+            rows = self._due(transaction.local, domain, until_ms, _PAGE)
             may_go_on = self._fire_page(rows, transaction, handled, until_s, must_end)
             self._remove_fired(rows, transaction.local)
             rows_left = len(rows) == _PAGE
@@ -255,16 +255,23 @@ class Timers:
 
     def note_next(self, local: LocalTransaction) -> None:
         """Note the next moment, when a transaction is about to be committed."""
-        first = local.due(STORE, Domain.PROCESSING, None, 1) if self._has_timers else ()
+        first = self._due(local, Domain.PROCESSING, None, 1) if self._has_timers else ()
         moments = [moment_ms for moment_ms, _, _ in first]
         if self.window is not None:
             moments.append(self.window.next_ms(local))
         self._note_next_event(local)
         self.next_ms, self.is_known = min(moments, default=None), True
 
+    def _due(
+        self, local: LocalTransaction, domain: Domain, until_ms: int | None, count_max: int
+    ) -> Sequence[tuple[int, bytes, bytes]]:
+        """As `LocalTransaction.due`, with the timers that were just set."""
+        self._state.write_timers(local)
+        return local.due(STORE, domain, until_ms, count_max)
+
     def _note_next_event(self, local: LocalTransaction) -> None:
         if self.event_time is not None and self._has_timers:
-            first = local.due(STORE, Domain.EVENT, None, 1)
+            first = self._due(local, Domain.EVENT, None, 1)
             self.event_time.clocks.next_due_ms = first[0][0] if first else FAR_MS
 
     def _fire(self, due: _Due, changelog_key: bytes, transaction: Transaction, handled: Handled) -> None:

@@ -14,6 +14,7 @@ from samzapy.container.task.ports import LocalTransaction
 from samzapy.container.task.record_size import too_large
 from samzapy.declared_task import Declared
 from samzapy.errors import TaskError
+from samzapy.model import timer_entry
 from samzapy.model.job import TaskName
 from samzapy.model.serde import SerdeError, ordered_of, serde_of
 from samzapy.stream.changelog import changelog_key, split_changelog_key, task_entry_key
@@ -33,7 +34,8 @@ class TaskState:
     only where that can happen: under policy `fail` the whole transaction is aborted.
 
     Writes of ordered stores go into the local transaction at once, so that a range is read with them in it.
-    `local_journal` has the values there that the current message overwrote; it is empty while `journal` is.
+    `local_journal` has the values there that the current message overwrote; it is empty while `journal` is. Timers are
+    read in their order only between messages, so theirs go there together, before that (`write_timers`).
     """
 
     def __init__(
@@ -67,6 +69,8 @@ class TaskState:
         self.bytes_held = 0
         self.journal: list[tuple[dict[bytes, bytes | None], bytes, bool, bytes | None]] = []
         self.local_journal: list[tuple[str, bytes, bytes | None]] = []
+        # The timers whose writes are not in the local transaction yet.
+        self.timers_to_write: set[bytes] = set()
         self._written: dict[str, dict[bytes, bytes | None]] = {store.name: {} for store in stores}
         self._by_key = frozenset(store.name for store in stores if store.scope == "key" and not store.is_own)
         self._ordered = frozenset(store.name for store in stores if store.is_ordered)
@@ -94,6 +98,14 @@ class TaskState:
     def changes_to_write(self) -> Sequence[tuple[str, Mapping[bytes, bytes | None]]]:
         """The changes that are not in the local transaction yet."""
         return [(store, entries) for store, entries in self.changes() if store not in self._ordered]
+
+    def write_timers(self, local: LocalTransaction) -> None:
+        """Write the timers that were set and cleared into the local transaction."""
+        if self.timers_to_write:
+            written = self._written[timer_entry.STORE]
+            # A message that failed has no write any more.
+            local.write(timer_entry.STORE, {key: written[key] for key in self.timers_to_write if key in written})
+            self.timers_to_write.clear()
 
     @property
     def without_key(self) -> str:
@@ -184,6 +196,7 @@ class TaskState:
             entries.clear()
         self.journal.clear()
         self.local_journal.clear()
+        self.timers_to_write.clear()
         self.bytes_held, self.local, self.message_key, self.key_prefix = 0, None, None, None
 
 
@@ -402,6 +415,17 @@ class OrderedStore(Store):
         state.local.write(self._name, {key: raw})
 
 
+class TimerStore(OrderedStore):
+    """The store of timers."""
+
+    __slots__ = ()
+    form = "timer"
+
+    def _write(self, key: bytes, raw: bytes | None) -> None:
+        Store._write(self, key, raw)
+        self._state.timers_to_write.add(key)
+
+
 class OrderedTaskStore(OrderedStore, TaskStore):
     """An ordered store of scope `task`."""
 
@@ -425,6 +449,8 @@ def form_of(store: StoreConfig) -> str:
     if store.scope == "bucket":
         # Of clocks, which user code does not use.
         return "task"
+    if store.kind == "timer":
+        return store.kind
     return f"ordered {store.scope}" if store.is_ordered else store.scope
 
 
@@ -451,5 +477,5 @@ def _timed_once(form: str, kind: str, others: frozenset[str]) -> Callable[..., A
 
 _STORES: Mapping[str, type[Store]] = {
     store.form: store
-    for store in (Store, BroadcastStore, TaskStore, OrderedStore, OrderedBroadcastStore, OrderedTaskStore)
+    for store in (Store, BroadcastStore, TaskStore, OrderedStore, TimerStore, OrderedBroadcastStore, OrderedTaskStore)
 }
