@@ -212,7 +212,7 @@ class RunningQuery:
             self._ticks.ticked(now_ms)
 
     def wants_ends(self, seen_at_ms: int, now_ms: int) -> bool:
-        """Whether the ends of the inputs would show at once that a timer in event time is due.
+        """Whether the ends of the inputs may show that a timer is due.
 
         Args:
             seen_at_ms: when they were seen last; the host's clock since its boot.

@@ -55,7 +55,9 @@ class Ticks:
         )
 
     def is_due_when_quiet(self, after_ms: int, until_ms: int) -> bool:
-        """Whether a timer in event time becomes due within a time, if its inputs are covered.
+        """Whether a timer in event time becomes due within a time.
+
+        That is, if its inputs are covered.
 
         Args:
             after_ms, until_ms: on the host's clock since its boot.

@@ -1,4 +1,7 @@
-"""Why the watermark of a task is where it is: the clocks of its inputs, and what is left to read. Pure."""
+"""Why the watermark of a task is where it is. Pure.
+
+The reasons are the clocks of its inputs, and what is left to read in them.
+"""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ PRELOADED: Final = (
     "pyspark.worker",
     "samzapy.adapters.faults",
     "samzapy.adapters.host.interrupts",
+    "samzapy.adapters.host.outputs_file",
     "samzapy.adapters.kafka.transactions",
     "samzapy.adapters.lmdb.store",
     "samzapy.container.orders",
