@@ -63,6 +63,11 @@ def send(job: MemoryJob, key: str, value: int, at_s: float, stream: str = "order
     job.send(stream, value, key=key, timestamp_ms=T + round(1000 * at_s))
 
 
+def write(job: MemoryJob, stream: str, at_s: float) -> None:
+    """Put a message on an input while the job is down."""
+    job._kafka.write(stream, 0, [(b"a", (1).to_bytes(8, "big"))], timestamp_ms=T + round(1000 * at_s))
+
+
 def results(job: MemoryJob, key: str | None = None) -> list[list[object]]:
     """Minute and total; the minute counts from T."""
     values = [output.value for output in job.read("results") if key in (None, output.key)]
@@ -197,7 +202,7 @@ def test_a_backlog_is_read_before_any_clock_runs(job: MemoryJob) -> None:
     job._running().kill()
     for number in range(60):
         job._clock.jump_wall(60_000)
-        job._kafka.write("orders", 0, [(b"a", (1).to_bytes(8, "big"))], timestamp_ms=T + 60_000 * number + 65_000)
+        write(job, "orders", 60 * number + 65)
     job._batch_max = 1
     job._start()
 
@@ -222,6 +227,25 @@ def test_an_open_transaction_in_an_input_holds_its_clock(job: MemoryJob) -> None
     job.settle()
     job.advance(minutes=2)
     assert [[0, 2]] == results(job, "a") and [[0, 1]] == results(job, "b")
+
+
+def test_an_input_that_a_query_leaves_out_holds_the_others(tmp_path: Path) -> None:
+    """Bootstrap inputs are read first, and have no clocks alone."""
+    first = {"systems.kafka.streams.rates.samza.bootstrap": "true"}
+    with MemoryJob(a_job_file(tmp_path, inputs=", rates"), partitions=1, settings=first) as job:
+        send(job, "a", 1, 5)
+        send(job, "a", 1, 6, stream="rates")
+        job.settle()
+        job._running().kill()
+        for at_s in (100, 200):
+            write(job, "rates", at_s)
+        for at_s in (10, 70):
+            write(job, "orders", at_s)
+        job._start()
+
+        assert [[0, 3]] == results(job)
+        job.fire_event_timers()
+        assert [[0, 3], [1, 2], [3, 1]] == results(job)
 
 
 # --- operators and faults ---

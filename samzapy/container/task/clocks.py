@@ -101,6 +101,10 @@ class TaskClocks:
         self._parts: tuple[PartWatermark, ...] = ()
         self._finest = 1
 
+    def hold(self, routes: Collection[int]) -> None:
+        """Know these inputs, also those that no message comes of; their clocks are not known yet."""
+        self.clock_of.update(dict.fromkeys(routes, UNKNOWN_MS))
+
     # --- messages ---
 
     def advance(self, route: int, event_ms: int) -> None:
@@ -203,7 +207,7 @@ class TaskClocks:
         moved = self._moved(covered_ms)
         for route, clock_ms in moved.items():
             if clock_ms != self.clock_of[route] and clock_ms < FAR_MS:
-                self._quiet_since_ms[route] = covered_ms[route] - self._rules.idle_ms
+                self._quiet_since_ms[route] += self._ran_ms(route, covered_ms[route])
         # In place: the code that handles messages keeps them.
         self.clock_of.update(moved)
         self.has_moved = True
@@ -229,8 +233,12 @@ class TaskClocks:
             clock_ms = self._when_covered_of.get(route, FAR_MS)
         if clock_ms == FAR_MS:
             return clock_ms
-        quiet_ms = covered_ms - self._quiet_since_ms[route] - self._rules.idle_ms
-        return clock_ms + max(0, quiet_ms) if self._rules.idle_ms else clock_ms
+        return clock_ms + self._ran_ms(route, covered_ms)
+
+    def _ran_ms(self, route: int, covered_ms: int) -> int:
+        """For how long the clock of a quiet input has run."""
+        idle_ms = self._rules.idle_ms
+        return max(0, covered_ms - self._quiet_since_ms[route] - idle_ms) if idle_ms else 0
 
     def due_when_quiet_ms(self) -> int | None:
         """Up to which moment the inputs must be covered and quiet for a timer to be due.

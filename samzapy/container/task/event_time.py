@@ -5,18 +5,20 @@ It reads and writes the clocks of the task (`container.task.clocks`), and moves 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from samzapy.container.task.clocks import FAR_MS, ClockRules, Moment, TaskClocks, inherited
 from samzapy.container.task.handling import TimersFirstError
-from samzapy.container.task.ports import LocalTransaction
+from samzapy.container.task.ports import LocalPosition, LocalTransaction
 from samzapy.container.task.stores import TaskState
 from samzapy.container.task.transaction import Transaction, TransactionLimits
 from samzapy.container.task.work_plan import NO_TIMER, Route, WorkPlan
 from samzapy.errors import TaskError
 from samzapy.model.clock_entry import STORE, ClockEntry, decoded, encoded
+from samzapy.model.grant import BucketStart
 from samzapy.model.job import TaskName
+from samzapy.model.ssp import SspKeyBucket
 from samzapy.stream.changelog import task_entry_key
 from samzapy.streams import AnyStream
 from samzapy.task import ProcessFunction
@@ -45,17 +47,23 @@ class EventTime:
         state: TaskState,
         limits: TransactionLimits,
     ) -> None:
-        """Take the routes of the task, by their index. Broadcast inputs keep no time."""
+        """Take the routes of the task, by their index. Broadcast inputs keep no time.
+
+        A query may leave out inputs of the task: until the bootstrap inputs have caught up, while it looks for a
+        message that ends its process, and where a topic is gone. Their clocks stand, and hold the watermark.
+        """
         own = {index: route for index, route in routes.items() if not route.ssp_kb.reader}
-        first = next(iter(own.values()))
+        first = next(iter(routes.values()))
         self.covered_ms: Mapping[int, int] = {}
         self._all_routes = tuple(routes)
         self._plan = plan
         self._routes = own
         self._streams = {index: streams[str(route.ssp_kb.ssp.system_stream)] for index, route in own.items()}
-        self._ssp_of = {index: str(route.ssp_kb.ssp) for index, route in own.items()}
-        self._task_name, self._epoch = first.task_name, first.epoch
-        self._bucket = first.ssp_kb.bucket, first.ssp_kb.factor
+        # By route, its input; inputs that are left out have numbers below 0. None: they are not known yet.
+        self._ssp_kb_of: Mapping[int, SspKeyBucket] | None = None
+        self._ssp_of: Mapping[int, str] = {}
+        self._leaves_out = False
+        self._epoch = first.epoch
         self._key = task_entry_key(first.task_name, b"")
         self._state = state
         self._limits = limits
@@ -116,14 +124,18 @@ class EventTime:
     @property
     def is_at_end(self) -> bool:
         """Whether all inputs have ended, and the task has not acted on it."""
-        return not self.clocks.has_ended and all(self.covered_ms.get(route) == FAR_MS for route in self._all_routes)
+        have_ended = all(self.covered_ms.get(route) == FAR_MS for route in self._all_routes)
+        return have_ended and not self._leaves_out and not self.clocks.has_ended
 
     def due_when_quiet_ms(self) -> int:
         """The moment as of `Report.due_when_quiet_ms`.
 
         In a bounded run the end of the inputs is one, too.
         """
-        quiet_ms = self.clocks.due_when_quiet_ms()
+        clocks = self.clocks
+        left_out = [clock_ms for route, clock_ms in clocks.clock_of.items() if route < 0]
+        # Where one that is left out holds the watermark, no moment lets it go.
+        quiet_ms = clocks.due_when_quiet_ms() if min(left_out, default=FAR_MS) >= clocks.next_due_ms else None
         if quiet_ms is None:
             return FAR_MS if self._plan.config.is_bounded_job and not self.clocks.has_ended else NO_TIMER
         return quiet_ms
@@ -135,20 +147,39 @@ class EventTime:
         raw = local.get(STORE, self._key)
         if raw == self._raw:
             return
+        position = local.position()
+        assert position is not None, "the task has taken its environment over"
+        if self._ssp_kb_of is None:
+            self._know_inputs([SspKeyBucket.parse(text) for text in position.offsets_next])
         entry = None if raw is None else decoded(raw)
         if entry is not None and entry.epoch == self._epoch:
             is_own = entry.execution_id == self._plan.execution_id
             self.clocks.load(entry, self._ssp_of, None if is_own else self._now())
         else:
-            self._inherit(local)
+            self._inherit(local, position)
         self._raw = raw
 
-    def _inherit(self, local: LocalTransaction) -> None:
-        position = local.position()
-        assert position is not None, "the task has taken its environment over"
-        starts = [route.start_at(position.offsets_next[str(route.ssp_kb)]) for route in self._routes.values()]
-        clocks = inherited(self._entries(local), *self._bucket, starts)
-        self.clocks.begin(clocks, self._ssp_of, self._now())
+    def _know_inputs(self, ssp_kbs: Collection[SspKeyBucket]) -> None:
+        """Take all positions of the task, also those of inputs that this query leaves out."""
+        routes = {index: route.ssp_kb for index, route in self._routes.items()}
+        left_out = sorted(ssp_kb for ssp_kb in ssp_kbs if not ssp_kb.reader and ssp_kb not in routes.values())
+        self._ssp_kb_of = routes | {-1 - number: ssp_kb for number, ssp_kb in enumerate(left_out)}
+        self._ssp_of = {index: str(ssp_kb.ssp) for index, ssp_kb in self._ssp_kb_of.items()}
+        self._leaves_out = len(ssp_kbs) > len(self._all_routes)
+        self.clocks.hold(self._ssp_of)
+
+    def _inherit(self, local: LocalTransaction, position: LocalPosition) -> None:
+        starts = []
+        for index, ssp_kb in self._inputs.items():
+            offset, route = position.offsets_next[str(ssp_kb)], self._routes.get(index)
+            starts.append(BucketStart(ssp_kb=ssp_kb, offset_next=offset) if route is None else route.start_at(offset))
+        own = starts[0].ssp_kb
+        self.clocks.begin(inherited(self._entries(local), own.bucket, own.factor, starts), self._ssp_of, self._now())
+
+    @property
+    def _inputs(self) -> Mapping[int, SspKeyBucket]:
+        assert self._ssp_kb_of is not None, "a transaction has begun"
+        return self._ssp_kb_of
 
     def _now(self) -> Moment:
         return Moment(self._limits.boot_ms(), self._limits.wall_ms())
@@ -170,7 +201,7 @@ class EventTime:
         if not self.clocks.has_moved:
             return
         positions = transaction.position.offsets_next
-        offsets = {index: positions[str(route.ssp_kb)] for index, route in self._routes.items()}
+        offsets = {index: positions[str(ssp_kb)] for index, ssp_kb in self._inputs.items()}
         offsets |= {index: done.offset_next for index, done in transaction.handled.items() if index in offsets}
         entry = self.clocks.entry(self._epoch, self._plan.execution_id, self._ssp_of, offsets, self._now())
         self._raw = self._state.written(STORE)[self._key] = encoded(entry)
