@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from samzapy.container.task.ports import TailEndedError
-from samzapy.container.task.tail import POLL_S, Tail, TailPorts, TaskRows, joined
+from samzapy.container.task.ports import Place, TailEndedError
+from samzapy.container.task.tail import POLL_S, InputEnds, Tail, TailPorts, TaskRows, joined
 from samzapy.container.task.work_plan import NO_TIMER, InputRecord, Report, ReportKind
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.task_stats import TaskStats
@@ -46,6 +46,9 @@ class Timers:
     def __init__(self, tasks: Tasks, **due_ms: int) -> None:
         self.due_ms = {int(name[1:]): moment for name, moment in due_ms.items()}
         self.wall_ms = 0
+        self.ends: InputEnds | None = None
+        # What was covered at each look at a task.
+        self.covered_ms: list[Mapping[int, int]] = []
         self.fired: list[tuple[int, int]] = []
         self.rows: list[int] = []
         self._tasks = tasks
@@ -58,9 +61,14 @@ class Timers:
             crash_points=self._tasks.crash_points,
             now_s=lambda: 0.0,
             wall_ms=lambda: self.wall_ms,
-            due_ms=lambda routes, _: self.due_ms.get(routes[0], NO_TIMER),
+            due_ms=self._due_ms,
+            ends=self.ends,
         )
         return Tail(self._tasks.plan, self._tasks.plan.tasks, [0, 0], ports, self._run)
+
+    def _due_ms(self, routes: Sequence[int], covered_ms: Mapping[int, int]) -> int:
+        self.covered_ms.append(dict(covered_ms))
+        return self.due_ms.get(routes[0], NO_TIMER)
 
     def _run(self, works: Sequence[TaskRows], must_end: object) -> Sequence[Report]:
         reports = []
@@ -99,6 +107,26 @@ def test_a_tail_with_timers_hands_a_task_only_its_records() -> None:
     assert [1, 0] == timers.rows
     assert [(1, 0)] == timers.fired
     assert {0: 1, 1: 0} == board.read_to
+
+
+class Ends:
+    """Ends of inputs that were seen at 1000, of orders.0 at 2 and of orders.1 at 5."""
+
+    def look(self) -> bool:
+        return True
+
+    def covered_ms(self, place: Place, offset_next: int) -> int | None:
+        return 1000 if offset_next >= {0: 2, 1: 5}[place[1]] else None
+
+
+def test_a_tail_tells_tasks_up_to_which_moment_their_inputs_are_read() -> None:
+    tasks, board = Tasks(A, B), MemoryTailBoard(looks=20)
+    timers, reader = Timers(tasks), MemoryTailReader([a_record(0)], [a_record(1), a_record(3, partition=1)])
+    timers.ends = Ends()
+
+    timers.tail(reader, board).run()
+
+    assert [{}, {0: 1000}] == [timers.covered_ms[0], timers.covered_ms[-1]], "orders.1 is not read to 5"
 
 
 def test_reading_begins_where_the_micro_batch_ended() -> None:
