@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -21,6 +21,7 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import end_offsets
 from samzapy.config import JobConfig
+from samzapy.container.task.ports import Place
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 
 _LOG = logging.getLogger(__name__)
@@ -29,8 +30,6 @@ _MOVES_WITHIN_S: Final = 0.5
 """A partition whose last stable offset moves within this time has transactions that end."""
 _KEY: Final = b"samzapy-aborted"
 _DECLARED: Final = re.compile(r"systems\.[^.]+\.streams\.(?P<topic>.+)\.samza\.(?:key|msg)\.serde")
-
-_Place = tuple[str, int]
 
 
 def _none() -> Collection[str]:
@@ -81,40 +80,44 @@ class OpenProducer(Protocol):
     def abort(self) -> None: ...
 
 
-def end_hanging(connection: KafkaConnection, producer: OpenProducer, written: WrittenTopics) -> int:
-    """End what may hang of the producer's id.
-
-    Transactions of others that are open in the same partitions are not touched.
-
-    Returns:
-        In how many partitions a transaction was ended, or is open of another id.
+def places_that_hang(connection: KafkaConnection, written: WrittenTopics) -> Sequence[Place]:
+    """The partitions in which a transaction is open: one that hangs, or one of another id.
 
     Raises:
-        SamzapyError: it may not be done; the producer must be made again.
+        SamzapyError: no broker answered.
     """
     outputs = frozenset(written.outputs()) - frozenset(written.own)
     led = KafkaAdmin(connection).led({*written.own, *outputs})
     places = [(topic, partition) for topic, partitions in led.items() for partition in sorted(partitions)]
     begun_s = time.monotonic()
     stable = _open_places(connection, places)
-    stuck = [place for place in stable if place[0] not in outputs]
+    hanging = [place for place in stable if place[0] not in outputs]
     others = {place: offset for place, offset in stable.items() if place[0] in outputs}
     if others:
         time.sleep(max(0.0, begun_s + _MOVES_WITHIN_S - time.monotonic()))
         still = _open_places(connection, list(others))
-        stuck += [place for place, offset in still.items() if offset == others[place]]
-    if not stuck:
-        return 0
-    producer.begin()
-    for topic, partition in stuck:
-        producer.produce(topic, _KEY, None, partition)
-    producer.flush()
-    producer.abort()
-    _LOG.debug("ended what hung of a transactional id in %d partitions, if anything did", len(stuck))
-    return len(stuck)
+        hanging += [place for place, offset in still.items() if offset == others[place]]
+    return hanging
 
 
-def _open_places(connection: KafkaConnection, places: Collection[_Place]) -> dict[_Place, int]:
+def end_in(producer: OpenProducer, places: Sequence[Place]) -> None:
+    """End what hangs of the producer's id in partitions.
+
+    Transactions of others that are open there are not touched.
+
+    Raises:
+        SamzapyError: it may not be done; the producer must be made again.
+    """
+    if places:
+        producer.begin()
+        for topic, partition in places:
+            producer.produce(topic, _KEY, None, partition)
+        producer.flush()
+        producer.abort()
+        _LOG.debug("ended what hung of a transactional id in %d partitions, if anything did", len(places))
+
+
+def _open_places(connection: KafkaConnection, places: Collection[Place]) -> dict[Place, int]:
     """Where transactions are open: the last stable offsets."""
     ends = end_offsets(connection, places, IsolationLevel.READ_UNCOMMITTED, _ASK_S)
     stable = end_offsets(connection, places, IsolationLevel.READ_COMMITTED, _ASK_S)

@@ -29,7 +29,7 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, Settings, make_client
 from samzapy.adapters.kafka.end_txn_signs import RETRY_BACKOFF_MS, EndTxnSigns
 from samzapy.adapters.kafka.errors import kafka_error, translate, unavailable
-from samzapy.adapters.kafka.hanging import WrittenTopics, end_hanging
+from samzapy.adapters.kafka.hanging import WrittenTopics, end_in, places_that_hang
 from samzapy.config import BATCH_BYTES
 from samzapy.container.task.topic_limits import TopicLimits
 from samzapy.errors import (
@@ -153,7 +153,7 @@ class TransactionalProducer:
 
     def _end_hanging(self, written: WrittenTopics) -> None:
         try:
-            end_hanging(self._connection, self, written)
+            end_in(self, places_that_hang(self._connection, written))
         except FencedError:
             # The next owner does the same.
             _log.debug("the transactional id %r was taken over at once", self.transactional_id)
@@ -482,25 +482,42 @@ def fence_transactional_ids(
     Args:
         deadline_s: how long to wait for all of them together.
         transaction_timeout_ms: a time-out that the cluster allows; no transaction is opened but to end what hangs.
-        written: as of `TransactionalProducer`.
+        written: as of `TransactionalProducer`. What hangs there is ended if that can be done; readers of the topics
+            wait for it, and the next owner of an id ends it before it commits.
 
     Raises:
         BrokerUnavailableError: at least one may not be fenced; fence them again.
     """
     give_up_at_s = time.monotonic() + deadline_s
 
+    producers: list[TransactionalProducer] = []
+
     def fence(transactional_id: str) -> None:
-        producer = TransactionalProducer(
-            connection, transactional_id, transaction_timeout_ms=transaction_timeout_ms, written=written
-        )
-        try:
-            producer.take_over(max(0.0, give_up_at_s - time.monotonic()))
-        finally:
+        producer = TransactionalProducer(connection, transactional_id, transaction_timeout_ms=transaction_timeout_ms)
+        producers.append(producer)
+        producer.take_over(max(0.0, give_up_at_s - time.monotonic()))
+
+    try:
+        with ThreadPoolExecutor(_FENCE_THREADS, thread_name_prefix="fence") as pool:
+            # `list` so that the first failure is raised here.
+            list(pool.map(fence, transactional_ids))
+        if written is not None and producers:
+            _end_hanging(connection, producers, written)
+    finally:
+        for producer in producers:
             producer.close()
 
-    with ThreadPoolExecutor(_FENCE_THREADS, thread_name_prefix="fence") as pool:
-        # `list` so that the first failure is raised here.
-        list(pool.map(fence, transactional_ids))
+
+def _end_hanging(
+    connection: KafkaConnection, producers: Sequence[TransactionalProducer], written: WrittenTopics
+) -> None:
+    """End what hangs of ids that were just taken over."""
+    try:
+        places = places_that_hang(connection, written)
+        for producer in producers:
+            end_in(producer, places)
+    except SamzapyError as error:
+        _log.warning("cannot end transactions that may hang of ids that were fenced: %s", error)
 
 
 def _offset_reporter(on_offset: Callable[[int], None]) -> Callable[[KafkaError | None, Any], None]:
