@@ -6,12 +6,14 @@ transactional id must know it, to end a transaction that hangs there (`adapters.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final, Self
 
 from samzapy.config import JobConfig
 
+_LOG = logging.getLogger(__name__)
 _NAME: Final = ".outputs"
 """No task has this name."""
 
@@ -39,16 +41,21 @@ class OutputsFile:
         """Note a topic, before the first record goes to it."""
         if topic in self._noted or self._path is None:
             return
-        if topic not in self.topics():
+        self._noted.add(topic)
+        if topic in self.topics():
+            return
+        try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # A short line is appended whole, whatever other workers append.
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(f"{topic}\n")
-        self._noted.add(topic)
+        except OSError as error:
+            _LOG.warning("cannot note the output %s, so a transaction that hangs there stays: %s", topic, error)
 
     def topics(self) -> Collection[str]:
         """The topics that any worker has noted."""
         try:
             return frozenset() if self._path is None else frozenset(self._path.read_text(encoding="utf-8").split())
-        except FileNotFoundError:
+        except OSError:
+            # Mostly there is none: a coordinator without containers has no state, and its directory may be none.
             return frozenset()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from samzapy.adapters.host.outputs_file import OutputsFile
 from samzapy.testing.builders import a_config
 
@@ -28,3 +30,14 @@ def test_a_job_that_keeps_nothing_on_the_disk_notes_its_outputs_for_its_executio
 
     assert {"sums"} == outputs.topics()
     assert () == tuple(OutputsFile.of(a_config()).topics())
+
+
+def test_a_process_whose_directory_is_none_knows_no_outputs(caplog: pytest.LogCaptureFixture) -> None:
+    """A coordinator without containers may have /dev/null in its place."""
+    outputs = OutputsFile.of(a_config(local_store_dir="/dev/null"))
+    assert () == tuple(outputs.topics())
+
+    outputs.note("sums")
+    outputs.note("sums")
+
+    assert 1 == caplog.text.count("cannot note the output sums")
