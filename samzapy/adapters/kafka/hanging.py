@@ -81,7 +81,9 @@ class OpenProducer(Protocol):
 
 
 def places_that_hang(connection: KafkaConnection, written: WrittenTopics) -> Sequence[Place]:
-    """The partitions in which a transaction is open: one that hangs, or one of another id.
+    """The partitions in which a transaction is open.
+
+    It hangs, or is of another id.
 
     Raises:
         SamzapyError: no broker answered.

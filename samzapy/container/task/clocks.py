@@ -102,7 +102,10 @@ class TaskClocks:
         self._finest = 1
 
     def hold(self, routes: Collection[int]) -> None:
-        """Know these inputs, also those that no message comes of; their clocks are not known yet."""
+        """Know these inputs, whose clocks are not known yet.
+
+        No message may come of some of them.
+        """
         self.clock_of.update(dict.fromkeys(routes, UNKNOWN_MS))
 
     # --- messages ---
