@@ -15,9 +15,10 @@ from samzapy.model.serde import SerdeError
 STORE: Final = "_clocks"
 """The name of the store."""
 KIND: Final = "clock"
-"""Its kind, `stores._clocks.kind`."""
-SCOPE: Final = "bucket"
-"""Its scope: an entry belongs to a key bucket, and so to each task that has a part of it."""
+"""Its kind, `stores._clocks.kind`.
+
+Its scope is `bucket`: an entry belongs to a key bucket, and so to each task that has a part of it.
+"""
 
 
 class InputClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

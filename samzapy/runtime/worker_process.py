@@ -31,7 +31,7 @@ from samzapy.adapters.spark.rows import RowBytes, reports_batch, rows_of, runs
 from samzapy.adapters.spark.slots import HeldSlot, WorkerSlots, boottime_ns
 from samzapy.adapters.spark.tail_board import WorkerTailBoard
 from samzapy.container.orders import Orders, read_on
-from samzapy.container.task.clocks import FAR_MS
+from samzapy.container.task.clocks import ended
 from samzapy.container.task.joint_transaction import JointTransaction
 from samzapy.container.task.measures import Stopwatch, with_input
 from samzapy.container.task.runner import TaskRunner
@@ -122,8 +122,7 @@ class _WorkerProcess:
             for routes, group in waited.waiting(groupby(runs(batches), key=_task_of(plan)))
         )
         # Other inputs may have messages among the rows.
-        ended = {route: moment_ms for route, moment_ms in self._covered_ms(plan).items() if moment_ms == FAR_MS}
-        return self._run(plan, tasks, waited, ended)
+        return self._run(plan, tasks, waited, ended(self._covered_ms(plan)))
 
     def tick(self, plan: WorkPlan, number: int) -> Sequence[Report]:
         """Fire the timers of one Spark partition's tasks, then tail as after rows.

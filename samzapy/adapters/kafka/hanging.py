@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from confluent_kafka import IsolationLevel
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
-from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.clients import Admin, KafkaConnection
 from samzapy.adapters.kafka.reading import end_offsets
 from samzapy.config import JobConfig
 from samzapy.container.task.ports import Place
@@ -91,13 +91,14 @@ def places_that_hang(connection: KafkaConnection, written: WrittenTopics) -> Seq
     outputs = frozenset(written.outputs()) - frozenset(written.own)
     led = KafkaAdmin(connection).led({*written.own, *outputs})
     places = [(topic, partition) for topic, partitions in led.items() for partition in sorted(partitions)]
-    begun_s = time.monotonic()
-    stable = _open_places(connection, places)
+    # One client for all questions: each would cost threads and a connection.
+    admin, begun_s = Admin(connection), time.monotonic()
+    stable = _open_places(admin, places)
     hanging = [place for place in stable if place[0] not in outputs]
     others = {place: offset for place, offset in stable.items() if place[0] in outputs}
     if others:
         time.sleep(max(0.0, begun_s + _MOVES_WITHIN_S - time.monotonic()))
-        still = _open_places(connection, list(others))
+        still = _open_places(admin, list(others))
         hanging += [place for place, offset in still.items() if offset == others[place]]
     return hanging
 
@@ -119,8 +120,8 @@ def end_in(producer: OpenProducer, places: Sequence[Place]) -> None:
         _LOG.debug("ended what hung of a transactional id in %d partitions, if anything did", len(places))
 
 
-def _open_places(connection: KafkaConnection, places: Collection[Place]) -> dict[Place, int]:
+def _open_places(admin: Admin, places: Collection[Place]) -> dict[Place, int]:
     """Where transactions are open: the last stable offsets."""
-    ends = end_offsets(connection, places, IsolationLevel.READ_UNCOMMITTED, _ASK_S)
-    stable = end_offsets(connection, places, IsolationLevel.READ_COMMITTED, _ASK_S)
+    ends = end_offsets(admin, places, IsolationLevel.READ_UNCOMMITTED, _ASK_S)
+    stable = end_offsets(admin, places, IsolationLevel.READ_COMMITTED, _ASK_S)
     return {place: offset for place, offset in stable.items() if offset < ends[place]}

@@ -29,6 +29,7 @@ from samzapy.config import JobConfig
 from samzapy.container.local_state.restore import doubt, known_position, local_position, plan_restore
 from samzapy.container.ports import StateDirectory, StateEnvironment, TopicBounds
 from samzapy.container.task.changelog_mark import ChangelogMark
+from samzapy.container.task.owners import task_entries
 from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DeadlineError, LocalStateError
 from samzapy.model.grant import Grant
@@ -39,7 +40,6 @@ from samzapy.plan.task_names import TaskNameParts
 from samzapy.stream.changelog import task_entry_key
 
 _LOG = logging.getLogger(__name__)
-_PAGE = 100
 _COPIED = frozenset({"key", "bucket"})
 """The scopes of stores that are copied; others are read from the changelog."""
 
@@ -308,13 +308,9 @@ def _copy_all(store: str, source: StateEnvironment, targets: Sequence[StateEnvir
 
     An older entry of another relative may come later; the changelog behind the target's position has the newest one.
     """
-    entries: dict[bytes, bytes | None] = {}
-    place: bytes | None = b""
     transaction = source.begin()
     try:
-        while place is not None:
-            owners, place = transaction.owners(store, place, _PAGE)
-            entries |= {key: transaction.get(store, key) for key in (task_entry_key(o.decode(), b"") for o in owners)}
+        entries = {task_entry_key(name, b""): value for name, value in task_entries(transaction, store).items()}
     finally:
         transaction.abort()
     for target in targets:

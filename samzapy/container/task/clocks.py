@@ -357,6 +357,14 @@ class TaskClocks:
         self.has_moved = False
 
 
+def ended(covered_ms: Mapping[int, int]) -> Mapping[int, int]:
+    """The covered routes whose inputs have ended.
+
+    An ended input brings no more messages, so this holds also while other routes have rows that are not handled yet.
+    """
+    return {route: moment_ms for route, moment_ms in covered_ms.items() if moment_ms == FAR_MS}
+
+
 def inherited(
     entries: Mapping[TaskName, ClockEntry], bucket: int, factor: int, starts: Sequence[BucketStart]
 ) -> Inherited:

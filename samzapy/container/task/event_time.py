@@ -8,25 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from samzapy.container.task.clocks import FAR_MS, ClockRules, Moment, TaskClocks, inherited
+from samzapy.container.task.clocks import FAR_MS, ClockRules, Moment, TaskClocks, ended, inherited
 from samzapy.container.task.handling import TimersFirstError
+from samzapy.container.task.owners import task_entries
 from samzapy.container.task.ports import LocalPosition, LocalTransaction
 from samzapy.container.task.stores import TaskState
 from samzapy.container.task.transaction import Transaction, TransactionLimits
 from samzapy.container.task.work_plan import NO_TIMER, Route, WorkPlan
 from samzapy.errors import TaskError
-from samzapy.model.clock_entry import STORE, ClockEntry, decoded, encoded
+from samzapy.model.clock_entry import STORE, decoded, encoded
 from samzapy.model.grant import BucketStart
-from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.stream.changelog import task_entry_key
 from samzapy.streams import AnyStream
 from samzapy.task import ProcessFunction
 
-_PAGE: Final = 100
 _NOT_WRITTEN: Final = -1
 """The time of a record whose producer wrote none."""
-_FIRST: Final[bytes | None] = b""
 _UNREAD: Final = b""
 
 
@@ -118,14 +116,17 @@ class EventTime:
 
     def look_behind_rows(self) -> None:
         """Let time pass that no message brings, once all rows are handled."""
-        self.clocks.end_inputs([route for route, moment_ms in self.covered_ms.items() if moment_ms == FAR_MS])
+        self.clocks.end_inputs(ended(self.covered_ms))
         self.clocks.pass_time(self.covered_ms)
 
     @property
     def is_at_end(self) -> bool:
         """Whether all inputs have ended, and the task has not acted on it."""
-        have_ended = all(self.covered_ms.get(route) == FAR_MS for route in self._all_routes)
-        return have_ended and not self._leaves_out and not self.clocks.has_ended
+        return (
+            ended(self.covered_ms).keys() >= {*self._all_routes}
+            and not self._leaves_out
+            and not self.clocks.has_ended
+        )
 
     def due_when_quiet_ms(self) -> int:
         """The moment as of `Report.due_when_quiet_ms`.
@@ -174,7 +175,9 @@ class EventTime:
             offset, route = position.offsets_next[str(ssp_kb)], self._routes.get(index)
             starts.append(BucketStart(ssp_kb=ssp_kb, offset_next=offset) if route is None else route.start_at(offset))
         own = starts[0].ssp_kb
-        self.clocks.begin(inherited(self._entries(local), own.bucket, own.factor, starts), self._ssp_of, self._now())
+        # The entries of all tasks that have had keys of this one.
+        entries = {name: decoded(raw) for name, raw in task_entries(local, STORE).items()}
+        self.clocks.begin(inherited(entries, own.bucket, own.factor, starts), self._ssp_of, self._now())
 
     @property
     def _inputs(self) -> Mapping[int, SspKeyBucket]:
@@ -183,18 +186,6 @@ class EventTime:
 
     def _now(self) -> Moment:
         return Moment(self._limits.boot_ms(), self._limits.wall_ms())
-
-    def _entries(self, local: LocalTransaction) -> Mapping[TaskName, ClockEntry]:
-        """The entries of all tasks that have had keys of this one."""
-        entries, place = {}, _FIRST
-        while place is not None:
-            owners, place = local.owners(STORE, place, _PAGE)
-            for owner in owners:
-                name = TaskName(owner.decode())
-                raw = local.get(STORE, task_entry_key(name, b""))
-                if raw is not None:
-                    entries[name] = decoded(raw)
-        return entries
 
     def write(self, transaction: Transaction) -> None:
         """Write the clocks, if they have moved in this transaction."""

@@ -74,7 +74,6 @@ class TaskRunner:
         self._task_name = route.task_name
         self._is_interrupted = is_interrupted
         self._sources = {index: Source.of(plan.routes[index], config, declared) for index in routes}
-        self._first_route = routes[0]
         self.routes = tuple(routes)
         self._limits = limits
         self._meter = Meter(limits.now_s)
@@ -210,7 +209,7 @@ class TaskRunner:
                     due_when_quiet_ms=self._due_when_quiet_ms(),
                     has_ended=self._event_time is not None and self._event_time.clocks.has_ended,
                 )
-                for report in reports or tally.idle(self._first_route)
+                for report in reports or tally.idle(self.routes[0])
             ]
         return self._meter.attach(reports, self._transactions.bytes_on_disk())
 
@@ -265,7 +264,7 @@ class TaskRunner:
 
     def _work(self, chunks: Iterable[Rows], joint: JointTransaction, tally: Tally) -> Work:
         transaction: Transaction | None = None
-        route = self._first_route
+        route = self.routes[0]
         try:
             transaction = yield from self._fired(transaction, joint, tally)
             for rows in chunks:
@@ -346,7 +345,7 @@ class TaskRunner:
         while transaction is not None or timers.is_due(self._environment):
             transaction = self._firing = transaction or self._begin(joint)
             # A transaction of timers alone has the position of one route, which does not move.
-            route = next(iter(transaction.handled), self._first_route)
+            route = next(iter(transaction.handled), self.routes[0])
             handled = transaction.handled_of(route, self._sources[route].ssp_kb)
             is_done = self._meter.process.timed(timers.fire, transaction, handled, joint.must_end)
             # Timers in event time fire before the next message, however many there are.
@@ -392,7 +391,7 @@ class TaskRunner:
             raise MessageFailed(self._failed_at_init)
         transaction = self._firing = transaction or self._begin(joint)
         event_time.clocks.close()
-        route = next(iter(transaction.handled), self._first_route)
+        route = next(iter(transaction.handled), self.routes[0])
         if self._timers is not None:
             transaction = yield from self._fired_events(transaction, route, joint, tally)
         self._firing = transaction

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 from samzapy.config import StoreConfig
 from samzapy.container.task.measures import Stopwatch, StoreCosts
 from samzapy.container.task.message_scope import MessageScope, Place, in_init
+from samzapy.container.task.owners import owners_in
 from samzapy.container.task.ports import LocalTransaction
 from samzapy.container.task.record_size import too_large
 from samzapy.declared_task import Declared
@@ -22,8 +23,6 @@ from samzapy.stream.changelog import changelog_key, split_changelog_key, task_en
 _METHODS: Final = frozenset({"get", "put", "delete"})
 _PAGE: Final = 100
 """Entries that are read at once."""
-_FIRST: Final[bytes | None] = b""
-"""The place at which a walk over keys begins."""
 
 
 class TaskState:
@@ -148,13 +147,11 @@ class TaskState:
                 self.message_key, self.key_prefix = before, None
 
     def _owners(self, store: str) -> Iterator[bytes]:
-        written, place = self._written[store], _FIRST
-        while place is not None:
-            page, place = self._local.owners(store, place, _PAGE)
-            for owner in page:
-                # An ordered store has no writes that are not in the local store.
-                if written.get(changelog_key(owner, b""), b"") is not None or store in self._ordered:
-                    yield owner
+        written = self._written[store]
+        for owner in owners_in(self._local, store):
+            # An ordered store has no writes that are not in the local store.
+            if written.get(changelog_key(owner, b""), b"") is not None or store in self._ordered:
+                yield owner
         if store not in self._ordered:
             for key, value in tuple(written.items()):
                 if value is not None and self._local.get(store, key) is None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from samzapy.container.ports import BatchDone, EndsSeen, QueryEvent, QueryFailed
-from samzapy.container.task.clocks import FAR_MS
+from samzapy.container.task.clocks import ended
 from samzapy.container.task.lookup_table import lookup_table
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.tail_routes import TailRoutes
@@ -212,9 +212,7 @@ class MemoryQuery:
         is_tick: bool,
     ) -> QueryEvent:
         reports: list[Report] = []
-        covered_ms = self._covered_ms()
-        if not is_tick:
-            covered_ms = {route: moment_ms for route, moment_ms in covered_ms.items() if moment_ms == FAR_MS}
+        covered_ms = self._covered_ms() if is_tick else ended(self._covered_ms())
         self._ends_are_new = False
         try:
             for routes, rows in works:

@@ -17,24 +17,21 @@ from hypothesis import strategies as st
 from samzapy.container.local_state import restore
 from samzapy.container.task.clocks import FAR_MS
 from samzapy.model.clock_entry import STORE
-from samzapy.model.topics import changelog_topic
-from samzapy.runtime.job_config import load_job
 from unit_tests.container.task.test_crash_between_effects import (
     ENDS,
     WORKLOAD,
     Life,
     Message,
-    _latest,
     lives,
     workloads,
 )
-from unit_tests.fixtures.clocked_world import ClockedWorld, Job, die_twice
+from unit_tests.fixtures.clocked_world import ClockedWorld, Job, a_job_of, die_at_each_commit, die_twice
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    path = tmp_path_factory.mktemp("job") / "spans.py"
-    path.write_text(
+    return a_job_of(
+        tmp_path_factory.mktemp("job") / "spans.py",
         """
 import samzapy as sz
 
@@ -65,12 +62,8 @@ class Spans(sz.Task[str, int]):
     def end_of_stream(self, out):
         for key in self.context.keys(self.total):
             out.send(spans, {"total": self.total.get()}, key=key)
-"""
+""",
     )
-    path.with_suffix(".properties").write_text(
-        "job.name=flights\nsystems.kafka.bootstrap.servers=localhost:1\nlocal.store.dir=/data\n"
-    )
-    return load_job(path, None, [], {})
 
 
 class EndedWorld(ClockedWorld):
@@ -102,8 +95,8 @@ class EndedWorld(ClockedWorld):
                 counts[record.key] += value[1]
         wanted = Counter(message.key.encode() for message in self.messages)
         assert (wanted, dict(wanted)) == (counts, totals)
-        latest = _latest(self.kafka.committed(changelog_topic(self.config.job, STORE)))
-        assert latest == self.disks[0].opened[-1].values(STORE)
+        latest, on_disk = self.entries(STORE)
+        assert latest == on_disk
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -136,11 +129,5 @@ def test_local_state_that_trusts_the_checkpoints_ends_twice(job: Job, monkeypatc
     for entry in ("timer_entry", "clock_entry"):
         monkeypatch.setattr(restore, entry, SimpleNamespace(STORE="none"))
 
-    def die_at_each_commit() -> None:
-        for at_hit in range(1, 14):
-            world = EndedWorld(WORKLOAD, job)
-            world.run([Life(end="after-kafka-commit", at_hit=at_hit)])
-            world.check()
-
     with pytest.raises(AssertionError):
-        die_at_each_commit()
+        die_at_each_commit(EndedWorld, job, 13)

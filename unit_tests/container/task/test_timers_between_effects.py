@@ -17,8 +17,6 @@ from samzapy.container.local_state import restore
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.work_plan import NO_TIMER
 from samzapy.model.timer_entry import STORE
-from samzapy.model.topics import changelog_topic
-from samzapy.runtime.job_config import load_job
 from samzapy.testing.memory.slot import MemorySlot
 from unit_tests.container.task.test_crash_between_effects import (
     ENDS,
@@ -26,11 +24,10 @@ from unit_tests.container.task.test_crash_between_effects import (
     Life,
     Message,
     World,
-    _latest,
     lives,
     workloads,
 )
-from unit_tests.fixtures.clocked_world import ClockedWorld, Job, die_twice
+from unit_tests.fixtures.clocked_world import ClockedWorld, Job, a_job_of, die_at_each_commit, die_twice
 
 TIMED_ENDS = (*ENDS, "before-fire", "after-fire")
 LATE_MS = 35
@@ -39,8 +36,8 @@ LATE_MS = 35
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    path = tmp_path_factory.mktemp("job") / "timed.py"
-    path.write_text(
+    return a_job_of(
+        tmp_path_factory.mktemp("job") / "timed.py",
         f"""
 import samzapy as sz
 
@@ -59,12 +56,8 @@ class Timed(sz.Task[str, int]):
     def is_late(self, timer, out):
         out.send(fired, [int(timer.tag), timer.time_ms, self.count.add()], key=timer.key)
 
-    """
+    """,
     )
-    path.with_suffix(".properties").write_text(
-        "job.name=flights\nsystems.kafka.bootstrap.servers=localhost:1\nlocal.store.dir=/data\n"
-    )
-    return load_job(path, None, [], {})
 
 
 class TimedWorld(ClockedWorld):
@@ -89,8 +82,7 @@ class TimedWorld(ClockedWorld):
             assert 10 * offset + LATE_MS == moment_ms
             fired.append(offset)
         assert [message.offset for message in self.messages] == sorted(fired)
-        assert {} == _latest(self.kafka.committed(changelog_topic(self.config.job, STORE)))
-        assert {} == self.disks[0].opened[-1].values(STORE)
+        assert ({}, {}) == self.entries(STORE)
 
 
 @pytest.mark.parametrize("end", TIMED_ENDS)
@@ -153,11 +145,5 @@ def test_local_state_that_trusts_the_checkpoints_fires_a_timer_twice(
     """A transaction of timers alone moves no checkpoint, and a crash behind Kafka's commit leaves the timers there."""
     monkeypatch.setattr(restore, "timer_entry", SimpleNamespace(STORE="none"))
 
-    def die_at_each_commit() -> None:
-        for at_hit in range(1, 9):
-            world = TimedWorld(WORKLOAD, job)
-            world.run([Life(end="after-kafka-commit", at_hit=at_hit)])
-            world.check()
-
     with pytest.raises(AssertionError):
-        die_at_each_commit()
+        die_at_each_commit(TimedWorld, job, 8)

@@ -16,28 +16,25 @@ from hypothesis import strategies as st
 
 from samzapy.container.local_state import restore
 from samzapy.container.task.runner import TaskRunner
-from samzapy.model.topics import changelog_topic
 from samzapy.model.window_entry import STORE
-from samzapy.runtime.job_config import load_job
 from samzapy.testing.memory.slot import MemorySlot
 from unit_tests.container.task.test_crash_between_effects import (
     ENDS,
     WORKLOAD,
     Life,
     Message,
-    _latest,
     lives,
     workloads,
 )
-from unit_tests.fixtures.clocked_world import ClockedWorld, Job, die_twice
+from unit_tests.fixtures.clocked_world import ClockedWorld, Job, a_job_of, die_at_each_commit, die_twice
 
 WINDOW_MS = 50
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    path = tmp_path_factory.mktemp("job") / "windowed.py"
-    path.write_text(
+    return a_job_of(
+        tmp_path_factory.mktemp("job") / "windowed.py",
         f"""
 import samzapy as sz
 
@@ -55,12 +52,8 @@ class Windowed(sz.Task[str, int]):
         for key in self.context.keys(self.count):
             out.send(counts, [tick.number, self.count.get()], key=key)
             self.count.clear()
-"""
+""",
     )
-    path.with_suffix(".properties").write_text(
-        "job.name=flights\nsystems.kafka.bootstrap.servers=localhost:1\nlocal.store.dir=/data\n"
-    )
-    return load_job(path, None, [], {})
 
 
 class WindowedWorld(ClockedWorld):
@@ -84,8 +77,8 @@ class WindowedWorld(ClockedWorld):
             assert (record.key, number) not in ticks
             ticks.add((record.key, number))
         assert Counter(message.key.encode() for message in self.messages) == +sums
-        latest = _latest(self.kafka.committed(changelog_topic(self.config.job, STORE)))
-        assert latest == self.disks[0].opened[-1].values(STORE)
+        latest, on_disk = self.entries(STORE)
+        assert latest == on_disk
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -117,14 +110,8 @@ def test_local_state_that_trusts_the_checkpoints_does_a_tick_twice(job: Job, mon
     """A transaction of a window alone moves no checkpoint."""
     monkeypatch.setattr(restore, "window_entry", SimpleNamespace(STORE="none"))
 
-    def die_at_each_commit() -> None:
-        for at_hit in range(1, 9):
-            world = WindowedWorld(WORKLOAD, job)
-            world.run([Life(end="after-kafka-commit", at_hit=at_hit)])
-            world.check()
-
     with pytest.raises(AssertionError):
-        die_at_each_commit()
+        die_at_each_commit(WindowedWorld, job, 8)
 
 
 class ReportingWorld(WindowedWorld):
