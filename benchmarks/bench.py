@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import bench_api
+import bench_due
 import bench_latency_table as latency_table
 import bench_report as report
 import click
@@ -57,7 +58,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "internals" / "performa
 PARTITIONS = 4
 CORES = 2
 OUTPUT = "bench-output"
-# Has no records; that there is a broadcast input is what sends the others' rows through a shuffle.
+# Has no records; a broadcast input sends the rows of the other inputs through a shuffle.
 BROADCAST = "bench-rules"
 OFFSETS_MAX = 200_000
 WARM_UP = 4_000_000
@@ -93,33 +94,35 @@ SUBJECTS: Mapping[str, Subject] = {
     "count": samzapy_job("samzapy, keyed count", "count_keys.py", {"stores.counts.msg.serde": "bytes", **_BATCHES}),
     "client": plain_client("(c) confluent-kafka loop, transactional"),
 }
-NAMES = {word: subject.name for word, subject in SUBJECTS.items()}
+NAMES = {name: subject.name for name, subject in SUBJECTS.items()}
 THROUGHPUT = ("read", "read-ours", "thin", "plain", "plain-none", "copy", "shuffled", "count", "client")
 LATENCY = ("plain-none", "copy", "plain-ours")
 REACH = (
-    report.Reach(what="1 % out, of (a)", word="thin", base="read", size=1000, bound=0.6),
-    report.Reach(what="1 % out, of (a)", word="thin", base="read", size=100, bound=0.45),
+    report.Reach(title="1 % out, of (a)", subject="thin", base="read", size=1000, bound=0.6),
+    report.Reach(title="1 % out, of (a)", subject="thin", base="read", size=100, bound=0.45),
     *(
-        report.Reach(what=f"{what}, of {of}", word=word, base=base, size=size, bound=bound)
-        for word, what, bound in (("copy", "1:1", 0.9), ("count", "keyed count", 0.5))
+        report.Reach(title=f"{figure}, of {of}", subject=subject, base=base, size=size, bound=bound)
+        for subject, figure, bound in (("copy", "1:1", 0.9), ("count", "keyed count", 0.5))
         for size in MEASURED
         for base, of in (("plain", "(b)"), ("plain-none", "(b) uncompressed"))
     ),
-    report.Reach(what="latency p50, of (b) with Spark's defaults", word="copy", base="plain-none", size=0, bound=1.3),
+    report.Reach(
+        title="latency p50, of (b) with Spark's defaults", subject="copy", base="plain-none", size=0, bound=1.3
+    ),
 )
 NOTES = (
     "One broker and the subject share the machine; CPU is user and system time of the subject's processes alone "
-    "(JVM, Python driver, Python workers), out of /proc. The broker's is nobody's. *Others* is what the machine spent "
-    "on anything else during a run, the kernel's own threads and other virtual machines on its host among it.",
-    "*JIT* is what the JVM spends on compiling its code. It is start-up that goes on behind the first batches, for a "
-    "minute or two, and takes up to half of the JVM's time meanwhile; so nobody's is in *records per CPU-second*.",
+    "(JVM, Python driver, Python workers), out of /proc. The broker's counts for no subject. *Others* is the time of "
+    "all other processes during a run, with the kernel's own threads and other virtual machines on its host.",
+    "*JIT* is the JVM's time for compiling its code. It is start-up that continues after the first batches, for a "
+    "minute or two, and takes up to half of the JVM's time meanwhile; *records per CPU-second* is without it.",
     f"Every subject: {PARTITIONS} input and output partitions, `local[{CORES}]`, at most {OFFSETS_MAX:,} records a "
     f"batch, keys of 8 bytes out of {KEY_COUNT:,}, values of which about half is the same in all records.",
     "samzapy: exactly once, read_committed, headers read, a Python function called per record; the keyed count "
     "writes its changelog too. (a) calls no Python. (b) is at-least-once, reads no headers, and also calls a Python "
     "function per record. (c) is one Python process, exactly once, without Spark, state or headers.",
-    "All that write compress with lz4: samzapy's producer does by itself, (b) and (c) are told to, so that the same "
-    "bytes go to the broker. (b) as it is without being told stands beside it, uncompressed.",
+    "All subjects that write compress with lz4: samzapy's producer by itself, (b) and (c) by a setting, so that the "
+    "same bytes go to the broker. (b) without that setting is beside it, uncompressed.",
     "The subjects on samzapy run with the same configuration as any job; only `task.batch.offsets.max` is set. "
     "*By a shuffle* is 1:1 with an empty broadcast input: as the rows of tasks with several inputs go to Python.",
 )
@@ -197,7 +200,7 @@ def bench() -> Iterator[Bench]:
 
 @click.group()
 def main() -> None:
-    """What the data path costs, against Spark and Kafka by themselves."""
+    """The cost of the data path, against Spark and Kafka by themselves."""
 
 
 @main.command()
@@ -226,11 +229,11 @@ def data(
     latencies: dict[str, list[Latency]] = {}
     with bench() as at:
         if not no_throughput:
-            words = [word for word in THROUGHPUT if word in only or not only]
+            words = [name for name in THROUGHPUT if name in only or not only]
             for size in (int(size) for size in sizes or map(str, MEASURED)):
                 runs += measure_throughput(at, size, words, rounds, scale)
         if not no_latency:
-            latencies = measure_latencies(at, [word for word in LATENCY if word in only or not only], rounds, scale)
+            latencies = measure_latencies(at, [name for name in LATENCY if name in only or not only], rounds, scale)
     records = {size: int((WARM_UP + measured) * scale) for size, measured in MEASURED.items()}
     conditions = [
         f"{begun:%Y-%m-%d}, {rounds} round(s), subjects in turn; medians"
@@ -272,14 +275,14 @@ def measure_throughput(
     publish(at.servers, topic, records, size)
     runs = []
     for number in range(rounds):
-        for word in words:
+        for name in words:
             remove_topics(at.servers, but=[topic])
             make_topics(at.servers, {OUTPUT: PARTITIONS, BROADCAST: PARTITIONS})
             others = Others()
-            with running(SUBJECTS[word], at.place(topic, f"bench-{size}-{number}-{word}")) as process:
+            with running(SUBJECTS[name], at.place(topic, f"bench-{size}-{number}-{name}")) as process:
                 looks = list(process.looks(records, DEADLINE_S))
                 run = report.Throughput(
-                    word=word,
+                    subject=name,
                     size=size,
                     steady=steady_state(looks, warm_up),
                     first_s=looks[0].at_s - process.started_s,
@@ -288,7 +291,7 @@ def measure_throughput(
             runs.append(run)
             us = ", ".join(f"{role} {run.steady.cpu_us_per_record(role):.2f}" for role in run.steady.cpu_s)
             click.echo(
-                f"{size:5} B  {NAMES[word]:46} {run.steady.per_cpu_s / 1e3:6.1f} k/cpu-s "
+                f"{size:5} B  {NAMES[name]:46} {run.steady.per_cpu_s / 1e3:6.1f} k/cpu-s "
                 f"{run.steady.per_wall_s / 1e3:6.1f} k/s  us: {us}  n {run.steady.records} "
                 f"first {run.first_s:.1f} s  others {run.others_cores:.2f} cores"
             )
@@ -297,28 +300,28 @@ def measure_throughput(
 
 
 def measure_latencies(at: Bench, words: Sequence[str], rounds: int, scale: float) -> dict[str, list[Latency]]:
-    found: dict[str, list[Latency]] = {word: [] for word in words}
+    latencies: dict[str, list[Latency]] = {name: [] for name in words}
     for number in range(rounds):
-        for word in words:
+        for name in words:
             remove_topics(at.servers, but=[])
             make_topics(at.servers, {OUTPUT: PARTITIONS, LATENCY_INPUT: PARTITIONS})
-            place = at.place(LATENCY_INPUT, f"latency-{number}-{word}")
-            latency = measure_latency(SUBJECTS[word], place, Stream(measure_s=MEASURE_S * scale))
-            found[word].append(latency)
+            place = at.place(LATENCY_INPUT, f"latency-{number}-{name}")
+            latency = measure_latency(SUBJECTS[name], place, Stream(measure_s=MEASURE_S * scale))
+            latencies[name].append(latency)
             click.echo(
-                f"{NAMES[word]:46} p50 {percentile(latency.latencies_ms, 50):.0f} "
+                f"{NAMES[name]:46} p50 {percentile(latency.latencies_ms, 50):.0f} "
                 f"p99 {percentile(latency.latencies_ms, 99):.0f} ms  n {len(latency.latencies_ms)} "
                 f"first {latency.startup_s:.1f} s  others {latency.others_cores:.2f} cores"
             )
-    return found
+    return latencies
 
 
 class Samples:
-    """What a thread looks up while the subject works: in the midst of batches too."""
+    """The memory that a thread samples while the subject works, also within batches."""
 
     def __init__(self) -> None:
         self.records = 0
-        self.found: list[report.Memory] = []
+        self.memories: list[report.Memory] = []
 
 
 @contextmanager
@@ -327,7 +330,7 @@ def sampled(process: Running) -> Iterator[Samples]:
 
     def sample() -> None:
         while not ended.wait(MEMORY_EVERY_S):
-            samples.found.append(report.Memory(records=samples.records, mib=memory_of(tree_of(process.pid))))
+            samples.memories.append(report.Memory(records=samples.records, mib=memory_of(tree_of(process.pid))))
 
     thread = threading.Thread(target=sample, daemon=True)
     thread.start()
@@ -356,29 +359,31 @@ def sampled(process: Running) -> Iterator[Samples]:
     "--page", type=click.Path(path_type=Path), help="Write there [default: docs/internals/performance.md if whole]."
 )
 def latency(only: tuple[str, ...], rates: str, page: Path | None, **options: Any) -> None:
-    """Latency and CPU of samzapy with and without tails beside others; forty minutes, or a row in two."""
+    """Latency and CPU of samzapy and others; forty minutes, or two for a row."""
     begun, load_before = datetime.datetime.now(datetime.UTC), load()
     subjects = latency_subjects(dict(one.split("=", 1) for one in options["settings"]))
     plan = latency_plan(only, [rate for rate in rates.split(",") if rate])
     target = page or (None if only or rates or options["seconds"] else PAGE)
     rows: list[latency_table.Row] = []
-    reasons = {word: missing(word) for word, _ in plan}
-    skipped = [f"{subjects[word].name}: skipped; {reason}." for word, reason in reasons.items() if reason]
+    reasons = {name: missing(name) for name, _ in plan}
+    skipped = [f"{subjects[name].name}: skipped; {reason}." for name, reason in reasons.items() if reason]
     click.echo("\n".join(skipped))
     # Else it is made beside the first row.
     made_archive({})
     with bench() as at:
         # The broker's JVM compiles for a minute, and answers ten times as slowly meanwhile.
         _latency_of(at, subjects["client"], "warm-up", "200", {**options, "settle": WARM_BROKER_S}, is_first=False)
-        for word, rate in [(word, rate) for word, rate in plan if not reasons[word]]:
-            is_first = word not in {row.word for row in rows}
+        for name, rate in [(name, rate) for name, rate in plan if not reasons[name]]:
+            is_first = name not in {row.subject for row in rows}
             try:
-                found = _latency_of(at, subjects[word], f"{word}-{rate}", rate, options, is_first=is_first)
+                measured = _latency_of(at, subjects[name], f"{name}-{rate}", rate, options, is_first=is_first)
             except SamzapyError as error:
-                skipped.append(f"{subjects[word].name}, {rate}: no row; {str(error).splitlines()[0]}")
+                skipped.append(f"{subjects[name].name}, {rate}: no row; {str(error).splitlines()[0]}")
                 click.echo(str(error))
                 continue
-            rows.append(latency_table.Row(word=word, name=subjects[word].name, rate=rate, found=found, load=load()))
+            rows.append(
+                latency_table.Row(subject=name, name=subjects[name].name, rate=rate, latency=measured, load=load())
+            )
             click.echo(latency_table.rows_table(rows[-1:]))
             body = latency_table.section(rows, skipped, _latency_conditions(begun, load_before, rows, options))
             if target is not None:
@@ -393,16 +398,16 @@ def latency(only: tuple[str, ...], rates: str, page: Path | None, **options: Any
     "--page", type=click.Path(path_type=Path), help="Write there [default: docs/internals/performance.md if whole]."
 )
 def start(rounds: int, only: tuple[str, ...], page: Path | None) -> None:
-    """Time from the command to the first output, with and without a class archive; five minutes."""
+    """Time from the command to the first output; five minutes."""
     begun, load_before = datetime.datetime.now(datetime.UTC), load()
-    words = [word for word in START if (word in only or not only) and missing(word) is None]
-    starts: dict[str, list[Start]] = {START[word].name: [] for word in words}
+    words = [name for name in START if (name in only or not only) and missing(name) is None]
+    starts: dict[str, list[Start]] = {START[name].name: [] for name in words}
     made_archive({})
     with bench() as at:
         _latency_of(at, START["client"].subject, "warm-up", "200", _WARM_UP, is_first=False)
         for number in range(rounds):
-            for word in words:
-                starts[START[word].name].append(_start_of(at, word, number))
+            for name in words:
+                starts[START[name].name].append(_start_of(at, name, number))
     body = start_section(starts, begun, load_before)
     click.echo(body)
     if page or not only:
@@ -414,7 +419,7 @@ def start(rounds: int, only: tuple[str, ...], page: Path | None) -> None:
 @click.option("--only", multiple=True, type=click.Choice(list(TIMER_WAYS)), help="Ways [default: all].")
 @click.option("--page", type=click.Path(path_type=Path), help="Write there [default: the performance page if whole].")
 def timers(seconds: float, only: tuple[str, ...], page: Path | None) -> None:
-    """How late timers fire without messages, and what they cost; six minutes."""
+    """How late timers fire without messages, and their cost; six minutes."""
     begun, load_before = datetime.datetime.now(datetime.UTC), load()
     made_archive({})
     timed: dict[str, Timed] = {}
@@ -433,21 +438,28 @@ def timers(seconds: float, only: tuple[str, ...], page: Path | None) -> None:
 
 @main.command()
 @click.option("--rounds", default=15, show_default=True)
+@click.option("--timers", default=1_000_000, show_default=True, help="How many are due at once; 0: leave that out.")
 @click.option("--page", type=click.Path(path_type=Path), default=PAGE, show_default=True, help="Write there.")
-def api(rounds: int, page: Path) -> None:
-    """CPU of a task class beside a function, of typed values and counters beside JSON; a minute."""
+def api(rounds: int, timers: int, page: Path) -> None:
+    """CPU of task classes, typed values, counters and timers; three minutes."""
     begun, load_before = datetime.datetime.now(datetime.UTC), load()
     figures = bench_api.measure(rounds)
     body = bench_api.section(figures, [machine(begun, load_before), versions("msgspec", "confluent-kafka", "lmdb")])
     click.echo(body)
     report.write_section(page, "api", body)
+    if timers:
+        begun, load_before = datetime.datetime.now(datetime.UTC), load()
+        due = bench_due.measure(timers)
+        body = bench_due.section(due, [machine(begun, load_before), versions("confluent-kafka", "lmdb")])
+        click.echo(body)
+        report.write_section(page, "due", body)
 
 
 @main.command()
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--page", type=click.Path(path_type=Path), default=PAGE, show_default=True, help="Write there.")
 def reader(rounds: int, page: Path) -> None:
-    """CPU of a record that Spark's source brings, and of one that a tail reads; ten minutes."""
+    """CPU of a record by Spark's source, and by a tail; ten minutes."""
     begun, load_before = datetime.datetime.now(datetime.UTC), load()
     readings: list[Reading] = []
     made_archive({})
@@ -466,29 +478,31 @@ def reader(rounds: int, page: Path) -> None:
     report.write_section(page, "reader", body)
 
 
-def _start_of(at: Bench, word: str, number: int) -> Start:
-    one = START[word]
+def _start_of(at: Bench, name: str, number: int) -> Start:
+    one = START[name]
     remove_topics(at.servers, but=[])
     make_topics(at.servers, {OUTPUT: PARTITIONS, LATENCY_INPUT: PARTITIONS})
-    place = at.place(LATENCY_INPUT, f"start-{word}-{number}")
-    found = measure_start(one.subject, place, one.environment)
+    place = at.place(LATENCY_INPUT, f"start-{name}-{number}")
+    measured = measure_start(one.subject, place, one.environment)
     if one.is_second:
         # The same job again: its topics and its coordinator stream are there.
-        found = measure_start(one.subject, place, one.environment)
-    click.echo(f"{one.name}: {found.total_s:.1f} s, {sum(found.cpu_s.values()):.1f} CPU s, {dict(found.ends_s)}")
-    return found
+        measured = measure_start(one.subject, place, one.environment)
+    click.echo(
+        f"{one.name}: {measured.total_s:.1f} s, {sum(measured.cpu_s.values()):.1f} CPU s, {dict(measured.ends_s)}"
+    )
+    return measured
 
 
 def start_section(starts: Mapping[str, Sequence[Start]], begun: datetime.datetime, load_before: float) -> str:
-    ours = {name: found for name, found in starts.items() if name.startswith("samzapy")}
+    ours = {name: runs for name, runs in starts.items() if name.startswith("samzapy")}
     conditions = [
         f"{machine(begun, load_before)} Starts in turn; medians.",
-        *disturbed([start.others_cores for found in starts.values() for start in found]),
+        *disturbed([start.others_cores for runs in starts.values() for start in runs]),
         f"{RECORDS} records wait in {PARTITIONS} partitions, `local[{CORES}]` where there is Spark. From the start of "
         "the process to the first record that a `read_committed` reader of the output gets; the broker is warm.",
         f"To be reached: {LATER_S_MAX:g} s with a class archive, {FIRST_S_MAX:g} s without. *Again*: the second start "
         "of the same job, whose topics, coordinator stream and state are there.",
-        "The parts of a start are told apart by the lines of the job's log. CPU: of all processes until the first "
+        "The lines of the job's log separate the parts of a start. CPU: of all processes until the first "
         "output, the JVM's compiler included.",
         versions("pyspark", "confluent-kafka"),
     ]
@@ -505,10 +519,10 @@ def start_section(starts: Mapping[str, Sequence[Start]], begun: datetime.datetim
 
 
 def latency_plan(only: Sequence[str], rates: Sequence[str]) -> Sequence[tuple[str, str]]:
-    """Subjects and rates that are named, each with each; of one that is not named, what the plan has."""
+    """All pairs of the named subjects and rates; those of the plan if none is named."""
     if only and rates:
-        return [(word, rate) for word in only for rate in rates]
-    return [(word, rate) for word, rate in PLAN if (not only or word in only) and (not rates or rate in rates)]
+        return [(name, rate) for name in only for rate in rates]
+    return [(name, rate) for name, rate in PLAN if (not only or name in only) and (not rates or rate in rates)]
 
 
 def _latency_of(
@@ -535,7 +549,7 @@ def _latency_conditions(
     given = f" Settings: {', '.join(options['settings'])}." if options["settings"] else ""
     return [
         f"{machine(begun, load_before)} One run each.",
-        *disturbed([row.found.others_cores for row in rows]),
+        *disturbed([row.latency.others_cores for row in rows]),
         f"{options['partitions']} input and output partitions, `local[{options['slots']}]` where there is Spark. Each "
         f"row is a new start; {options['settle']:g} s after its first output the measured window begins. It "
         f"lasts {options['seconds'] or SECONDS_TAILED:g} s with tails and {options['seconds'] or SECONDS:g} s "
@@ -575,7 +589,7 @@ def rss(records: int, page: Path) -> None:
         "One broker and the job share the machine; memory is that of the job's processes alone. "
         + versions("pyspark", "confluent-kafka", "pyarrow"),
     ]
-    body = memory_section(records, report.memory_by_million(samples.found), conditions)
+    body = memory_section(records, report.memory_by_million(samples.memories), conditions)
     click.echo(body)
     report.write_section(page, "rss", body)
 
@@ -607,7 +621,7 @@ def memory_section(records: int, steps: Sequence[report.Memory], conditions: Seq
     help="Write there [default: docs/internals/performance.md].",
 )
 def audit(records: int, page: Path) -> None:
-    """Reading a long coordinator stream, and a job of 10,000 tasks; minutes, on a busy machine half an hour."""
+    """A long coordinator stream, and a job of 10,000 tasks; up to half an hour."""
     begun, load_before = datetime.datetime.now(datetime.UTC), load()
     with bench() as at:
         begun_s = time.monotonic()
@@ -672,13 +686,14 @@ def audit(records: int, page: Path) -> None:
 @main.command()
 @click.option("--containers", default=CONTAINERS, show_default=True)
 @click.option("--seconds", default=BEATS_MEASURE_S, show_default=True, help="For each interval.")
+@click.option("--viewers", default=20, show_default=True, help="Browsers that show the coordinator's page meanwhile.")
 @click.option(
     "--page",
     type=click.Path(path_type=Path),
     default=PAGE,
     help="Write there [default: docs/internals/performance.md].",
 )
-def heartbeats(containers: int, seconds: float, page: Path) -> None:
+def heartbeats(containers: int, seconds: float, viewers: int, page: Path) -> None:
     """How long a coordinator on one core takes to answer heartbeats; ten minutes."""
     begun, load_before = datetime.datetime.now(datetime.UTC), load()
     runs = []
@@ -688,7 +703,8 @@ def heartbeats(containers: int, seconds: float, page: Path) -> None:
         started_s = time.monotonic() - begun_s
         click.echo(f"{containers} containers have a task each after {started_s:.0f} s")
         for interval_ms in INTERVALS_MS:
-            runs.append(fleet.measure(interval_ms, seconds))
+            with fleet.watched(viewers):
+                runs.append(fleet.measure(interval_ms, seconds))
             click.echo(f"{interval_ms} ms: p99 {runs[-1].p99_ms:.1f} ms, {runs[-1].unanswered} unanswered")
     body = "\n\n".join(
         [
@@ -733,6 +749,7 @@ def heartbeats(containers: int, seconds: float, page: Path) -> None:
                 [
                     f"{machine(begun, load_before)} {seconds:.0f} s at each interval.",
                     *busy([load_before, *(run.load for run in runs)]),
+                    f"{viewers} viewers of the page load their view whenever there is something new.",
                     "From before the connection is made to the whole answer, as the client of a container sees it. All "
                     "containers are in one Python process on the other core, with the broker, so its own waiting is "
                     "in the figures. *Begun late*: how long after it was due a heartbeat began, which is theirs.",
@@ -750,12 +767,12 @@ def heartbeats(containers: int, seconds: float, page: Path) -> None:
 @main.command()
 @click.option("--only", multiple=True, type=click.Choice(list(PARTS)), help="Parts [default: all].")
 @click.option("--quick", is_flag=True, help="Small sizes, to see that it works.")
-@click.option("--seed", default=1, show_default=True, help="Of what is drawn at random.")
+@click.option("--seed", default=1, show_default=True, help="The seed of random choices.")
 @click.option(
     "--page", type=click.Path(path_type=Path), help="Write there [default: docs/internals/performance.md if whole]."
 )
 def scale(only: tuple[str, ...], quick: bool, seed: int, page: Path | None) -> None:
-    """What elasticity costs and how long keys wait; most of an hour, or a part at a time."""
+    """The cost of elasticity and the wait of keys; an hour, or a part at a time."""
     parts = [part for part in PARTS if part in only or not only]
     target = page or (None if only or quick else PAGE)
     with tempfile.TemporaryDirectory(prefix="samzapy-bench-") as scratch, ExitStack() as stack:
@@ -773,7 +790,7 @@ def scale(only: tuple[str, ...], quick: bool, seed: int, page: Path | None) -> N
 @click.option("--only", multiple=True, type=click.Choice(list(PLACEMENTS)), help="Parts [default: all].")
 @click.option("--quick", is_flag=True, help="Little state and one of each, to see that it works.")
 @click.option("--state-mb", type=click.IntRange(min=1), default=STATE_MB, show_default=True)
-@click.option("--seed", default=1, show_default=True, help="Of what is drawn at random.")
+@click.option("--seed", default=1, show_default=True, help="The seed of random choices.")
 @click.option(
     "--page", type=click.Path(path_type=Path), help="Write there [default: docs/internals/performance.md if whole]."
 )

@@ -1,4 +1,4 @@
-"""Measure what the job API costs: a task class against a function, typed values and counters against JSON.
+"""Measure the job API: classes against functions, typed values against JSON.
 
 As `bench_hot_path`: the CPU time of the thread that runs user code, with a real local store and librdkafka's producer
 in front of its mock broker. Each round runs every subject once, in turn. A ratio is of the least times of two subjects
@@ -136,7 +136,7 @@ RATIOS: Sequence[tuple[str, str, str, float]] = (
     ("event time kept, of a counter", "count, event time kept", f"count, sz.counter(), {_MANY} keys", 0.95),
     ("event timer set, of a counter", "count, timer in event time", f"count, sz.counter(), {_MANY} keys", 0.5),
 )
-"""What is compared, the subject, the other one, and the ratio of their speeds that is wanted."""
+"""The comparisons: a title, the subject, the other one, and the wanted speed ratio."""
 
 
 class _Subject:
@@ -149,7 +149,7 @@ class _Subject:
         factory = load_task_factory(job_file)
         properties = read_properties(_PROPERTIES + case.properties, "bench.properties")
         settings = merge(file=properties, environment={}, overrides=(), declared=factory.declared.settings())
-        self._task = OneTask(parse_config(in_force(settings)), factory, directory, slot, factory.declared)
+        self._task = OneTask(parse_config(in_force(settings)), factory, directory, slot)
         self._first, self._keys, self._random = 0, case.keys, Random(1)
 
     def ns_per_record(self) -> float:
@@ -212,17 +212,17 @@ def section(figures: Mapping[str, Sequence[float]], conditions: Sequence[str]) -
         [(name, f"{min(taken):.0f}", f"{statistics.median(taken):.0f}") for name, taken in figures.items()],
     )
     rounds = len(next(iter(figures.values())))
-    what = (
+    method = (
         f"CPU time of the thread that runs user code, the least of {rounds} rounds of {RECORDS:,} records; each round "
         "runs every job once. A real local store, and librdkafka's producer in front of its mock broker. Orders of "
         "200 bytes with six fields, of which a job reads one."
     )
-    return "\n\n".join(["## Job API", speeds, rows, bullets([what, *conditions])])
+    return "\n\n".join(["## Job API", speeds, rows, bullets([method, *conditions])])
 
 
 def _ratio_row(
-    figures: Mapping[str, Sequence[float]], what: str, one: str, other: str, wanted: float
+    figures: Mapping[str, Sequence[float]], title: str, one: str, other: str, wanted: float
 ) -> tuple[str, str, str, str]:
     ratio = min(figures[other]) / min(figures[one])
     keys = f", {one.rpartition(', ')[2]}" if "keys" in one else ""
-    return f"{what}{keys}", f">= {wanted}", f"{ratio:.2f}", "pass" if ratio >= wanted else "**fail**"
+    return f"{title}{keys}", f">= {wanted}", f"{ratio:.2f}", "pass" if ratio >= wanted else "**fail**"

@@ -1,4 +1,4 @@
-"""A long coordinator stream and a large job: how long reading and publishing take. For `scripts/bench audit`."""
+"""A long coordinator stream and a large job: the times of reading and publishing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _PROGRAM = "from samzapy.cli.main import main; main()"
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A command that ended: wall and CPU seconds, and the most memory it had (MiB, resident)."""
+    """An ended command: wall and CPU seconds, and its peak memory (MiB, resident)."""
 
     command: str
     wall_s: float
@@ -68,7 +68,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class LargeJob:
-    """Seconds of one job with many tasks; `cpu_s` are those of publishing and reading together."""
+    """Seconds of a job with many tasks; `cpu_s`: of publishing and reading together."""
 
     tasks: int
     plan_s: float
@@ -78,7 +78,7 @@ class LargeJob:
 
 
 def publish_history(servers: str, count: int) -> int:
-    """A stream of `count` records on the topic of `JOB`; return how many keys are live."""
+    """Publish `count` records on the topic of `JOB`; returns the count of live keys."""
     connection = KafkaConnection(bootstrap_servers=servers)
     topic = coordinator_topic(JOB)
     KafkaAdmin(connection).ensure_topic(coordinator_spec(JOB))
@@ -93,10 +93,12 @@ def publish_history(servers: str, count: int) -> int:
     live: set[bytes] = set()
     for seq, record in enumerate(islice(a_history(), count)):
         key, value = encode(record)
-        said = headers(term=1, seq=seq, event=event_name(record, None), cause="heartbeat", actor="coordinator-bench")
+        record_headers = headers(
+            term=1, seq=seq, event=event_name(record, None), cause="heartbeat", actor="coordinator-bench"
+        )
         while True:
             try:
-                producer.produce(topic, value, key, headers=list(said.items()))
+                producer.produce(topic, value, key, headers=list(record_headers.items()))
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -107,7 +109,7 @@ def publish_history(servers: str, count: int) -> int:
 
 
 def a_history() -> Iterator[Record]:
-    """A job whose 10,000 tasks begin anew for ever: 50,000 live keys, and five records each time. It breaks no law."""
+    """A lawful history of 10,000 tasks that begin repeatedly, with 50,000 live keys."""
     yield TermPut(
         term=1,
         coordinator_id="coordinator-bench",
@@ -181,7 +183,7 @@ def timed(servers: str, *arguments: str, out: Path) -> Timed:
 
 
 def large_job(servers: str) -> LargeJob:
-    """A job of 10,000 tasks: planned, written in one transaction, and read back into a job model."""
+    """A job of 10,000 tasks: planned, written in one transaction, and read back."""
     config = a_config(job_name="large", task_inputs="kafka.orders")
     processors = [ProcessorId(str(processor)) for processor in range(100)]
     began_s = time.monotonic()
@@ -195,11 +197,11 @@ def large_job(servers: str) -> LargeJob:
     log.append_atomically(_writes(plan, processors))
     published_s = time.monotonic()
     state = replay(log.read(), topic=topic).state
-    found = job_model(state)
+    plan_read = job_model(state)
     read_s, read_cpu_s = time.monotonic(), time.process_time()
     log.close()
-    if found is None or found.tasks != plan.tasks:
-        raise RuntimeError("what was read back is not what was planned")
+    if plan_read is None or plan_read.tasks != plan.tasks:
+        raise RuntimeError("the plan read back differs from the written plan")
     return LargeJob(
         tasks=len(plan.tasks),
         plan_s=planned_s - began_s,
@@ -221,12 +223,12 @@ def _writes(plan: JobModel, processors: Sequence[ProcessorId]) -> Sequence[Write
             processor_ids=tuple(processors),
         ),
     ]
-    found = []
+    writes = []
     for seq, record in enumerate(records):
         key, value = encode(record)
-        said = headers(term=1, seq=seq, event=event_name(record, None), cause="submit", actor="bench")
-        found.append(Write(key=key, value=value, headers=said))
-    return found
+        record_headers = headers(term=1, seq=seq, event=event_name(record, None), cause="submit", actor="bench")
+        writes.append(Write(key=key, value=value, headers=record_headers))
+    return writes
 
 
 def _task(task: int) -> TaskName:

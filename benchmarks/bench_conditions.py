@@ -1,4 +1,4 @@
-"""Under which conditions a benchmark ran: machine, load, versions. Nothing is measured here."""
+"""The conditions of a benchmark: machine, load, versions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def load() -> float:
 
 
 def machine(begun: datetime.datetime, load_before: float) -> str:
-    """When, on what, and under which load; a sentence for the list of conditions."""
+    """Time, machine and load; a sentence for the list of conditions."""
     return (
         f"{begun:%Y-%m-%d}; {os.cpu_count()} x {processor()}; load average {load_before:.1f} before, "
         f"{load():.1f} after."
@@ -45,7 +45,7 @@ def busy(loads: Sequence[float]) -> list[str]:
 
 
 def disturbed(others_cores: Sequence[float]) -> list[str]:
-    """As `busy`, by what others took during each run (`bench_measure.Others`)."""
+    """As `busy`, by the CPU time of others during each run (`bench_measure.Others`)."""
     most = max(others_cores, default=0.0)
     if most <= OTHERS_MAX_CORES:
         return []
@@ -61,8 +61,8 @@ def _indicative(why: str) -> str:
 
 def versions(*packages: str) -> str:
     """Python, `packages` and the broker; a sentence for the list of conditions."""
-    found = ", ".join(f"{package} {version(package)}" for package in packages)
-    return f"Python {platform.python_version()}, {found}, broker Apache Kafka {_broker_version()}."
+    named = ", ".join(f"{package} {version(package)}" for package in packages)
+    return f"Python {platform.python_version()}, {named}, broker Apache Kafka {_broker_version()}."
 
 
 def _broker_version() -> str:

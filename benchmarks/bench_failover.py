@@ -1,7 +1,7 @@
-"""How long a job is without a leader: `kill -9` of the leader until the next decision is committed.
+"""The time without a leader: `kill -9` until the next decision is committed.
 
-Three candidates of one job on a development broker, without Spark: what is measured is the election, the fence, the
-replay, the first commit of the next term, and the first decision in it. Each round kills whoever leads, asks for
+Three candidates of one job on a development broker, without Spark. Measured are the election, the fence, the
+replay, the first commit of the next term, and the first decision in it. Each round kills the leader, asks for
 something at once, waits until the next leader has decided on that, and starts a candidate in the place of the killed
 one. The ends are the times at which the broker took the term record and the decision, by the clock of the same machine.
 Figures go to docs/internals/performance.md by hand, with the conditions.
@@ -37,23 +37,23 @@ def main(arguments: Sequence[str]) -> int:
     with DevBroker() as broker, Contest(broker.bootstrap_servers) as contest:
         rounds = _rounds(contest, kills)
     print(f"kill -9 of the leader, {kills} kills, {CANDIDATES} candidates; load {os.getloadavg()[0]:.1f}")
-    _told("to the next committed decision", [found.decided_s for found in rounds])
-    _told("to the record of the next term", [found.begun_s for found in rounds])
-    p95_s = _p95([found.decided_s for found in rounds])
+    _print_times("to the next committed decision", [round_.decided_s for round_ in rounds])
+    _print_times("to the record of the next term", [round_.begun_s for round_ in rounds])
+    p95_s = _p95([round_.decided_s for round_ in rounds])
     print(f"wanted p95 <= {WANTED_P95_S} s: {'pass' if p95_s <= WANTED_P95_S else 'FAIL'}")
     return 0 if p95_s <= WANTED_P95_S else 1
 
 
 class Round(NamedTuple):
-    """How long after the kill the next term had begun, and its first decision was committed."""
+    """The times from the kill to the next term, and to its first decision."""
 
     begun_s: float
     decided_s: float
 
 
-def _told(what: str, took_s: Sequence[float]) -> None:
+def _print_times(title: str, took_s: Sequence[float]) -> None:
     ordered = sorted(took_s)
-    print(f"{what}, s: {', '.join(f'{found:.2f}' for found in took_s)}")
+    print(f"{title}, s: {', '.join(f'{duration_s:.2f}' for duration_s in took_s)}")
     print(f"  p50 {ordered[len(ordered) // 2]:.2f} s, p95 {_p95(took_s):.2f} s, longest {ordered[-1]:.2f} s")
 
 
@@ -67,7 +67,7 @@ def _rounds(contest: Contest, kills: int) -> list[Round]:
 
 
 def _rounds_with(contest: Contest, kills: int, store: ContainerPlacementMetadataStore) -> list[Round]:
-    candidates = {found.pid: found for found in [contest.candidate() for _ in range(CANDIDATES)]}
+    candidates = {candidate.pid: candidate for candidate in [contest.candidate() for _ in range(CANDIDATES)]}
     rounds = []
     for number in range(1, kills + 1):
         term = contest.wait_for_term(number, deadline_s=60)
@@ -82,12 +82,12 @@ def _rounds_with(contest: Contest, kills: int, store: ContainerPlacementMetadata
         rounds.append(Round(begun_ms / 1000 - killed_s, decided_ms / 1000 - killed_s))
         replacement = contest.candidate()
         candidates[replacement.pid] = replacement
-    assert [found.term for found in contest.terms()] == list(range(1, kills + 2)), "a term began without a kill"
+    assert [term.term for term in contest.terms()] == list(range(1, kills + 2)), "a term began without a kill"
     return rounds
 
 
 def _decided_ms(contest: Contest, term: int, request: UUID) -> int | None:
-    """When the broker took the first decision of the term on the request; None while there is none."""
+    """The broker's time of the term's first decision; None while there is none."""
     for record in contest.records():
         headers = parse_headers(record.headers)
         if headers is not None and headers.term == term and str(request) in str(record.key):
@@ -96,7 +96,7 @@ def _decided_ms(contest: Contest, term: int, request: UUID) -> int | None:
 
 
 def _settled(leader: CandidateProcess) -> None:
-    """The leader leads, and the others have stood in the queue for a while, as in a job that has run for long."""
+    """Wait until one candidate leads and the others queue."""
     wait_until(leader.leads, 30, "the leader to answer")
     since_s = time.monotonic()
     wait_until(lambda: time.monotonic() - since_s > 2.0, 5, "the others to be in the queue")

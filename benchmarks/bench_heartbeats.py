@@ -1,8 +1,8 @@
-"""How long a coordinator takes to answer heartbeats: many containers, one core for the coordinator.
+"""The time to answer heartbeats: many containers, one core for the coordinator.
 
 The coordinator is a process of its own, without Spark, held to one core; broker and containers share the others. A
-container is a task of one client process here: it registers, follows its grants, and sends what a real one would send,
-each on a connection of its own, at a moment of its own within the interval.
+container is a task of one client process here: it registers, follows its grants, and sends the heartbeats of a real
+one, each on a connection of its own, at a moment of its own within the interval.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import os
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from typing import Any
+from urllib.parse import urlsplit
 
 from bench_conditions import load
 from bench_measure import percentile
@@ -36,9 +39,10 @@ MEASURE_S = 60.0
 P99_MS_MAX = 20.0
 _THREADS = 32
 _ANSWER_MS = 2000
+_VIEWS = ("/", "/ui/tasks", "/ui/tasks?sort=-lag", "/ui/containers", "/ui/load", "/ui/timeline")
 _REGISTERED_WITHIN_S = 300.0
 _SETTINGS = {
-    # Nobody is to be given up while the next interval is prepared.
+    # No container may be given up while the next interval is prepared.
     "job_container_lease_ms": "120000",
     "job_container_lost_ms": "180000",
     "job_debounce_time_ms": "2000",
@@ -64,12 +68,12 @@ class Answers:
 
     @property
     def late_p99_ms(self) -> float:
-        """How late heartbeats that were due began, by the fault of whoever sends them."""
+        """The delays of due heartbeats by the fault of their senders."""
         return percentile(self.late_ms, 99.0)
 
 
 class _Container:
-    """What a container says of itself: that it runs, and holds what the stream leaves it."""
+    """The heartbeat of a container: it runs, and holds its grants of the stream."""
 
     def __init__(self, number: int) -> None:
         self.processor_id = str(number)
@@ -130,7 +134,7 @@ class Fleet:
 
             def registered() -> bool:
                 answers = pool.map(self._beat, waiting)
-                waiting[:] = [found for found, alive in zip(waiting, answers, strict=True) if not alive]
+                waiting[:] = [container for container, alive in zip(waiting, answers, strict=True) if not alive]
                 return not waiting
 
             wait_until(registered, _REGISTERED_WITHIN_S, "every container to be registered")
@@ -143,7 +147,7 @@ class Fleet:
             wait_until(all_have_a_task, _REGISTERED_WITHIN_S, "every container to have a task", poll_interval_s=1.0)
 
     def measure(self, interval_ms: int, measure_s: float) -> Answers:
-        """Every container says how it is at each interval, for so long."""
+        """Send a heartbeat of every container at each interval, for so long."""
         assert self._leader is not None, "start comes first"
         answer_ms: list[float] = []
         late_ms: list[float] = []
@@ -171,7 +175,7 @@ class Fleet:
                     time.sleep(max(0.0, due_s - time.monotonic()))
                     begun.append(pool.submit(beat, self._containers[number], due_s))
             wait(begun, timeout=_ANSWER_MS / 1000)
-            # What has not even begun by now counts as not answered: there is no end to it where they come too fast.
+            # A heartbeat that has not begun by now counts as unanswered: a queue of too many would never end.
             pool.shutdown(cancel_futures=True)
         unanswered += rounds * len(moments) - len(answer_ms)
         took_s = time.monotonic() - begun_s
@@ -184,6 +188,36 @@ class Fleet:
             load=load(),
         )
 
+    @contextmanager
+    def watched(self, viewers: int) -> Iterator[None]:
+        """Viewers of the page meanwhile; each loads its view at every change."""
+        assert self._leader is not None, "start comes first"
+        target, ended = urlsplit(self._leader.url), threading.Event()
+
+        def get(path: str) -> HTTPConnection:
+            connection = HTTPConnection(str(target.hostname), target.port, timeout=_ANSWER_MS / 1000)
+            connection.request("GET", path)
+            return connection
+
+        def watch(view: str) -> None:
+            while not ended.is_set():
+                with suppress(OSError, HTTPException), closing(get("/ui/events")) as stream:
+                    events = stream.getresponse()
+                    while not ended.is_set() and (line := events.readline()):
+                        if line.startswith(b"data:"):
+                            with closing(get(view)) as page:
+                                page.getresponse().read()
+
+        watching = [threading.Thread(target=watch, args=(_VIEWS[n % len(_VIEWS)],)) for n in range(viewers)]
+        for thread in watching:
+            thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            for thread in watching:
+                thread.join()
+
     def _beat(self, container: _Container) -> bool:
         assert self._leader is not None, "start comes first"
         answer = self._client.heartbeat(self._leader.url, container.body(self._job), _ANSWER_MS)
@@ -193,10 +227,10 @@ class Fleet:
         """Every container reads on."""
         offset_next = self._containers[0].orders.offset_next
         with PartitionReader(self._contest.connection, self._contest.topic) as reader:
-            found = list(reader.read_to_end(offset_next))
-        records = [decode(record, topic=self._contest.topic) for record in found]
-        for container in self._containers if found else ():
-            container.follow(records, found[-1].offset + 1)
+            log_records = list(reader.read_to_end(offset_next))
+        records = [decode(record, topic=self._contest.topic) for record in log_records]
+        for container in self._containers if log_records else ():
+            container.follow(records, log_records[-1].offset + 1)
 
 
 def _cpu_s(pid: int) -> float:

@@ -1,4 +1,4 @@
-"""Topics of the benchmark and what stands on them."""
+"""Topics of the benchmark and their records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VALUES_KEPT = 20_000
 
 
 def remove_topics(servers: str, but: Sequence[str]) -> None:
-    """Every topic but those named and Kafka's own: what a run made goes before the next one."""
+    """Remove every topic of a run but those named and Kafka's own."""
     admin = AdminClient({"bootstrap.servers": servers})
     names = [
         name
@@ -36,14 +36,14 @@ def remove_topics(servers: str, but: Sequence[str]) -> None:
 
 
 def value_of(number: int, size: int) -> bytes:
-    """A JSON text of `size` bytes, about half of it the same in every record, as real messages are."""
+    """A JSON text of `size` bytes, about half of it equal in every record."""
     filling = random.Random(number).randbytes(size)  # the same input at each run, on purpose
     text = json.dumps({"id": number, "kind": "reading", "unit": "ms", "body": filling.hex()}, separators=(",", ":"))
     return text.encode()[: size - 2] + b'"}'
 
 
 def publish(servers: str, topic: str, records: int, record_bytes: int) -> None:
-    """`records` records of `record_bytes` (key and value), spread over `KEY_COUNT` keys in random order."""
+    """`records` records of `record_bytes`, with `KEY_COUNT` keys in random order."""
     send(bulk_producer(servers), topic, random_records(records, record_bytes))
 
 
@@ -62,7 +62,7 @@ def bulk_producer(servers: str, **settings: object) -> Producer:
 
 
 def random_records(records: int, record_bytes: int, seed: int = 1) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values, `record_bytes` together, spread over `KEY_COUNT` keys in random order."""
+    """Keys and values of `record_bytes`, with `KEY_COUNT` keys in random order."""
     keys = [b"%08d" % number for number in range(KEY_COUNT)]
     values = [value_of(number, record_bytes - 8) for number in range(_VALUES_KEPT)]
     pick = random.Random(seed).random  # the same input at each run, on purpose
@@ -71,7 +71,7 @@ def random_records(records: int, record_bytes: int, seed: int = 1) -> Iterator[t
 
 
 def send(producer: Producer, topic: str, records: Iterable[tuple[bytes, bytes]], partition: int = -1) -> int:
-    """Write `records` and wait until the broker has them all; returns how many. `partition`: -1 for by key."""
+    """Write `records`, acknowledged; returns the count. `partition`: -1 for by key."""
     sent = 0
     for key, value in records:
         while True:

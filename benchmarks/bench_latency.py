@@ -1,4 +1,4 @@
-"""End-to-end latency: a steady stream of records in, the same records read back from the output, read_committed.
+"""End-to-end latency: records sent steadily, and read_committed from the output.
 
 Each value begins with the time of its produce call (20 digits, ns of CLOCK_MONOTONIC) and its number (12 digits).
 Producer and reader share one process, so one clock serves both.
@@ -29,7 +29,7 @@ _KEYS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """What is sent: `burst` records, every `every_s` seconds.
+    """The pace of sending: `burst` records, every `every_s` seconds.
 
     `settle_s` after the first output counts for nothing; then the measured window lasts `measure_s`. `idle_s` seconds
     without records follow, for the CPU of an idle subject; 0: none.
@@ -44,9 +44,9 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """`startup_s`: from the start of the process to the first output that a reader could see.
+    """`startup_s`: from the start of the process to the first visible output.
 
-    `others_cores`: what others took meanwhile. `cores_of`: by role (JVM, its compiler, driver, workers), in the
+    `others_cores`: cores of other processes meanwhile. `cores_of`: by role (JVM, its compiler, driver, workers), in the
     measured window. `idle_cores`: of all, without records; None where this was not measured. `lost` and `doubled` are
     of all records that the broker took.
     """
@@ -66,7 +66,7 @@ class Latency:
 
 
 def measure_latency(subject: Subject, place: Place, stream: Stream) -> Latency:
-    """Of the records sent within `stream.measure_s`, after the first output and `stream.settle_s`."""
+    """The latency of records sent within `stream.measure_s`, after settling."""
     sending = Sending(place, stream)
     reader = Reader(place)
     try:
@@ -94,7 +94,7 @@ def measure_latency(subject: Subject, place: Place, stream: Stream) -> Latency:
 
 
 class Sending:
-    """A thread that sends until it is told to stop."""
+    """A thread that sends until it is stopped."""
 
     def __init__(self, place: Place, stream: Stream) -> None:
         self._place, self._stream = place, stream
@@ -135,7 +135,7 @@ class Sending:
 
 @dataclass(slots=True)
 class Reader:
-    """What came out: how often each number was seen, and when each record was sent and read (ns)."""
+    """The outputs: how often each number was seen, and its sending and reading (ns)."""
 
     place: Place
     seen: Counter[int] = field(default_factory=Counter)
@@ -163,7 +163,7 @@ class Reader:
         raise DeadlineError(f"{process.log_path.name}: no output within {_START_WITHIN_S:g} s")
 
     def read_window(self, process: Running, begin_s: float, end_s: float) -> Mapping[str, float]:
-        """Read until the window ends; return the cores that the subject used in it, by role."""
+        """Read until the window ends; returns the subject's cores in it, by role."""
         self._read_until(begin_s)
         first_s, before_s = time.monotonic(), cpu_of(tree_of(process.pid))
         self._read_until(end_s)
@@ -172,7 +172,7 @@ class Reader:
         return {role: (used_s - before_s[role]) / passed_s for role, used_s in after_s.items()}
 
     def drain(self, sent: int) -> None:
-        """Read until each record was seen, or in vain; and a little longer, for what comes twice."""
+        """Read until each record was seen or is late, and a little longer for duplicates."""
         deadline_s = time.monotonic() + _DRAIN_WITHIN_S
         while len(self.seen) < sent and time.monotonic() < deadline_s:
             self._read()
@@ -200,15 +200,18 @@ class Reader:
         return True
 
 
-def _used_s(process: Running) -> float:
-    return sum(cpu_of(tree_of(process.pid)).values())
+def _used_s(process: Running) -> dict[int, float]:
+    """CPU seconds of each living process."""
+    return {pid: sum(cpu_of({pid: role}).values()) for pid, role in tree_of(process.pid).items()}
 
 
 def _idle_cores(process: Running, idle_s: float) -> float:
     time.sleep(SETTLE_S)
-    begun_s, used_s = time.monotonic(), _used_s(process)
+    begun_s, before_s = time.monotonic(), _used_s(process)
     time.sleep(idle_s)
-    return (_used_s(process) - used_s) / (time.monotonic() - begun_s)
+    # A worker that ends meanwhile takes the CPU time of its whole life out of the sum.
+    used_s = sum(used_s - before_s.get(pid, 0.0) for pid, used_s in _used_s(process).items())
+    return used_s / (time.monotonic() - begun_s)
 
 
 def stream_of(rate: str, *, seconds: float, settle_s: float, idle_s: float, sparse_every_s: float) -> Stream:
@@ -225,9 +228,9 @@ def stream_of(rate: str, *, seconds: float, settle_s: float, idle_s: float, spar
 def percentiles(values: Sequence[float], percents: Sequence[float]) -> Sequence[float | None]:
     """Nearest-rank percentiles; None for one that needs more values than there are."""
     ordered = sorted(values)
-    found: list[float | None] = []
+    ranked: list[float | None] = []
     for percent in percents:
         rank = -(-len(ordered) * percent // 100)
         is_known = percent == 100 or len(ordered) * (100 - percent) >= 100
-        found.append(ordered[max(0, int(rank) - 1)] if ordered and is_known else None)
-    return found
+        ranked.append(ordered[max(0, int(rank) - 1)] if ordered and is_known else None)
+    return ranked

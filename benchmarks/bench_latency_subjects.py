@@ -1,4 +1,4 @@
-"""Who answers in `scripts/bench latency`: samzapy with and without tails, and what else reads and writes Kafka."""
+"""The subjects of `scripts/bench latency`: samzapy and other programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FACTOR = {"job.elasticity.factor": "4"}
 _INSTALL_WITHIN_S = 300
 
 PLAN: Sequence[tuple[str, str]] = (
-    *((word, rate) for word in ("samzapy", "samzapy-keyed") for rate in ("200", "2000")),
+    *((name, rate) for name in ("samzapy", "samzapy-keyed") for rate in ("200", "2000")),
     *(("samzapy", rate) for rate in ("50", "10000", "sparse")),
     ("samzapy-keyed-factor-4", "200"),
     *(("samzapy-no-tail", rate) for rate in ("50", "200", "2000", "10000")),
@@ -34,7 +34,7 @@ PLAN: Sequence[tuple[str, str]] = (
 
 
 def latency_subjects(settings: Mapping[str, str]) -> Mapping[str, Subject]:
-    """By the word on the command line; `settings` go to the subjects on samzapy."""
+    """By the name on the command line; `settings` go to the subjects on samzapy."""
 
     def ours(name: str, *given: Mapping[str, str]) -> Subject:
         merged = {key: value for one in (settings, *given) for key, value in one.items()}
@@ -81,25 +81,25 @@ def _prompt_client(place: Place) -> Sequence[str]:
     ]
 
 
-def _rival(name: str, word: str, *options: str) -> Subject:
+def _rival(name: str, package: str, *options: str) -> Subject:
     def command(place: Place) -> Sequence[str]:
-        state = ("--state", str(place.directory / "state")) if word == "quix" else ()
-        return [str(_python_of(word)), str(JOBS / f"plain_{word}.py"), *_topics(place), *state, *options]
+        state = ("--state", str(place.directory / "state")) if package == "quix" else ()
+        return [str(_python_of(package)), str(JOBS / f"plain_{package}.py"), *_topics(place), *state, *options]
 
     return Subject(name=name, command=command, checkpoint=lambda place: None)
 
 
-def _python_of(word: str) -> Path:
+def _python_of(package: str) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "samzapy" / "bench" / _PACKAGES[word].partition("[")[0] / "bin" / "python"
+    return cache / "samzapy" / "bench" / _PACKAGES[package].partition("[")[0] / "bin" / "python"
 
 
-def missing(word: str) -> str | None:
-    """Why the subject `word` cannot run, None where it can.
+def missing(subject: str) -> str | None:
+    """The reason why `subject` cannot run; None if it can.
 
     A package of another project is installed into an environment of its own, once. It never comes into samzapy's.
     """
-    name = word.partition("-")[0]
+    name = subject.partition("-")[0]
     if name not in _PACKAGES:
         return None
     python, package = _python_of(name), _PACKAGES[name]

@@ -1,4 +1,4 @@
-"""What `scripts/bench latency` found as text: one row per subject and rate, and what is to be reached."""
+"""The results of `scripts/bench latency` as text: a row per subject and rate."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _IDLE_CORES_MAX = 0.05
 class Row:
     """One subject at one rate; `load` is the load average after it."""
 
-    word: str
+    subject: str
     name: str
     rate: str
-    found: Latency
+    latency: Latency
     load: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """What was found is to be at most `bound`; `found` is None where there were too few records."""
+    """A figure that is to be at most `bound`; `measured` is None with too few records."""
 
-    what: str
+    title: str
     unit: str
     bound: float
-    found: float | None
+    measured: float | None
 
 
 def rows_table(rows: Sequence[Row]) -> str:
@@ -58,14 +58,14 @@ def rows_table(rows: Sequence[Row]) -> str:
             (
                 row.name,
                 row.rate,
-                *(f"{'-' if ms is None else f'{ms:.1f}'}" for ms in percentiles(row.found.latencies_ms, PERCENTS)),
-                f"{row.found.cores:.2f}",
-                ", ".join(f"{row.found.cores_of.get(role, 0.0):.2f}" for role in CPU_ROLES),
-                "-" if row.found.idle_cores is None else f"{row.found.idle_cores:.3f}",
-                f"{row.found.lost}",
-                f"{row.found.doubled}",
-                f"{len(row.found.latencies_ms)}",
-                f"{row.found.others_cores:.2f}",
+                *(f"{'-' if ms is None else f'{ms:.1f}'}" for ms in percentiles(row.latency.latencies_ms, PERCENTS)),
+                f"{row.latency.cores:.2f}",
+                ", ".join(f"{row.latency.cores_of.get(role, 0.0):.2f}" for role in CPU_ROLES),
+                "-" if row.latency.idle_cores is None else f"{row.latency.idle_cores:.3f}",
+                f"{row.latency.lost}",
+                f"{row.latency.doubled}",
+                f"{len(row.latency.latencies_ms)}",
+                f"{row.latency.others_cores:.2f}",
                 f"{row.load:.1f}",
             )
             for row in rows
@@ -79,10 +79,10 @@ def bars_table(rows: Sequence[Row]) -> str:
         ("to be reached", "wanted", "found", ""),
         [
             (
-                bar.what,
+                bar.title,
                 f"<= {bar.bound:g}{bar.unit}",
-                "too few records" if bar.found is None else f"{bar.found:.3g}{bar.unit}",
-                "-" if bar.found is None else "pass" if bar.found <= bar.bound else "**fail**",
+                "too few records" if bar.measured is None else f"{bar.measured:.3g}{bar.unit}",
+                "-" if bar.measured is None else "pass" if bar.measured <= bar.bound else "**fail**",
             )
             for bar in bars(rows)
         ],
@@ -90,46 +90,48 @@ def bars_table(rows: Sequence[Row]) -> str:
 
 
 def bars(rows: Sequence[Row]) -> Sequence[Bar]:
-    """Of the rows of samzapy with tails; its share of cores needs the row without tails at the same rate."""
-    found: list[Bar] = []
+    """The bars of samzapy with tails; the share of cores needs the row without tails."""
+    bars_of_rows: list[Bar] = []
     for row in rows:
-        if not row.word.startswith("samzapy") or "no-tail" in row.word:
+        if not row.subject.startswith("samzapy") or "no-tail" in row.subject:
             continue
         where = f"{row.name}, {row.rate}/s"
-        found += [*_latency_bars(row, where), *_cores_bars(row, where, rows)]
-        found.append(
-            Bar(what=f"{where}: lost and doubled", unit="", bound=0, found=row.found.lost + row.found.doubled)
+        bars_of_rows += [*_latency_bars(row, where), *_cores_bars(row, where, rows)]
+        bars_of_rows.append(
+            Bar(title=f"{where}: lost and doubled", unit="", bound=0, measured=row.latency.lost + row.latency.doubled)
         )
-    return found
+    return bars_of_rows
 
 
 def _latency_bars(row: Row, where: str) -> Sequence[Bar]:
     if row.rate != "200":
         return ()
-    values = percentiles(row.found.latencies_ms, [percent for percent, _ in _LATENCY_MAX_MS])
+    values = percentiles(row.latency.latencies_ms, [percent for percent, _ in _LATENCY_MAX_MS])
     return [
-        Bar(what=f"{where}: p{percent:g}", unit=" ms", bound=bound, found=ms)
+        Bar(title=f"{where}: p{percent:g}", unit=" ms", bound=bound, measured=ms)
         for (percent, bound), ms in zip(_LATENCY_MAX_MS, values, strict=True)
     ]
 
 
 def _cores_bars(row: Row, where: str, rows: Sequence[Row]) -> Sequence[Bar]:
-    found = []
+    cores_bars = []
     if row.rate in ("50", "200"):
-        found.append(Bar(what=f"{where}: cores", unit="", bound=_CORES_MAX, found=row.found.cores))
-    word = row.word.replace("samzapy", "samzapy-no-tail", 1)
-    without = next((other for other in rows if (other.word, other.rate) == (word, row.rate)), None)
+        cores_bars.append(Bar(title=f"{where}: cores", unit="", bound=_CORES_MAX, measured=row.latency.cores))
+    name = row.subject.replace("samzapy", "samzapy-no-tail", 1)
+    without = next((other for other in rows if (other.subject, other.rate) == (name, row.rate)), None)
     if row.rate == "2000" and without is not None:
-        share = row.found.cores / without.found.cores
-        found.append(
-            Bar(what=f"{where}: cores, of those without tails", unit="", bound=_CORES_SHARE_MAX, found=share)
+        share = row.latency.cores / without.latency.cores
+        cores_bars.append(
+            Bar(title=f"{where}: cores, of those without tails", unit="", bound=_CORES_SHARE_MAX, measured=share)
         )
-    if row.found.idle_cores is not None:
-        found.append(Bar(what=f"{row.name}: idle cores", unit="", bound=_IDLE_CORES_MAX, found=row.found.idle_cores))
-    return found
+    if row.latency.idle_cores is not None:
+        cores_bars.append(
+            Bar(title=f"{row.name}: idle cores", unit="", bound=_IDLE_CORES_MAX, measured=row.latency.idle_cores)
+        )
+    return cores_bars
 
 
 def section(rows: Sequence[Row], skipped: Sequence[str], conditions: Sequence[str]) -> str:
-    """The section of the page; `skipped` says what did not run, and why."""
-    said = bullets([*conditions, *skipped])
-    return "\n\n".join(["## Latency side by side", bars_table(rows), rows_table(rows), "Conditions:", said])
+    """The section of the page; `skipped` has the subjects that did not run, and why."""
+    notes = bullets([*conditions, *skipped])
+    return "\n\n".join(["## Latency side by side", bars_table(rows), rows_table(rows), "Conditions:", notes])

@@ -1,8 +1,8 @@
-"""What a process tree has used, out of /proc, and what follows from two looks at it.
+"""The resources of a process tree, out of /proc, and differences of two samples.
 
 CPU time is user plus system time of every living process of the tree and of those it has reaped: the JVM, the Python
-driver, the daemon and its workers. What the JVM spends on compiling itself is a role of its own: it is a part of the
-start that goes on for a minute or two. Nothing is asked of the subject itself.
+driver, the daemon and its workers. The JVM's own compiling is a role of its own: it is a part of the
+start that lasts for a minute or two. The subject itself is not asked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NEARLY = 0.98
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """The subject at one moment: how many records are done, when, and what it has used so far, by role."""
+    """The subject at one moment: its records, the time, and its CPU time by role."""
 
     at_s: float
     records: int
@@ -36,7 +36,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steady:
-    """Between two looks of the steady state."""
+    """The difference of two samples of the steady state."""
 
     records: int
     wall_s: float
@@ -44,7 +44,7 @@ class Steady:
 
     @property
     def per_cpu_s(self) -> float:
-        """Without what the JVM spent on compiling, which ends."""
+        """Without the JVM's compiling, which ends."""
         return self.records / sum(used_s for role, used_s in self.cpu_s.items() if role != JIT)
 
     @property
@@ -56,9 +56,9 @@ class Steady:
 
 
 def steady_state(looks: Sequence[Look], warm_up_records: int) -> Steady:
-    """From the first batch end at which `warm_up_records` were done to the end of the last full batch.
+    """From the batch end after `warm_up_records` to the end of the last full batch.
 
-    The last batch takes what is left. It is small, and its fixed cost would count as that of a full one.
+    The last batch takes the rest. It is small, and its fixed cost would count as that of a full one.
 
     Raises:
         ValueError: there are not two such moments.
@@ -100,14 +100,14 @@ def tree_of(root_pid: int) -> dict[int, str]:
     for directory in Path("/proc").iterdir():
         if directory.name.isdigit() and (fields := _stat(int(directory.name))) is not None:
             children.setdefault(int(fields[1]), []).append(int(directory.name))
-    found: dict[int, str] = {}
+    roles: dict[int, str] = {}
     pending = [(root_pid, "")]
     while pending:
         pid, above = pending.pop()
         role = above if above == "workers" else _role(pid)
-        found[pid] = role
+        roles[pid] = role
         pending += [(child, role) for child in children.get(pid, [])]
-    return found
+    return roles
 
 
 def cpu_of(tree: Mapping[int, str]) -> dict[str, float]:
@@ -124,7 +124,7 @@ def cpu_of(tree: Mapping[int, str]) -> dict[str, float]:
 
 
 def _compiling_s(pid: int) -> float:
-    """CPU seconds of a JVM's compiler threads; of each kind one is always there, and on two cores there are no more."""
+    """CPU seconds of a JVM's compiler threads; on two cores there is one of each kind."""
     used_s = 0.0
     for directory in Path(f"/proc/{pid}/task").glob("*"):
         text = _text(directory / "stat")
@@ -134,10 +134,10 @@ def _compiling_s(pid: int) -> float:
 
 
 class Others:
-    """What all others take of the machine while a subject is at work: neither this process nor what it started.
+    """The CPU time of all other processes while a subject works.
 
     In cores, from when this is made. Unlike the load average it leaves out the benchmark's own subjects and broker.
-    What a process took that ended without being waited for counts as the others'.
+    The time of a process that ended without a wait counts as the others'. This process and its children do not count.
     """
 
     def __init__(self) -> None:
@@ -153,14 +153,14 @@ def _cpu_of_others_s() -> float:
 
 
 def machine_cpu_s() -> float:
-    """CPU seconds since boot in which no core was idle, or the host of a virtual machine gave it to another one."""
+    """CPU seconds since boot of busy cores, with those that the host took away."""
     user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
     # Interrupts are in the time of the processes that they interrupt too.
     return (user + nice + system + irq + softirq + steal) / _TICKS_PER_S
 
 
 def memory_of(tree: Mapping[int, str], kind: str = "Pss") -> dict[str, float]:
-    """Memory in MiB by role. `kind`: Pss, so that what forked workers share is counted once; or Rss."""
+    """Memory in MiB by role. `kind`: Pss, which counts shared pages once, or Rss."""
     used = dict.fromkeys(ROLES, 0.0)
     for pid, role in tree.items():
         try:
@@ -182,13 +182,13 @@ def _role(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/<pid>/stat from the state on, so that utime, stime, cutime, cstime are 11 to 14."""
+    """Fields of /proc/<pid>/stat from the state on: utime to cstime are 11 to 14."""
     text = _text(Path(f"/proc/{pid}/stat"))
     return text.rpartition(")")[2].split() if text else None
 
 
 def _text(path: Path) -> str:
-    """A file of /proc; empty when what it is about has ended."""
+    """A file of /proc; empty if its process has ended."""
     try:
         return path.read_text(errors="replace")
     except OSError:

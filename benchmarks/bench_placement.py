@@ -1,4 +1,4 @@
-"""How long keys wait when a container moves or is lost: the parts of `scripts/bench placement`, each by itself."""
+"""The wait of keys when a container moves or is lost: `scripts/bench placement`."""
 
 from __future__ import annotations
 

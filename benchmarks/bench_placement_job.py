@@ -1,4 +1,4 @@
-"""A job of one container that its coordinator starts, on two logical hosts with a place for one container each.
+"""A job of one container that its coordinator starts, on two logical hosts.
 
 It is moved with `samzapy container place`, as an operator would, and killed as a machine would kill it. Who runs its
 tasks is asked of the coordinator (`GET /status`); which processes live is read out of /proc.
@@ -31,14 +31,14 @@ PROCESSOR = "0"
 HOSTS = ("h1", "h2")
 _WITHIN_S = "300"
 _ASKED_WITHIN_S = 5.0
-_GONE_WITHIN_S = 60.0
+_ENDS_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.2
 _SETTINGS = {
     "stores.last.msg.serde": "bytes",
     "job.container.count": "1",
     "cluster.manager": "process",
     "cluster.process.hosts": ",".join(f"{host}:1" for host in HOSTS),
-    # Between the default and what parts that scale a job have.
+    # Between the default and the value of the parts that scale a job.
     "job.container.heartbeat.ms": "1000",
     # Each kill counts as a failure, and a busy machine takes its time to start Spark.
     "cluster-manager.container.retry.count": "1000",
@@ -61,17 +61,17 @@ class Runner:
 
 
 class LaunchedJob(ScaledJob):
-    """As a context manager it is stopped on exit; containers that live on after that are killed."""
+    """A job that is stopped at the end of its context; late containers are killed."""
 
     def __init__(self, ground: Ground, name: str) -> None:
         own = {**_SETTINGS, "cluster.process.dir": str(ground.directory / name)}
         super().__init__(ground, name, "keep_last.py", partitions=PARTITIONS, settings=own, verb=("job", "submit"))
 
     def stop(self) -> None:
-        """Stop the job, and kill what has not ended then."""
+        """Stop the job, and kill the processes that have not ended then."""
         try:
             if self._containers:
-                self.ask("job", "stop", "--wait", "--timeout", f"{_GONE_WITHIN_S:g}")
+                self.ask("job", "stop", "--wait", "--timeout", f"{_ENDS_WITHIN_S:g}")
         except SamzapyError as error:
             click.echo(str(error), err=True)
         finally:
@@ -80,7 +80,7 @@ class LaunchedJob(ScaledJob):
                 process.send(signal.SIGKILL)
 
     def place(self, host: str) -> str:
-        """Move the tasks; what the answer says. Raises SamzapyError when it was not done."""
+        """Move the tasks; returns the answer. Raises SamzapyError if it was not done."""
         return self.ask(
             *("container", "place", "--processor", PROCESSOR, "--host", host),
             *("--expiry", _WITHIN_S, "--timeout", _WITHIN_S),
@@ -102,21 +102,21 @@ class LaunchedJob(ScaledJob):
         """As if the host had never run the tasks."""
         state = self.directory / host / "state"
 
-        def is_gone() -> bool:
-            # What a killed JVM leaves behind may write for a moment yet.
+        def is_removed() -> bool:
+            # Children of a killed JVM may still write for a moment.
             shutil.rmtree(state, ignore_errors=True)
             return not state.exists()
 
-        wait_until(is_gone, _GONE_WITHIN_S, f"{state} to be removed")
+        wait_until(is_removed, _ENDS_WITHIN_S, f"{state} to be removed")
 
     def wait_runner(self, but: str = "") -> Runner:
         """Until one execution, another than `but`, runs all tasks."""
 
-        def found() -> Runner | None:
+        def runner_or_none() -> Runner | None:
             runner = runner_of(self._status())
             return None if runner is None or runner.execution_id == but else runner
 
-        return wait_until(found, BEGINS_WITHIN_S, f"{self.name} to be run", poll_interval_s=_LOOK_EVERY_S)
+        return wait_until(runner_or_none, BEGINS_WITHIN_S, f"{self.name} to be run", poll_interval_s=_LOOK_EVERY_S)
 
     def wait_alone(self, runner: Runner) -> None:
         """Until no process of any other execution lives."""
@@ -124,7 +124,7 @@ class LaunchedJob(ScaledJob):
         def is_alone() -> bool:
             return {of for _, of in self._processes()} == {runner.execution_id}
 
-        wait_until(is_alone, _GONE_WITHIN_S, "the container before to be gone", poll_interval_s=_LOOK_EVERY_S)
+        wait_until(is_alone, _ENDS_WITHIN_S, "the container before to end", poll_interval_s=_LOOK_EVERY_S)
 
     def wait_standby(self, runner: Runner) -> None:
         """Until another execution than the one that runs the tasks is ready to."""
@@ -135,14 +135,14 @@ class LaunchedJob(ScaledJob):
         wait_until(is_ready, BEGINS_WITHIN_S, "a standby to be ready", poll_interval_s=_LOOK_EVERY_S)
 
     def _status(self) -> Mapping[str, Any]:
-        """What the coordinator tells; empty while it tells nothing."""
-        self.told()
+        """The coordinator's status; empty while it does not answer."""
+        self.metrics()
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/status", timeout=_ASKED_WITHIN_S) as answer:
-                found: Mapping[str, Any] = json.load(answer)
+                status: Mapping[str, Any] = json.load(answer)
         except OSError:
             return {}
-        return found
+        return status
 
     def _processes(self) -> Sequence[tuple[ProcessIdentity, str]]:
         """The living processes of its containers, and the execution of each."""
@@ -167,7 +167,7 @@ def at_work(ground: Ground, name: str, state_mb: int) -> Iterator[tuple[Launched
 
 
 def runner_of(status: Mapping[str, Any]) -> Runner | None:
-    """Who runs all tasks, by what `/status` tells; None while nobody does."""
+    """The execution that runs all tasks by `/status`; None while there is none."""
     owners = {task["owner"] for task in status.get("tasks", ())}
     return next(
         (
@@ -180,13 +180,14 @@ def runner_of(status: Mapping[str, Any]) -> Runner | None:
 
 
 def stands_by(status: Mapping[str, Any], runner: Runner) -> bool:
-    """Whether another execution has the state of all tasks at hand, by what `/status` tells."""
-    told = [
+    """Whether another execution has the state of all tasks, by `/status`."""
+    warm = [
         container["warm"]
         for container in status.get("containers", ())
         if container["executionId"] != runner.execution_id and container["standby"] and container["warm"]
     ]
     count = len(status.get("tasks", ()))
     return any(
-        warm["tasks"] == warm["level"] == count and warm["lag"] <= LAG_MAX and warm["rehearsed"] for warm in told
+        standby["tasks"] == standby["level"] == count and standby["lag"] <= LAG_MAX and standby["rehearsed"]
+        for standby in warm
     )

@@ -1,4 +1,4 @@
-"""How long a key waits when its container is killed: the part `loss` of `scripts/bench placement`."""
+"""The wait of a key when its container is killed: `scripts/bench placement loss`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Loss:
 
     Attributes:
         back_s: of each key, from the kill to the first record that was sent after it and came through.
-        identify_s: what the next container took for the state of the tasks, by its own figures.
+        identify_s: the next container's time for the state of the tasks, by its own figures.
     """
 
     kind: str
@@ -37,7 +37,7 @@ class Loss:
 
 
 def loss(ground: Ground, state_mb: int) -> str:
-    """The time to recover from a kill, by what is there to recover with."""
+    """The time to recover from a kill, with a standby, local state or neither."""
     losses: list[Loss] = []
     count = ground.sized(KILLS, 1)
     with at_work(ground, "placement-loss", state_mb) as (job, probing):
@@ -59,25 +59,25 @@ def _kill(job: LaunchedJob, probing: Probing, runner: Runner, kind: str, losses:
     if kind == DELETED:
         job.forget_state_of(runner.host)
     back_s = probing.back_s(killed_s)
-    found = job.wait_runner(but=runner.execution_id)
-    if (found.host != runner.host) != (kind == STANDBY):
-        raise SamzapyError(f"killed {kind} on {runner.host}: found the tasks on {found.host} afterwards")
+    successor = job.wait_runner(but=runner.execution_id)
+    if (successor.host != runner.host) != (kind == STANDBY):
+        raise SamzapyError(f"killed {kind} on {runner.host}: found the tasks on {successor.host} afterwards")
     probing.settle()
-    told = job.wait_at_work()
-    losses.append(Loss(kind=kind, back_s=back_s, identify_s=told.total("task_store_identify_seconds")))
+    metrics = job.wait_at_work()
+    losses.append(Loss(kind=kind, back_s=back_s, identify_s=metrics.total("task_store_identify_seconds")))
     click.echo(
-        f"killed {kind}: {runner.host} -> {found.host}  back after {statistics.median(back_s):.1f} "
+        f"killed {kind}: {runner.host} -> {successor.host}  back after {statistics.median(back_s):.1f} "
         f"(last key {max(back_s):.1f}) s  state {losses[-1].identify_s:.2f} s"
     )
-    return found
+    return successor
 
 
 def loss_rows(losses: Sequence[Loss]) -> list[tuple[str, ...]]:
-    """A row for each kind; what is to be reached holds for the last key of each kill."""
+    """A row for each kind; the bound holds for the last key of each kill."""
     rows: list[tuple[str, ...]] = []
     for kind, wanted_s in WANTED_S.items():
-        own = [found for found in losses if found.kind == kind]
-        last = sorted(max(found.back_s) for found in own)
+        own = [loss for loss in losses if loss.kind == kind]
+        last = sorted(max(loss.back_s) for loss in own)
         rows.append(
             (
                 kind,
@@ -85,7 +85,7 @@ def loss_rows(losses: Sequence[Loss]) -> list[tuple[str, ...]]:
                 f"**{statistics.median(last):.1f}**",
                 ", ".join(f"{found_s:.1f}" for found_s in last),
                 "pass" if last[-1] <= wanted_s else "**fail**",
-                f"{statistics.median(found.identify_s for found in own):.2f}",
+                f"{statistics.median(loss.identify_s for loss in own):.2f}",
             )
         )
     return rows

@@ -1,4 +1,4 @@
-"""How long a key waits when its container moves to another host: the part `move` of `scripts/bench placement`.
+"""The wait of a key when its container moves: `scripts/bench placement move`.
 
 Moves with a warm reserve and restarts that stop first come in turn in the same run.
 """
@@ -35,13 +35,13 @@ class Move:
 
     Attributes:
         silences_ms: of each key, as a reader of the output saw them.
-        told_ms: after how long the query ran again, as the answer says.
+        reported_ms: after how long the query ran again, by the answer.
         took_s: from the request to its answer.
     """
 
     kind: str
     silences_ms: Sequence[float]
-    told_ms: int
+    reported_ms: int
     took_s: float
 
 
@@ -70,40 +70,40 @@ def _move(job: LaunchedJob, probing: Probing, runner: Runner, kind: str, moves: 
     moved = Move(
         kind=kind,
         silences_ms=probing.silences(began_s, time.monotonic()),
-        told_ms=runs_again_ms(answer),
+        reported_ms=runs_again_ms(answer),
         took_s=took_s,
     )
-    found = job.wait_runner(but=runner.execution_id)
-    if found.host != host or (_STOPPED_FIRST in answer) != (kind == STOPPED):
-        raise SamzapyError(f"wanted {kind}, from {runner} to {host}, found {found}: {answer.strip()}")
-    job.wait_alone(found)
+    successor = job.wait_runner(but=runner.execution_id)
+    if successor.host != host or (_STOPPED_FIRST in answer) != (kind == STOPPED):
+        raise SamzapyError(f"wanted {kind}, from {runner} to {host}, found {successor}: {answer.strip()}")
+    job.wait_alone(successor)
     click.echo(
         f"{kind}: {runner.host} -> {host}  silence {statistics.median(moved.silences_ms):.0f} "
-        f"(longest {max(moved.silences_ms):.0f}) ms  told {moved.told_ms} ms  took {took_s:.1f} s"
+        f"(longest {max(moved.silences_ms):.0f}) ms  reported {moved.reported_ms} ms  took {took_s:.1f} s"
     )
     moves.append(moved)
-    return found
+    return successor
 
 
 def runs_again_ms(answer: str) -> int:
-    """The pause that the answer to a move tells.
+    """The pause in the answer to a move.
 
     Raises:
-        SamzapyError: it tells none.
+        SamzapyError: it has none.
     """
-    found = _RUNS_AGAIN.search(answer)
-    if found is None:
+    match = _RUNS_AGAIN.search(answer)
+    if match is None:
         raise SamzapyError(f"wanted an answer with {_RUNS_AGAIN.pattern!r}, found {answer.strip()}")
-    return int(found[1])
+    return int(match[1])
 
 
 def move_rows(moves: Sequence[Move]) -> list[tuple[str, ...]]:
     """A row for each kind: pauses of all keys of all its moves."""
     rows: list[tuple[str, ...]] = []
-    for kind in dict.fromkeys(found.kind for found in moves):
-        own = [found for found in moves if found.kind == kind]
-        pauses = [ms for found in own for ms in found.silences_ms]
-        told = [found.told_ms for found in own]
+    for kind in dict.fromkeys(move.kind for move in moves):
+        own = [move for move in moves if move.kind == kind]
+        pauses = [ms for move in own for ms in move.silences_ms]
+        reported = [move.reported_ms for move in own]
         rows.append(
             (
                 kind,
@@ -111,18 +111,18 @@ def move_rows(moves: Sequence[Move]) -> list[tuple[str, ...]]:
                 f"{percentile(pauses, 50):.0f}",
                 f"**{percentile(pauses, 95):.0f}**",
                 f"{max(pauses):.0f}",
-                ", ".join(f"{max(found.silences_ms):.0f}" for found in own),
-                f"{statistics.median(told):.0f}",
-                f"{max(told)}",
-                f"{statistics.median(found.took_s for found in own):.0f}",
+                ", ".join(f"{max(move.silences_ms):.0f}" for move in own),
+                f"{statistics.median(reported):.0f}",
+                f"{max(reported)}",
+                f"{statistics.median(move.took_s for move in own):.0f}",
             )
         )
     return rows
 
 
 def reached(moves: Sequence[Move]) -> str:
-    """Whether the pause with a warm reserve is what it is to be."""
-    p95_s = percentile([ms for found in moves if found.kind == WARM for ms in found.silences_ms], 95) / 1000
+    """Whether the pause with a warm reserve is within its bound."""
+    p95_s = percentile([ms for move in moves if move.kind == WARM for ms in move.silences_ms], 95) / 1000
     verdict = "pass" if p95_s <= WARM_P95_S_MAX else "**fail**"
     return f"To be reached with a warm reserve: p95 of at most {WARM_P95_S_MAX:g} s; found {p95_s:.1f} s: {verdict}."
 

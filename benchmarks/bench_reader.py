@@ -1,7 +1,7 @@
-"""What a record costs until a task has it: read by Spark's source, and by the reader of a worker's tail.
+"""The cost of a record until a task has it: by Spark's source, and by a tail.
 
-A whole job runs in both cases, `jobs/thin.py`, which looks at each record and sends one in a hundred. With tails all
-records arrive while the workers tail, whatever they lag behind.
+A whole job runs in both cases, `jobs/thin.py`, which reads each record and sends one in a hundred. With tails all
+records arrive while the workers tail, with any lag.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHEAPER_MIN = 1.3
 """How much cheaper the tail's reader must be if bulk reading is to go that way."""
 _WITHIN_S = 300.0
 _NEARLY = 0.995
-# So large that no tail ends for what the next micro-batch would have to read again.
+# So large that no tail ends because of the records that the next micro-batch would read again.
 _ANY_NUMBER = str(10**9)
 WAYS: Mapping[str, Mapping[str, str]] = {
     "source": {"task.tail.ms": "0"},
@@ -45,7 +45,7 @@ class Reading:
 
     @property
     def total_us(self) -> float:
-        """CPU time of a record, without what the JVM spent on compiling, which ends."""
+        """CPU time of a record, without the JVM's compiling, which ends."""
         return 1e6 / self.steady.per_cpu_s
 
 
@@ -55,7 +55,7 @@ def subject(way: str, factor: int) -> Subject:
 
 
 def measure_reading(way: str, factor: int, place: Place) -> Reading:
-    """Run the job, let it wait for records, and measure it while it handles those of the second part.
+    """Run the job, and measure it while it handles the second part of the records.
 
     Raises:
         DeadlineError: not all outputs came within five minutes.
@@ -92,7 +92,7 @@ class _Outputs:
         self._wanted = 0
 
     def await_more(self, records: int, process: Running) -> None:
-        """Wait for the outputs of so many further records, nearly all: which offsets there are depends on the keys."""
+        """Wait for nearly all outputs of some records: their offsets depend on the keys."""
         self._wanted += records
         deadline_s = time.monotonic() + _WITHIN_S
         while self._seen < self._wanted / ONE_IN * _NEARLY - 8:

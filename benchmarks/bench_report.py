@@ -1,7 +1,7 @@
-"""What the benchmark found as text: tables, and what was to be reached. Nothing is measured here.
+"""The results of the benchmark as text: tables and bounds.
 
 `docs/internals/performance.md` has one section per subcommand. A run replaces its own and leaves the
-others as they stand.
+others unchanged.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from bench_measure import CPU_ROLES, ROLES, Steady, percentile
 
 TITLE = """# Performance
 
-What the data path costs beside Spark and Kafka by themselves, how long keys wait when a container moves or is lost,
-and what elasticity costs.
+The cost of the data path beside Spark and Kafka by themselves, the wait of keys when a container moves or is lost,
+and the cost of elasticity.
 Written by `scripts/bench`; do not edit.
 Read the figures as ratios within one table: on another machine, or under another load, all of them move.
 """
 SCALE = ("pause", "moved", "cpu", "cores", "slow", "memory", "tasks", "store", "spread")
-"""Parts of `scripts/bench scale`, in the order in which they stand on the page."""
+"""Parts of `scripts/bench scale`, in the order of the page."""
 PLACEMENT = ("move", "loss")
 """Parts of `scripts/bench placement`, in the same way."""
 SECTIONS = (
@@ -37,10 +37,11 @@ MEMORY_GROWTH_MAX = 1.1
 class Throughput:
     """One run of one subject.
 
-    `first_s`: from the start of the process to the end of the first batch. `others_cores`: what others took meanwhile.
+    `first_s`: from the start of the process to the end of the first batch. `others_cores`: cores of other processes
+    meanwhile.
     """
 
-    word: str
+    subject: str
     size: int
     steady: Steady
     first_s: float
@@ -49,10 +50,10 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """A figure of `word`, divided by that of `base`, is to be at least, or for latency at most, `bound`."""
+    """A bound for `subject` over `base`: the least, or for latency the most."""
 
-    what: str
-    word: str
+    title: str
+    subject: str
     base: str
     size: int
     bound: float
@@ -71,14 +72,14 @@ class Memory:
 
 
 def with_section(page: str, name: str, body: str) -> str:
-    """`page` with the section `name` replaced by `body`, or put in its place among `SECTIONS`.
+    """`page` with `body` as the section `name`, in its place among `SECTIONS`.
 
-    What was written by hand stands behind the sections, and stays.
+    The text written by hand is after the sections, and stays.
     """
-    found = {other: _between(page, other) for other in SECTIONS}
+    sections = {other: _between(page, other) for other in SECTIONS}
     by_hand = page[max(_end_of(page, other) for other in SECTIONS) :].strip()
-    found[name] = body.strip()
-    parts = [f"{_mark(other)}\n{text}\n{_mark(other, 'end')}\n" for other, text in found.items() if text]
+    sections[name] = body.strip()
+    parts = [f"{_mark(other)}\n{text}\n{_mark(other, 'end')}\n" for other, text in sections.items() if text]
     return "\n".join([TITLE, *parts, *([f"{by_hand}\n"] if by_hand else [])])
 
 
@@ -87,12 +88,12 @@ def write_section(path: Path, name: str, body: str) -> None:
     path.write_text(with_section(page, name, body), encoding="utf-8")
 
 
-def _mark(name: str, what: str = "begin") -> str:
-    return f"<!-- {what} {name} -->"
+def _mark(name: str, edge: str = "begin") -> str:
+    return f"<!-- {edge} {name} -->"
 
 
 def _end_of(page: str, name: str) -> int:
-    """Behind the section; 0 where there is none, but nothing is by hand on a page without any."""
+    """The offset after the section; 0 if there is none."""
     _, end, rest = page.partition(_mark(name, "end"))
     return len(page) - len(rest) if end else 0
 
@@ -104,7 +105,7 @@ def _between(page: str, name: str) -> str:
 
 
 def throughput_table(runs: Sequence[Throughput], names: Mapping[str, str]) -> str:
-    """One row per subject and record size: medians, and the range of what is compared."""
+    """One row per subject and record size: medians, and the range of the figure."""
     lines = [
         "| bytes | subject | k records per CPU-second | of runs | k records per s | us CPU per record: "
         + " | ".join(CPU_ROLES)
@@ -112,27 +113,28 @@ def throughput_table(runs: Sequence[Throughput], names: Mapping[str, str]) -> st
         "|" + "---|" * (7 + len(CPU_ROLES)),
     ]
     for size in dict.fromkeys(run.size for run in runs):
-        for word in names:
-            found = [run for run in runs if (run.size, run.word) == (size, word)]
-            if not found:
+        for name in names:
+            of_size = [run for run in runs if (run.size, run.subject) == (size, name)]
+            if not of_size:
                 continue
-            per_cpu_s = [run.steady.per_cpu_s / 1e3 for run in found]
-            roles = [_median(run.steady.cpu_us_per_record(role) for run in found) for role in CPU_ROLES]
+            per_cpu_s = [run.steady.per_cpu_s / 1e3 for run in of_size]
+            roles = [_median(run.steady.cpu_us_per_record(role) for run in of_size) for role in CPU_ROLES]
             lines.append(
-                f"| {size} | {names[word]} | **{_median(per_cpu_s):.0f}** | {_range(per_cpu_s)} "
-                f"| {_median(run.steady.per_wall_s / 1e3 for run in found):.0f} | "
+                f"| {size} | {names[name]} | **{_median(per_cpu_s):.0f}** | {_range(per_cpu_s)} "
+                f"| {_median(run.steady.per_wall_s / 1e3 for run in of_size):.0f} | "
                 + " | ".join(f"{us:.2f}" for us in roles)
-                + f" | {_median(run.first_s for run in found):.1f} | {_median(run.others_cores for run in found):.2f} |"
+                + f" | {_median(run.first_s for run in of_size):.1f}"
+                + f" | {_median(run.others_cores for run in of_size):.2f} |"
             )
     return "\n".join(lines)
 
 
-def latency_table(found: Mapping[str, Sequence[Latency]], names: Mapping[str, str]) -> str:
+def latency_table(latencies_by_name: Mapping[str, Sequence[Latency]], names: Mapping[str, str]) -> str:
     lines = ["| subject | p50 ms | of runs | p99 ms | first output s | records | others, cores |", "|" + "---|" * 7]
-    for word, latencies in found.items():
+    for name, latencies in latencies_by_name.items():
         p50, p99 = ([percentile(latency.latencies_ms, percent) for latency in latencies] for percent in (50.0, 99.0))
         lines.append(
-            f"| {names[word]} | **{_median(p50):.0f}** | {_range(p50)} | {_median(p99):.0f} "
+            f"| {names[name]} | **{_median(p50):.0f}** | {_range(p50)} | {_median(p99):.0f} "
             f"| {_median(latency.startup_s for latency in latencies):.1f} "
             f"| {sum(len(latency.latencies_ms) for latency in latencies)} "
             f"| {_median(latency.others_cores for latency in latencies):.2f} |"
@@ -143,32 +145,32 @@ def latency_table(found: Mapping[str, Sequence[Latency]], names: Mapping[str, st
 def reach_table(
     runs: Sequence[Throughput], latencies: Mapping[str, Sequence[Latency]], reaches: Sequence[Reach]
 ) -> str:
-    """Each figure that is to be reached, and whether it is. One whose subjects did not run is left out."""
+    """Each bound, and whether it is reached; without subjects that did not run."""
     lines = ["| to be reached | bytes | wanted | found | |", "|" + "---|" * 5]
     for reach in reaches:
         if reach.size:
             ratio = ratio_of(runs, reach)
             if ratio is not None:
                 verdict = "pass" if ratio >= reach.bound else "**fail**"
-                lines.append(f"| {reach.what} | {reach.size} | >= {reach.bound:.2f} | {ratio:.2f} | {verdict} |")
-        elif reach.word in latencies and reach.base in latencies:
-            ratio = _p50(latencies[reach.word]) / _p50(latencies[reach.base])
+                lines.append(f"| {reach.title} | {reach.size} | >= {reach.bound:.2f} | {ratio:.2f} | {verdict} |")
+        elif reach.subject in latencies and reach.base in latencies:
+            ratio = _p50(latencies[reach.subject]) / _p50(latencies[reach.base])
             verdict = "pass" if ratio <= reach.bound else "**fail**"
-            lines.append(f"| {reach.what} | - | <= {reach.bound:.2f} | {ratio:.2f} | {verdict} |")
+            lines.append(f"| {reach.title} | - | <= {reach.bound:.2f} | {ratio:.2f} | {verdict} |")
     return "\n".join(lines)
 
 
 def ratio_of(runs: Sequence[Throughput], reach: Reach) -> float | None:
     """The ratio of the medians of records per CPU-second."""
     both = [
-        [run.steady.per_cpu_s for run in runs if (run.size, run.word) == (reach.size, word)]
-        for word in (reach.word, reach.base)
+        [run.steady.per_cpu_s for run in runs if (run.size, run.subject) == (reach.size, name)]
+        for name in (reach.subject, reach.base)
     ]
     return _median(both[0]) / _median(both[1]) if all(both) else None
 
 
 def memory_by_million(samples: Sequence[Memory], step: int = 1_000_000) -> Sequence[Memory]:
-    """The largest of each step, by total; a sample belongs to the step of the last record that was done."""
+    """The largest sample of each step; its step is that of the last record done."""
     steps: dict[int, Memory] = {}
     for sample in samples:
         number = max(0, sample.records - 1) // step
@@ -178,7 +180,7 @@ def memory_by_million(samples: Sequence[Memory], step: int = 1_000_000) -> Seque
 
 
 def growth_of(steps: Sequence[Memory], measure: Callable[[Memory], float]) -> float:
-    """The last step's figure, divided by the second's: the first step still loads and compiles."""
+    """The last step's figure over the second's: the first step loads and compiles."""
     return measure(steps[-1]) / measure(steps[1])
 
 

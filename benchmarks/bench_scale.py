@@ -1,4 +1,4 @@
-"""What elasticity costs and how long it keeps keys waiting: the parts of `scripts/bench scale`, each by itself.
+"""The cost of elasticity and the wait of keys: the parts of `scripts/bench scale`.
 
 Each part is a section of docs/internals/performance.md with its own conditions, so parts may be measured one at a time;
 only figures of one section are to be compared.
@@ -34,7 +34,7 @@ PARTS: Mapping[str, Callable[[Ground], str]] = {
     "store": store,
     "spread": spread,
 }
-"""In the order in which they stand on the page; what matters most is measured first."""
+"""The parts in the order of the page; the most important is measured first."""
 WITHOUT_BROKER = ("store", "spread")
 
 
@@ -44,10 +44,10 @@ def section(part: str, ground: Ground) -> str:
 
 
 def measured(measure: Callable[[Ground], str], ground: Ground, *, has_broker: bool = True) -> str:
-    """What `measure` gives, with the conditions under which it did.
+    """The text of `measure`, with its conditions.
 
     The load afterwards is shown and marks nothing: it is the benchmark's own too (5.6 after `pause` on a machine of two
-    cores without anybody else), and cannot be told apart from others'.
+    cores without other processes), and cannot be distinguished from others'.
     """
     begun, begun_s, load_before = datetime.datetime.now(datetime.UTC), time.monotonic(), load()
     body = measure(ground)

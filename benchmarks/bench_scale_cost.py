@@ -1,4 +1,4 @@
-"""What a factor costs, and what it brings: the parts `cpu` and `cores` of `scripts/bench scale`.
+"""The cost and benefit of a factor: `scripts/bench scale cpu` and `cores`.
 
 In one container a job stays up while its factor goes up and down, so that all factors meet the same warm JVM, and the
 order of the factors runs there and back. In two containers each factor has a job of its own that begins with it, so
@@ -30,7 +30,7 @@ SUBJECTS: Sequence[tuple[str, str, int, Mapping[str, str]]] = (
     ("1:1", "copy_each.py", 2, {}),
     ("keyed count", "count_keys.py", 2, _STORE),
 )
-"""What, its job file, in how many containers, its settings."""
+"""A title, a job file, the count of containers, and settings."""
 BURN_US = 100
 BURNT = 40_000
 BURN_KEYS = 1000
@@ -41,19 +41,19 @@ def cpu(ground: Ground) -> str:
     """CPU seconds per million records by factor, in one container and in two."""
     factors = (1, 8) if ground.is_quick else FACTORS
     rows, verdicts = [], []
-    for number, (what, job_file, containers, settings) in enumerate(SUBJECTS[-1:] if ground.is_quick else SUBJECTS):
+    for number, (title, job_file, containers, settings) in enumerate(SUBJECTS[-1:] if ground.is_quick else SUBJECTS):
         name = f"scale-cpu-{number}"
         if containers == 1:
             with ScaledJob(ground, name, job_file, partitions=PARTITIONS, settings=settings) as job:
                 phases = _phases(job, factors, 1, lambda: _copies(ground))
         else:
             phases = _phases_of_two(ground, name, job_file, settings, factors)
-        title = f"{what}, {containers} container{'s' if containers > 1 else ''}"
-        rows += _cost_rows(title, phases)
+        row_title = f"{title}, {containers} container{'s' if containers > 1 else ''}"
+        rows += _cost_rows(row_title, phases)
         ratio = _median(phases, 8) / _median(phases, 1)
         is_bound = containers == 1
         verdict = _verdict(ratio <= COST_MAX) if is_bound else ""
-        verdicts.append((title, f"<= {COST_MAX:.2f}" if is_bound else "", f"{ratio:.2f}", verdict))
+        verdicts.append((row_title, f"<= {COST_MAX:.2f}" if is_bound else "", f"{ratio:.2f}", verdict))
     return "\n\n".join(
         [
             "## Elasticity: CPU per record, by factor",
@@ -84,14 +84,14 @@ def cores(ground: Ground) -> str:
         phases = _phases(job, (1, 2, 4), rounds, lambda: _burning(ground))
     base = statistics.median(phase.batch_s for phase in phases if phase.factor == 1)
     rows = []
-    for factor, found in _by_factor(phases):
-        took_s = statistics.median(phase.batch_s for phase in found)
-        cpu_s = statistics.median(sum(phase.cpu_s.values()) for phase in found)
+    for factor, of_factor in _by_factor(phases):
+        took_s = statistics.median(phase.batch_s for phase in of_factor)
+        cpu_s = statistics.median(sum(phase.cpu_s.values()) for phase in of_factor)
         rows.append(
             (
                 f"{factor}",
                 f"**{took_s:.2f}**",
-                "-".join(f"{value:.2f}" for value in _ends([phase.batch_s for phase in found])),
+                "-".join(f"{value:.2f}" for value in _ends([phase.batch_s for phase in of_factor])),
                 f"x {base / took_s:.2f}",
                 f"{cpu_s:.2f}",
                 f"{cpu_s / took_s:.2f}",
@@ -128,8 +128,8 @@ def _phases(
 def _phases_of_two(
     ground: Ground, name: str, job_file: str, settings: Mapping[str, str], factors: Sequence[int]
 ) -> list[Phase]:
-    """In two containers that share the partitions, by a job that begins with the factor."""
-    found = []
+    """Two containers share the partitions of a job that begins with the factor."""
+    two_phases = []
     for factor in factors:
         own = {**settings, "job.elasticity.factor": str(factor)}
         with ScaledJob(ground, f"{name}-{factor}", job_file, partitions=PARTITIONS, cores=1, settings=own) as job:
@@ -138,8 +138,8 @@ def _phases_of_two(
                 job.start(containers)
                 job.wait_at_work()
             measure_phase(job, factor, _copies(ground))
-            found += [_phase(job, factor, _copies(ground)) for _ in range(2)]
-    return found
+            two_phases += [_phase(job, factor, _copies(ground)) for _ in range(2)]
+    return two_phases
 
 
 def _phase(job: ScaledJob, factor: int, records: Iterator[tuple[bytes, bytes]]) -> Phase:
@@ -158,23 +158,23 @@ def _cost_rows(title: str, phases: Sequence[Phase]) -> list[tuple[str, ...]]:
             title,
             f"{factor}",
             f"**{_median(phases, factor):.1f}**",
-            "-".join(f"{value:.1f}" for value in _ends([phase.cpu_s_per_million for phase in found])),
+            "-".join(f"{value:.1f}" for value in _ends([phase.cpu_s_per_million for phase in of_factor])),
             f"{_median(phases, factor) / base:.2f}",
             *(
-                f"{statistics.median(phase.cpu_s[role] * 1e6 / phase.records for phase in found):.1f}"
+                f"{statistics.median(phase.cpu_s[role] * 1e6 / phase.records for phase in of_factor):.1f}"
                 for role in CPU_ROLES
             ),
-            f"{statistics.median(phase.per_s for phase in found) / 1e3:.0f}",
-            f"{statistics.median(phase.read for phase in found):.2f}",
+            f"{statistics.median(phase.per_s for phase in of_factor) / 1e3:.0f}",
+            f"{statistics.median(phase.read for phase in of_factor):.2f}",
         )
-        for factor, found in _by_factor(phases)
+        for factor, of_factor in _by_factor(phases)
     ]
 
 
 def _by_factor(phases: Sequence[Phase]) -> Iterator[tuple[int, list[Phase]]]:
     ordered = sorted(phases, key=lambda phase: phase.factor)
-    for factor, found in itertools.groupby(ordered, key=lambda phase: phase.factor):
-        yield factor, list(found)
+    for factor, group in itertools.groupby(ordered, key=lambda phase: phase.factor):
+        yield factor, list(group)
 
 
 def _median(phases: Sequence[Phase], factor: int) -> float:

@@ -1,6 +1,6 @@
-"""A job of one or several containers that is scaled while it is looked at. For the parts of `scripts/bench scale`.
+"""A job of one or more containers that is scaled and measured.
 
-What it did is asked of its leader (`GET /metrics`), what it used is read out of /proc. Records that it is measured with
+Its leader is asked for its work (`GET /metrics`), its resources are read out of /proc. Records that it is measured with
 are written in a transaction that is committed when the measuring begins: writing them costs a core, and a
 `read_committed` job sees them all at one moment.
 """
@@ -50,7 +50,7 @@ class Ground:
     Attributes:
         servers: the broker; empty for a part that needs none.
         is_quick: small sizes, to see that it works; the figures mean nothing.
-        seed: of what is drawn at random.
+        seed: of random choices.
     """
 
     servers: str
@@ -62,14 +62,14 @@ class Ground:
         return quick if self.is_quick else whole
 
 
-class Told:
-    """What `/metrics` told at one moment."""
+class Metrics:
+    """The samples of `/metrics` at one moment."""
 
     def __init__(self, text: str) -> None:
         self._samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum over all series of a metric, or over those with these labels. `name` without `samzapy_`."""
+        """The sum over a metric's series with these labels. `name` without `samzapy_`."""
         return sum(
             sample.value
             for sample in self._samples
@@ -79,11 +79,11 @@ class Told:
 
     def by(self, label: str, name: str) -> Mapping[str, float]:
         """A metric's value by one of its labels."""
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         for sample in self._samples:
             if sample.name == f"samzapy_{name}":
-                found[sample.labels[label]] = found.get(sample.labels[label], 0.0) + sample.value
-        return found
+                values[sample.labels[label]] = values.get(sample.labels[label], 0.0) + sample.value
+        return values
 
     def by_task(self, name: str) -> Mapping[tuple[str, str], float]:
         """A metric of tasks, by processor and task."""
@@ -93,8 +93,8 @@ class Told:
             if sample.name == f"samzapy_{name}"
         }
 
-    def mean(self, name: str, since: Told | None = None) -> float:
-        """The mean of a summary, all its series together; 0 of nothing. `since`: of what came after that moment."""
+    def mean(self, name: str, since: Metrics | None = None) -> float:
+        """The mean of a summary over all its series, after `since`; 0 without samples."""
         sums, counts = (
             self.total(f"{name}_{kind}") - (0.0 if since is None else since.total(f"{name}_{kind}"))
             for kind in ("sum", "count")
@@ -103,14 +103,13 @@ class Told:
 
 
 class ScaledJob:
-    """A job of `benchmarks/jobs/` and its containers. As a context manager it is gone on exit, with what it left on
-    disk.
+    """A job of `benchmarks/jobs/` and its containers. On exit its data is removed.
 
     Args:
         name: of the job; its input is `<name>-in`.
         cores: of each container.
-        settings: over what every job here has.
-        verb: what `samzapy` is asked to do with the file.
+        settings: over those of every job here.
+        verb: the command of `samzapy` that gets the file.
         own_stores: whether each container has local stores of its own, as on a host of its own.
     """
 
@@ -143,7 +142,7 @@ class ScaledJob:
         make_topics(ground.servers, {self.input: partitions, OUTPUT: partitions})
 
     def start(self, containers: int = 1, **settings: str) -> float:
-        """Start containers until there are as many, the first of which will lead; returns the time of the last start.
+        """Start containers up to a count; the first leads. Returns the last start's time.
 
         Args:
             settings: of those that are started now, with underscores for dots.
@@ -169,7 +168,7 @@ class ScaledJob:
         return self._containers[-1].started_s
 
     def stop(self) -> None:
-        """End all containers in good order; what they left on topics and disk stays."""
+        """End all containers in order; their topics and files stay."""
         while self._containers:
             self._containers.pop().end(_ENDS_WITHIN_S)
         self._port = 0
@@ -178,63 +177,63 @@ class ScaledJob:
         """As after a move to another host: the next start builds it from the changelog."""
         shutil.rmtree(self.directory / "state", ignore_errors=True)
 
-    def told(self) -> Told | None:
-        """What the leader tells; None before there is one. Raises SamzapyError when a container has ended."""
+    def metrics(self) -> Metrics | None:
+        """The leader's metrics; None without one. Raises SamzapyError: a container ended."""
         for container in self._containers:
             container.check_alive()
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=_ASKED_WITHIN_S) as answer:
-                found = Told(answer.read().decode())
+                metrics = Metrics(answer.read().decode())
         except OSError:
             return None
-        return found if found.total("coordinator_leads") else None
+        return metrics if metrics.total("coordinator_leads") else None
 
-    def wait_at_work(self, deadline_s: float = BEGINS_WITHIN_S) -> Told:
+    def wait_at_work(self, deadline_s: float = BEGINS_WITHIN_S) -> Metrics:
         """Until every task has an owner and every container has its share."""
 
-        def is_at_work() -> Told | None:
-            told = self.told()
-            if told is None or not told.total("job_tasks") or told.total("job_tasks_without_owner"):
+        def is_at_work() -> Metrics | None:
+            metrics = self.metrics()
+            if metrics is None or not metrics.total("job_tasks") or metrics.total("job_tasks_without_owner"):
                 return None
-            held = told.by("processor", "container_tasks")
+            held = metrics.by("processor", "container_tasks")
             shares = len(held) == len(self._containers) and all(held.values())
-            return told if shares and sum(held.values()) == told.total("job_tasks") else None
+            return metrics if shares and sum(held.values()) == metrics.total("job_tasks") else None
 
         return wait_until(is_at_work, deadline_s, f"{self.name} to be at work; see {self.directory}")
 
     def handled(self) -> int:
-        """Records handled, as far as heartbeats told."""
-        told = self.told()
-        return 0 if told is None else int(told.total("container_records_in_total"))
+        """Records handled, by the heartbeats."""
+        metrics = self.metrics()
+        return 0 if metrics is None else int(metrics.total("container_records_in_total"))
 
-    def wait_handled(self, records: int, deadline_s: float = HANDLED_WITHIN_S) -> Told:
+    def wait_handled(self, records: int, deadline_s: float = HANDLED_WITHIN_S) -> Metrics:
         """Until so many records are handled since the containers were started."""
 
-        def is_handled() -> Told | None:
-            told = self.told()
-            return told if told and told.total("container_records_in_total") >= records else None
+        def is_handled() -> Metrics | None:
+            metrics = self.metrics()
+            return metrics if metrics and metrics.total("container_records_in_total") >= records else None
 
         return wait_until(is_handled, deadline_s, f"{self.name} to have handled {records} records")
 
     def scale(self, factor: int) -> Mapping[str, int]:
-        """Change the factor and wait until that is done; returns the pause of each key bucket that had one, in ms."""
-        told = self.ask("job", "scale", "--factor", str(factor), "--timeout", "120", "-o", "json")
+        """Change the factor and wait for it; returns the pauses of key buckets, in ms."""
+        answer = self.ask("job", "scale", "--factor", str(factor), "--timeout", "120", "-o", "json")
         self.factor = factor
-        pauses: Mapping[str, int] = json.loads(told)["pausesMs"]
+        pauses: Mapping[str, int] = json.loads(answer)["pausesMs"]
         return pauses
 
     def ask(self, *arguments: str) -> str:
-        """A command of `samzapy` about this job; what it prints. Raises SamzapyError when it fails."""
+        """The output of a command of `samzapy` about this job. Raises SamzapyError."""
         command = [str(BIN / "samzapy"), *arguments, "--job", f"{self.name}-1"]
         command += ["--bootstrap-servers", self.ground.servers]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            what = " ".join(arguments)
-            raise SamzapyError(f"{self.name}: {what} failed: {done.stderr.strip()}; see {self.directory}")
+            command_line = " ".join(arguments)
+            raise SamzapyError(f"{self.name}: {command_line} failed: {done.stderr.strip()}; see {self.directory}")
         return done.stdout
 
-    def times_said(self, pattern: str) -> int:
-        """How often what matches stands in the containers' logs."""
+    def count_in_logs(self, pattern: str) -> int:
+        """How often the pattern matches in the containers' logs."""
         return sum(len(re.findall(pattern, path.read_text(errors="replace"))) for path in self._logs())
 
     def cpu_s(self) -> Mapping[str, float]:
@@ -251,7 +250,7 @@ class ScaledJob:
 
     @contextmanager
     def held_back(self, records: Iterable[tuple[bytes, bytes]]) -> Iterator[int]:
-        """Write to the input; what was written becomes visible when the context ends. Gives how many."""
+        """Write to the input, visible after the context; returns the count of records."""
         producer = bulk_producer(
             self.ground.servers, transactional_id=f"bench-{uuid.uuid4().hex}", transaction_timeout_ms=600_000
         )
@@ -270,9 +269,9 @@ class ScaledJob:
         if error is None:
             shutil.rmtree(self.directory, ignore_errors=True)
         else:
-            self._say_last_words(error)
+            self._add_log_end(error)
 
-    def _say_last_words(self, error: BaseException) -> None:
+    def _add_log_end(self, error: BaseException) -> None:
         for path in self._logs():
             error.add_note(f"--- {path.name}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-15:]))
 
@@ -294,7 +293,7 @@ class ScaledJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """What some records cost at one factor.
+    """The cost of some records at one factor.
 
     Attributes:
         batch_s: the time of the micro-batches, on the container where it was longest.
@@ -317,12 +316,12 @@ class Phase:
 
 
 def measure_phase(job: ScaledJob, factor: int, records: Iterable[tuple[bytes, bytes]]) -> Phase:
-    """What it takes to handle `records`, once the job has come to `factor` and has nothing else to do."""
+    """The cost of `records` for an idle job with `factor`."""
     if factor != job.factor:
         job.scale(factor)
     before = job.wait_at_work()
     with job.held_back(records) as count:
-        began = wait_until(job.told, _ASKED_WITHIN_S, "the leader to answer")
+        began = wait_until(job.metrics, _ASKED_WITHIN_S, "the leader to answer")
         cpu_before_s = job.cpu_s()
     done = job.wait_handled(int(before.total("container_records_in_total")) + count)
     cpu_s = job.cpu_s()
@@ -339,13 +338,13 @@ def measure_phase(job: ScaledJob, factor: int, records: Iterable[tuple[bytes, by
 
 
 def there_and_back(steps: Sequence[int], rounds: int) -> list[int]:
-    """`steps` forwards and backwards, `rounds` times: what drifts evenly favours none of them."""
+    """`steps` forwards and backwards, `rounds` times: an even drift favours none."""
     return [*steps, *reversed(steps)] * rounds
 
 
 def _added(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    sums: dict[str, float] = {}
     for part in parts:
         for role, value in part.items():
-            found[role] = found.get(role, 0.0) + value
-    return found
+            sums[role] = sums.get(role, 0.0) + value
+    return sums

@@ -1,4 +1,4 @@
-"""What several containers take that read the same partition: the part `memory` of `scripts/bench scale`.
+"""The memory of containers that read one partition: `scripts/bench scale memory`.
 
 One partition, because containers that can have partitions of their own get them, and share none.
 """

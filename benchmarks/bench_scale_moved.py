@@ -1,8 +1,8 @@
-"""How long a key waits when a part of the state changes host: the part `moved` of `scripts/bench scale`.
+"""The wait of a key when state changes host: `scripts/bench scale moved`.
 
-Two containers with local stores of their own stand for two hosts: what one has on disk is not there for the other, and
-comes out of the changelog. What moved, and how long that took, is asked of the job; the same change of a job without
-state says what of the pause is not the state's.
+Two containers with local stores of their own act as two hosts: files of one do not exist for the other, which restores
+the state from the changelog. The job reports the moved state and its time; the same change of a job without state shows
+the part of the pause that is not the state's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import bench_report as report
 import click
-from bench_scale_job import BEGINS_WITHIN_S, Ground, ScaledJob, Told
+from bench_scale_job import BEGINS_WITHIN_S, Ground, Metrics, ScaledJob
 from bench_scale_pause import PARTITIONS, PROBES, RATE_PER_S, VALUE_BYTES, fill, probing_of
 from bench_scale_probe import Probing
 
@@ -36,9 +36,9 @@ class Moved:
     Attributes:
         silences_ms: of each key, as a reader of the output saw them.
         moved: the share of the tasks that changed host: of equal parts of the keys, so of the state.
-        moved_mib: what those take on disk, of `whole_mib`.
-        restore_s: what the container with the most to restore took for it, by its own figures.
-        copy_s: the same of state that was made of what its host had.
+        moved_mib: the disk space of those, of `whole_mib`.
+        restore_s: the restore time of the container with the most to restore, by its own figures.
+        copy_s: the same for state that was copied on its host.
     """
 
     mb: int
@@ -57,7 +57,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A task as its container tells of it."""
+    """A task as its container reports it."""
 
     processor: str
     disk_bytes: float
@@ -66,9 +66,9 @@ class Task:
 
 def moved(ground: Ground) -> str:
     """The pause where a part of the state changes host, by how much that is."""
-    found: list[Moved] = []
+    moves: list[Moved] = []
     for mb in (0, 1) if ground.is_quick else STATE_MB:
-        # As by default: who joins tries its query out while it waits to be planned for.
+        # As by default: a joining container tries its query out while it waits to be planned for.
         settings = {"job.debounce.time.ms": "20000", **({"stores.last.msg.serde": "bytes"} if mb else {})}
         job_file = "keep_last.py" if mb else "copy_each.py"
         with ScaledJob(
@@ -82,46 +82,46 @@ def moved(ground: Ground) -> str:
                     job.stop()
                     job.forget_local_state()
                     job.start()
-                found += _round(job, mb)
-    return _text(found, ground.sized(ROUNDS, 1))
+                moves += _round(job, mb)
+    return _text(moves, ground.sized(ROUNDS, 1))
 
 
 def _round(job: ScaledJob, mb: int) -> list[Moved]:
-    """One container has all of the state; the second one joins; then the factor changes, and goes back unmeasured."""
+    """One container has all state; a second one joins; then the factor changes."""
     with probing_of(job) as probing:
         probing.settle()
-        before = tasks_of(_told(job, mb))
+        before = tasks_of(_metrics_of_all_tasks(job, mb))
         began_s = time.monotonic()
         job.start(2)
         joined = _change(job, probing, mb, JOIN, before, began_s)
-        before = tasks_of(_told(job, mb))
+        before = tasks_of(_metrics_of_all_tasks(job, mb))
         began_s = time.monotonic()
         job.scale(2)
-        found = [joined, _change(job, probing, mb, SPLIT, before, began_s)]
+        moves = [joined, _change(job, probing, mb, SPLIT, before, began_s)]
         job.scale(1)
         probing.settle()
-    return found
+    return moves
 
 
 def _change(
     job: ScaledJob, probing: Probing, mb: int, kind: str, before: Mapping[str, Task], began_s: float
 ) -> Moved:
-    """What there is to be told of a change that began then."""
+    """The figures of a change that began then."""
     job.wait_at_work()
     probing.settle()
     silences_ms = probing.silences(began_s, time.monotonic())
-    found = moved_of(before, tasks_of(_told(job, mb)), mb=mb, kind=kind, silences_ms=silences_ms)
+    change = moved_of(before, tasks_of(_metrics_of_all_tasks(job, mb)), mb=mb, kind=kind, silences_ms=silences_ms)
     click.echo(
-        f"{mb:4} MB  {kind}  longest {found.longest_s:.2f} s  moved {found.moved:.0%}, restored in "
-        f"{found.restore_s:.2f} s, copied in {found.copy_s:.2f} s"
+        f"{mb:4} MB  {kind}  longest {change.longest_s:.2f} s  moved {change.moved:.0%}, restored in "
+        f"{change.restore_s:.2f} s, copied in {change.copy_s:.2f} s"
     )
-    return found
+    return change
 
 
 def moved_of(
     before: Mapping[str, Task], after: Mapping[str, Task], *, mb: int, kind: str, silences_ms: Sequence[float]
 ) -> Moved:
-    """What changed host between two looks: a task of which no relative was on its host before."""
+    """The tasks that changed host: no relative of them was on the host before."""
     hosts: dict[str, set[str]] = {}
     for name, task in before.items():
         hosts.setdefault(_base(name), set()).add(task.processor)
@@ -139,9 +139,11 @@ def moved_of(
     )
 
 
-def tasks_of(told: Told) -> Mapping[str, Task]:
-    """The tasks that containers told of."""
-    disk_bytes, identify_s = (told.by_task(name) for name in ("task_disk_usage_bytes", "task_store_identify_seconds"))
+def tasks_of(metrics: Metrics) -> Mapping[str, Task]:
+    """The tasks that containers reported."""
+    disk_bytes, identify_s = (
+        metrics.by_task(name) for name in ("task_disk_usage_bytes", "task_store_identify_seconds")
+    )
     return {
         task: Task(processor=processor, disk_bytes=disk_bytes.get((processor, task), 0.0), identify_s=value)
         for (processor, task), value in identify_s.items()
@@ -160,28 +162,28 @@ def _base(name: str) -> str:
     return str(TaskNameParts.parse(name).base_name)
 
 
-def _told(job: ScaledJob, mb: int) -> Told:
-    """When every task of the plan was told of, with what it has on disk."""
+def _metrics_of_all_tasks(job: ScaledJob, mb: int) -> Metrics:
+    """Wait until every task of the plan is reported, with its disk space."""
 
-    def told() -> Told | None:
-        found = job.told()
-        if found is None:
+    def complete_metrics() -> Metrics | None:
+        metrics = job.metrics()
+        if metrics is None:
             return None
-        tasks = tasks_of(found)
-        is_whole = len(tasks) == found.total("job_tasks") and (
+        tasks = tasks_of(metrics)
+        is_whole = len(tasks) == metrics.total("job_tasks") and (
             not mb or all(task.disk_bytes for task in tasks.values())
         )
-        return found if is_whole else None
+        return metrics if is_whole else None
 
-    return wait_until(told, BEGINS_WITHIN_S, f"{job.name} to tell of all its tasks")
+    return wait_until(complete_metrics, BEGINS_WITHIN_S, f"{job.name} to report all its tasks")
 
 
-def verdicts(found: Sequence[Moved]) -> list[tuple[str, ...]]:
-    """For each size of the state: what of the longest pause of a split is the state's, and what that may be.
+def verdicts(moves: Sequence[Moved]) -> list[tuple[str, ...]]:
+    """For each size of the state: its part of a split's longest pause, and a bound.
 
     Not of the join: the first micro-batch of a new JVM varies by more than is allowed here.
     """
-    own = [one for one in found if one.kind == SPLIT]
+    own = [one for one in moves if one.kind == SPLIT]
     base_s = max(one.longest_s for one in own if not one.mb)
     rows: list[tuple[str, ...]] = []
     for mb in sorted({one.mb for one in own} - {0}):
@@ -203,11 +205,11 @@ def verdicts(found: Sequence[Moved]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _text(found: Sequence[Moved], rounds: int) -> str:
+def _text(moves: Sequence[Moved], rounds: int) -> str:
     rows = []
-    for mb in sorted({one.mb for one in found}):
+    for mb in sorted({one.mb for one in moves}):
         for kind in (JOIN, SPLIT):
-            own = [one for one in found if (one.mb, one.kind) == (mb, kind)]
+            own = [one for one in moves if (one.mb, one.kind) == (mb, kind)]
             rows.append(
                 (
                     f"{mb} MB",
@@ -225,7 +227,7 @@ def _text(found: Sequence[Moved], rounds: int) -> str:
             "## Elasticity: the pause where a part of the state changes host",
             report.table(
                 ("state", "change", "moved, MB", "at most: s", "longest pause beyond that without state: s", ""),
-                verdicts(found),
+                verdicts(moves),
             ),
             report.table(
                 (

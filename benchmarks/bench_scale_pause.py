@@ -1,4 +1,4 @@
-"""How long a key waits when the factor changes: the part `pause` of `scripts/bench scale`."""
+"""The wait of a key when the factor changes: `scripts/bench scale pause`."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Change:
     """One change of the factor.
 
     Attributes:
-        pauses_ms: of each key bucket, as `samzapy job scale` told it.
+        pauses_ms: of each key bucket, as `samzapy job scale` printed it.
         silences_ms: of each key, as a reader of the output saw it.
-        identify_s: what the containers took for the state of the tasks, by their own figures.
+        identify_s: the containers' time for the state of the tasks, by their own figures.
     """
 
     mb: int
@@ -65,9 +65,9 @@ def pause(ground: Ground) -> str:
                 for _ in range(ground.sized(CHANGES, 1)):
                     for factor in (2, 1):
                         changes.append(_change(job, probing, mb, factor))
-                        click.echo(_told(changes[-1]))
-            told = job.told()
-            disk_mib[mb] = 0.0 if told is None else told.total("task_disk_usage_bytes") / (1 << 20)
+                        click.echo(_line_of(changes[-1]))
+            metrics = job.metrics()
+            disk_mib[mb] = 0.0 if metrics is None else metrics.total("task_disk_usage_bytes") / (1 << 20)
             if mb == sizes[-1]:
                 rebuilt_s = _rebuilt_s(job)
     return _text(ground, changes, quiet, disk_mib, rebuilt_s)
@@ -92,13 +92,13 @@ def _change(job: ScaledJob, probing: Probing, mb: int, factor: int) -> Change:
     name, began_s = f"{job.factor} -> {factor}", time.monotonic()
     pauses = job.scale(factor)
     probing.settle()
-    told = job.wait_at_work()
+    metrics = job.wait_at_work()
     return Change(
         mb=mb,
         name=name,
         pauses_ms=list(pauses.values()),
         silences_ms=probing.silences(began_s, time.monotonic()),
-        identify_s=told.total("task_store_identify_seconds"),
+        identify_s=metrics.total("task_store_identify_seconds"),
     )
 
 
@@ -110,15 +110,15 @@ def in_quiet(probing: Probing) -> list[float]:
 
 
 def _rebuilt_s(job: ScaledJob) -> float:
-    """What a start takes for the state when all of it comes from the changelog."""
+    """The time of a start for the state if all of it comes from the changelog."""
     job.stop()
     job.forget_local_state()
     job.start()
 
     def identify_s() -> float:
         # A container has its grants before it has their state.
-        told = job.told()
-        return 0.0 if told is None else told.total("task_store_identify_seconds")
+        metrics = job.metrics()
+        return 0.0 if metrics is None else metrics.total("task_store_identify_seconds")
 
     return wait_until(identify_s, BEGINS_WITHIN_S, f"{job.name} to have its state again")
 
@@ -133,9 +133,9 @@ def _text(
     rows, longest_s = [], {}
     for mb in quiet:
         for name in ("1 -> 2", "2 -> 1"):
-            found = [change for change in changes if (change.mb, change.name) == (mb, name)]
-            pauses = [ms for change in found for ms in change.pauses_ms]
-            silences = [ms for change in found for ms in change.silences_ms]
+            of_name = [change for change in changes if (change.mb, change.name) == (mb, name)]
+            pauses = [ms for change in of_name for ms in change.pauses_ms]
+            silences = [ms for change in of_name for ms in change.silences_ms]
             longest_s[mb, name] = max([*pauses, *silences]) / 1000
             rows.append(
                 (
@@ -146,7 +146,7 @@ def _text(
                     f"{statistics.median(quiet[mb]):.0f}",
                     f"{statistics.median(pauses):.0f}",
                     f"{max(pauses):.0f}",
-                    f"{statistics.median(change.identify_s for change in found):.2f}",
+                    f"{statistics.median(change.identify_s for change in of_name):.2f}",
                     f"{disk_mib[mb]:.0f}",
                 )
             )
@@ -194,7 +194,7 @@ def _reached(longest_s: float) -> str:
     )
 
 
-def _told(change: Change) -> str:
+def _line_of(change: Change) -> str:
     return (
         f"{change.mb:4} MB  {change.name}  silence {statistics.median(change.silences_ms):5.0f} "
         f"(longest {max(change.silences_ms):.0f}) ms  buckets {statistics.median(change.pauses_ms or [0]):5.0f} ms  "

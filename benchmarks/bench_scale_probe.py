@@ -1,6 +1,6 @@
-"""Records that are sent at a pace through a running job, and when a reader of its output heard of each key.
+"""Records sent at a pace through a running job, and its outputs' times by key.
 
-The reader is `read_committed`, so it sees what any consumer would see, and when.
+The reader is `read_committed`, so it sees the records of any consumer, at the same time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STAMP = slice(8, 28)
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One record that is sent again and again. `prefix`: the eight bytes in front of the time of sending."""
+    """A record that is sent repeatedly. `prefix`: eight bytes before its sending time."""
 
     key: bytes
     partition: int = -1
@@ -41,24 +41,24 @@ class Heard:
 
 
 def silences_ms(heard: Sequence[Heard], keys: Sequence[bytes], from_s: float, to_s: float) -> list[float]:
-    """Of each key the longest time, within a while, in which nothing of it was heard; both ends of the while count."""
+    """The longest silence of each key within a time, with its ends."""
     times: dict[bytes, list[float]] = {key: [] for key in keys}
-    for found in heard:
-        if from_s <= found.heard_s <= to_s:
-            times[found.key].append(found.heard_s)
+    for record in heard:
+        if from_s <= record.heard_s <= to_s:
+            times[record.key].append(record.heard_s)
     return [1000 * max(after - before for before, after in pairwise([from_s, *own, to_s])) for own in times.values()]
 
 
 def back_after_s(heard: Sequence[Heard], keys: Sequence[bytes], since_s: float) -> list[float]:
-    """Of each key, when the first record was heard that was sent after a moment, in seconds after it.
+    """For each key the seconds until the first record sent after a moment was heard.
 
     Raises:
         ValueError: of a key there is none.
     """
     first: dict[bytes, float] = {}
-    for found in heard:
-        if found.sent_s > since_s:
-            first.setdefault(found.key, found.heard_s - since_s)
+    for record in heard:
+        if record.sent_s > since_s:
+            first.setdefault(record.key, record.heard_s - since_s)
     if missing := sorted(set(keys) - first.keys()):
         raise ValueError(
             f"wanted every key to be heard again, found nothing of {len(missing)}, of {missing[0]!r} too"
@@ -104,12 +104,12 @@ class Probing:
         keys = {probe.key for probe in self._probes}
 
         def all_heard() -> bool:
-            return keys <= {found.key for found in self.heard if found.sent_s > since_s}
+            return keys <= {record.key for record in self.heard if record.sent_s > since_s}
 
         wait_until(all_heard, _BEGINS_WITHIN_S, "every probe to have come through")
 
     def settle(self) -> None:
-        """Until what is sent is heard again soon: a start leaves a backlog, and catching up is not what is measured."""
+        """Wait until records are heard again soon: the backlog of a start is not measured."""
         for _ in range(_SETTLES_MAX):
             began_s = time.monotonic()
             self.wait_heard(began_s)
@@ -117,7 +117,7 @@ class Probing:
                 return
 
     def silences(self, from_s: float, to_s: float) -> list[float]:
-        """As `silences_ms`, of what was heard so far."""
+        """As `silences_ms`, of the records heard so far."""
         return silences_ms(list(self.heard), [probe.key for probe in self._probes], from_s, to_s)
 
     def back_s(self, since_s: float) -> list[float]:
@@ -126,12 +126,12 @@ class Probing:
         return back_after_s(list(self.heard), [probe.key for probe in self._probes], since_s)
 
     def latencies_ms(self, keys: Sequence[bytes], from_s: float, to_s: float) -> list[float]:
-        """Of what was sent within a while under some keys, and was heard."""
+        """The latencies of heard records of some keys, sent within a time."""
         wanted = set(keys)
         return [
-            1000 * (found.heard_s - found.sent_s)
-            for found in list(self.heard)
-            if found.key in wanted and from_s <= found.sent_s < to_s
+            1000 * (record.heard_s - record.sent_s)
+            for record in list(self.heard)
+            if record.key in wanted and from_s <= record.sent_s < to_s
         ]
 
     def __enter__(self) -> Self:

@@ -1,8 +1,8 @@
-"""What a slow virtual task does to its neighbours: the part `slow` of `scripts/bench scale`.
+"""The effect of a slow task on its neighbours: `scripts/bench scale slow`.
 
 A micro-batch is over when its slowest task is. So the others wait, for as long as the slow one takes for its part of a
 batch, and how large that is, is what bounds of a batch are for: by records, and by time. The latter is kept by ending
-the batch and beginning a query with smaller ones, so how often that happened is told beside it.
+the batch and beginning a query with smaller ones, so their number is shown beside it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import count, islice
 import bench_report as report
 import click
 from bench_measure import percentile
-from bench_scale_job import OUTPUT, Ground, ScaledJob, Told
+from bench_scale_job import OUTPUT, Ground, Metrics, ScaledJob
 from bench_scale_probe import Probe, Probing
 
 from samzapy.plan.elasticity import key_bucket
@@ -38,7 +38,7 @@ BOUNDS: tuple[Mapping[str, str], ...] = (
     {"task.batch.offsets.max": "500"},
 )
 _STEP = "micro-batches of [0-9]+ offsets at most instead of [0-9]+"
-"""What a container says when it ends its query, and begins another one with a bound of its own."""
+"""A container's log line when it ends its query and begins one with another bound."""
 _GROUPS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "the task itself": (_SLOW,),
     "same partition": ((0, 1),),
@@ -48,7 +48,7 @@ _GROUPS: Mapping[str, tuple[tuple[int, int], ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """With one bound and one cost of the slow task: latencies by group, and its share of the batches' time.
+    """Latencies by group, and the share of batch, for one bound and one cost.
 
     Attributes:
         steps: how often the query was begun anew, because a micro-batch took too long, or they were short again.
@@ -63,23 +63,23 @@ class Found:
 
 
 def slow(ground: Ground) -> str:
-    """Latencies of the neighbours of a task at 1x and at 10x cost, by bounds of a batch."""
-    found: list[Found] = []
+    """Latencies of a task's neighbours at 1x and at 10x cost, by bounds of a batch."""
+    results: list[Found] = []
     for number, bound in enumerate(BOUNDS[-1:] if ground.is_quick else BOUNDS):
         settings = {**bound, "job.elasticity.factor": str(FACTOR)}
         with ScaledJob(ground, f"scale-slow-{number}", "burn.py", partitions=PARTITIONS, settings=settings) as job:
             job.start()
             job.wait_at_work()
             for slower in (1, SLOWER):
-                found.append(_measured(job, ", ".join(f"`{key}={value}`" for key, value in bound.items()), slower))
-                click.echo(f"{found[-1]}")
+                results.append(_measured(job, ", ".join(f"`{key}={value}`" for key, value in bound.items()), slower))
+                click.echo(f"{results[-1]}")
     return "\n\n".join(
         [
             "## Elasticity: a slow virtual task and its neighbours",
             report.table(
                 (
                     *("bound of a batch", "cost of the task"),
-                    *(f"{group}: {what}" for group in _GROUPS for what in ("p50 ms", "longest")),
+                    *(f"{group}: {figure}" for group in _GROUPS for figure in ("p50 ms", "longest")),
                     *("its share of batches", "batches/s", "queries begun anew"),
                 ),
                 [
@@ -98,7 +98,7 @@ def slow(ground: Ground) -> str:
                         f"{one.batches_per_s:.1f}",
                         f"{one.steps}",
                     )
-                    for one in found
+                    for one in results
                 ],
             ),
             report.bullets(
@@ -111,9 +111,9 @@ def slow(ground: Ground) -> str:
                     "*Same partition* is the other bucket of the slow task's partition: its records stand behind the "
                     "burst in the same log, whatever the bounds. *Other partition* has no burst and waits for batches "
                     "alone.",
-                    "*Queries begun anew*: what a bound by time costs. A batch that takes longer than "
-                    "`task.batch.max.ms` (a minute by default) is ended, and the query goes on with smaller ones, and "
-                    "with larger ones again when those are short; each time nobody's keys go on until the new query "
+                    "*Queries begun anew*: the cost of a bound by time. A batch that takes longer than "
+                    "`task.batch.max.ms` (a minute by default) is ended, and the query continues with smaller ones, "
+                    "and with larger ones again when those are short; each time all keys wait until the new query "
                     "runs, a second or two that are in all latencies of the row.",
                     "*Its share*: for how much of the time of the micro-batches the task held a worker "
                     "(`samzapy_task_busy_seconds_total`).",
@@ -134,7 +134,7 @@ def _measured(job: ScaledJob, bound: str, slower: int) -> Found:
     with Probing(job.ground.servers, job.input, OUTPUT, PARTITIONS, probes, RATE_PER_S) as probing:
         probing.settle()
         before = job.wait_at_work()
-        steps_before = job.times_said(_STEP)
+        steps_before = job.count_in_logs(_STEP)
         burst_s = time.monotonic()
         job.write(_burst(job.ground, keys, slower), partition=_SLOW[0])
         time.sleep(max(0.0, burst_s + _MEASURE_S - time.monotonic()))
@@ -143,8 +143,8 @@ def _measured(job: ScaledJob, bound: str, slower: int) -> Found:
         probing.wait_heard(measured_s)
         latencies_ms = {}
         for group, places in _GROUPS.items():
-            found = probing.latencies_ms([key for place in places for key in keys[place]], burst_s, measured_s)
-            latencies_ms[group] = percentile(found, 50), max(found)
+            latencies = probing.latencies_ms([key for place in places for key in keys[place]], burst_s, measured_s)
+            latencies_ms[group] = percentile(latencies, 50), max(latencies)
     return Found(
         bound=bound,
         slower=slower,
@@ -152,11 +152,11 @@ def _measured(job: ScaledJob, bound: str, slower: int) -> Found:
         share=_share(before, after, f"SystemStreamPartition_kafka.{job.input}.{_SLOW[0]}-{_SLOW[1]}-{FACTOR}"),
         batches_per_s=(after.total("container_batches_total") - before.total("container_batches_total"))
         / (measured_s - burst_s),
-        steps=job.times_said(_STEP) - steps_before,
+        steps=job.count_in_logs(_STEP) - steps_before,
     )
 
 
-def _share(before: Told, after: Told, task: str) -> float:
+def _share(before: Metrics, after: Metrics, task: str) -> float:
     busy_s = after.total("task_busy_seconds_total", task=task) - before.total("task_busy_seconds_total", task=task)
     batch_s = after.total("container_batch_seconds_total") - before.total("container_batch_seconds_total")
     return busy_s / batch_s

@@ -1,4 +1,4 @@
-"""How evenly keys fall into buckets: the part `spread` of `scripts/bench scale`. Computation alone, no broker.
+"""The spread of keys over buckets: `scripts/bench scale spread`, without a broker.
 
 A producer has chosen the partition by a hash of the key before the bucket is chosen by another one. Were both the same
 hash, keys of one partition would leave buckets empty; that is shown beside it.
@@ -26,7 +26,7 @@ _BITS_32 = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """How many of some keys each bucket of each partition has, against its partition's mean.
+    """The keys of each bucket of each partition, against the partition's mean.
 
     Attributes:
         smallest, largest: the bucket with the fewest and the one with the most, over the mean of its partition.
@@ -55,7 +55,7 @@ def spread(ground: Ground) -> str:
         xxhash = [key_bucket(key, 0, max(FACTORS)) for key in keys]
         for partitioner, hash_of in PARTITIONERS.items():
             hashes = [hash_of(key) for key in keys]
-            partitions = [found % PARTITIONS for found in hashes]
+            partitions = [hashed % PARTITIONS for hashed in hashes]
             for factor in FACTORS:
                 rows.append(_row(shape, partitioner, "xxhash64", factor, spread_of(partitions, xxhash, factor)))
             rows.append(_row(shape, partitioner, "the same", 4, spread_of(partitions, hashes, 4)))
@@ -85,15 +85,15 @@ def spread(ground: Ground) -> str:
 
 def spread_of(partitions: Sequence[int], hashes: Sequence[int], factor: int) -> Spread:
     """Of keys given by partition and hash."""
-    counts = Counter(zip(partitions, (found % factor for found in hashes), strict=True))
+    counts = Counter(zip(partitions, (hashed % factor for hashed in hashes), strict=True))
     total_of = Counter(partitions)
     shares, chi_square = [], 0.0
     for partition, total in total_of.items():
         mean = total / factor
         for bucket in range(factor):
-            found = counts[partition, bucket]
-            shares.append(found / mean)
-            chi_square += (found - mean) ** 2 / mean
+            count = counts[partition, bucket]
+            shares.append(count / mean)
+            chi_square += (count - mean) ** 2 / mean
     return Spread(
         smallest=min(shares),
         largest=max(shares),
@@ -106,30 +106,30 @@ def spread_of(partitions: Sequence[int], hashes: Sequence[int], factor: int) -> 
 def murmur2(key: bytes) -> int:
     """Kafka's murmur2 of a key, made positive as Java's partitioner does."""
     length = len(key)
-    found = (0x9747B28C ^ length) & _BITS_32
+    hashed = (0x9747B28C ^ length) & _BITS_32
     whole = length - length % 4
     for at in range(0, whole, 4):
-        word = int.from_bytes(key[at : at + 4], "little") * _MULTIPLIER & _BITS_32
-        word = (word ^ word >> 24) * _MULTIPLIER & _BITS_32
-        found = found * _MULTIPLIER & _BITS_32 ^ word
+        block = int.from_bytes(key[at : at + 4], "little") * _MULTIPLIER & _BITS_32
+        block = (block ^ block >> 24) * _MULTIPLIER & _BITS_32
+        hashed = hashed * _MULTIPLIER & _BITS_32 ^ block
     if length % 4:
-        found = (found ^ int.from_bytes(key[whole:], "little")) * _MULTIPLIER & _BITS_32
-    found = (found ^ found >> 13) * _MULTIPLIER & _BITS_32
-    return (found ^ found >> 15) & 0x7FFFFFFF
+        hashed = (hashed ^ int.from_bytes(key[whole:], "little")) * _MULTIPLIER & _BITS_32
+    hashed = (hashed ^ hashed >> 13) * _MULTIPLIER & _BITS_32
+    return (hashed ^ hashed >> 15) & 0x7FFFFFFF
 
 
 PARTITIONERS: Mapping[str, Callable[[bytes], int]] = {"murmur2 (Java)": murmur2, "crc32 (librdkafka)": zlib.crc32}
 
 
-def _row(shape: str, partitioner: str, bucket_by: str, factor: int, found: Spread) -> tuple[str, ...]:
+def _row(shape: str, partitioner: str, bucket_by: str, factor: int, spread: Spread) -> tuple[str, ...]:
     return (
         shape,
         partitioner,
         bucket_by,
         f"{factor}",
-        f"**{found.smallest:.3f}**",
-        f"**{found.largest:.3f}**",
-        f"{found.empty}",
-        f"{found.variation:.4f}",
-        f"{found.chi_square:.2f}",
+        f"**{spread.smallest:.3f}**",
+        f"**{spread.largest:.3f}**",
+        f"{spread.empty}",
+        f"{spread.variation:.4f}",
+        f"{spread.chi_square:.2f}",
     )

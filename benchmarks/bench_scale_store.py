@@ -1,6 +1,6 @@
-"""A store before and after its split: the part `store` of `scripts/bench scale`. The stores' own code, no broker.
+"""A store before and after its split (`scripts/bench scale store`), brokerless.
 
-What is split is what a container splits: `hand_over`, from a file to files, by key bucket.
+The split is that of a container: `hand_over`, from a file to files, by key bucket.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
-    """One store: what it takes on disk, and what single operations take (us)."""
+class StoreFigures:
+    """One store: its disk space, and the times of single operations (us)."""
 
-    what: str
+    stage: str
     keys: int
     disk_bytes: int
     get_us: Sequence[float]
@@ -42,25 +42,25 @@ class Looked:
 
 
 def store(ground: Ground) -> str:
-    """Bytes on disk, and latencies, of a store, of its two halves, and of what they are merged into."""
+    """Bytes on disk and latencies of a store, of its halves, and of their merger."""
     keys = [b"%08d" % number for number in range(ground.sized(KEYS, 5000))]
     drawn = random.Random(ground.seed)
     root = ground.directory / "stores"
     operations = ground.sized(_OPERATIONS, 500)
-    found: list[Looked] = []
+    stores: list[StoreFigures] = []
     whole = _filled(root / "whole", keys, drawn)
-    found.append(_looked("before", whole, keys, drawn, operations))
+    stores.append(_measure_store("before", whole, keys, drawn, operations))
     halves = [_made(root / f"half-{bucket}") for bucket in range(2)]
     split_s = _handed_over([whole], halves, [0, 1])
     whole.close()
     for bucket, half in enumerate(halves):
         own = [key for key in keys if key_bucket(key, 0, 2) == bucket]
-        found.append(_looked(f"split: bucket {bucket} of 2", half, own, drawn, operations))
+        stores.append(_measure_store(f"split: bucket {bucket} of 2", half, own, drawn, operations))
     merged = _made(root / "merged")
     merge_s = _handed_over(halves, [merged], [0])
     for half in halves:
         half.close()
-    found.append(_looked("merged again", merged, keys, drawn, operations))
+    stores.append(_measure_store("merged again", merged, keys, drawn, operations))
     merged.close()
     mib = len(keys) * VALUE_BYTES / _MIB
     return "\n\n".join(
@@ -68,7 +68,7 @@ def store(ground: Ground) -> str:
             "## Elasticity: a store that is split",
             report.table(
                 ("store", "keys", "MiB on disk", "bytes per key", "get us: p50", "p99", "put us: p50", "p99"),
-                [_row(looked) for looked in found],
+                [_row(figures) for figures in stores],
             ),
             f"The split took {split_s:.2f} s ({mib / split_s:.0f} MiB/s of values), the merge {merge_s:.2f} s "
             f"({mib / merge_s:.0f} MiB/s).",
@@ -113,9 +113,9 @@ def _handed_over(
     return time.monotonic() - began_s
 
 
-def _looked(
-    what: str, environment: LmdbEnvironment, keys: Sequence[bytes], drawn: random.Random, operations: int
-) -> Looked:
+def _measure_store(
+    stage: str, environment: LmdbEnvironment, keys: Sequence[bytes], drawn: random.Random, operations: int
+) -> StoreFigures:
     environment.sync()
     disk_bytes = environment.bytes_on_disk()
     transaction = environment.begin()
@@ -132,15 +132,15 @@ def _looked(
         transaction.write(STORE.name, {key: value})
         put_us.append((time.perf_counter_ns() - began_ns) / 1e3)
     transaction.abort()
-    return Looked(what=what, keys=len(keys), disk_bytes=disk_bytes, get_us=get_us, put_us=put_us)
+    return StoreFigures(stage=stage, keys=len(keys), disk_bytes=disk_bytes, get_us=get_us, put_us=put_us)
 
 
-def _row(looked: Looked) -> tuple[str, ...]:
-    latencies = (percentile(found, at) for found in (looked.get_us, looked.put_us) for at in (50, 99))
+def _row(figures: StoreFigures) -> tuple[str, ...]:
+    latencies = (percentile(values_us, at) for values_us in (figures.get_us, figures.put_us) for at in (50, 99))
     return (
-        looked.what,
-        f"{looked.keys:,}",
-        f"**{looked.disk_bytes / _MIB:.1f}**",
-        f"{looked.disk_bytes / looked.keys:,.0f}",
-        *(f"{found:.1f}" for found in latencies),
+        figures.stage,
+        f"{figures.keys:,}",
+        f"**{figures.disk_bytes / _MIB:.1f}**",
+        f"{figures.disk_bytes / figures.keys:,.0f}",
+        *(f"{latency_us:.1f}" for latency_us in latencies),
     )

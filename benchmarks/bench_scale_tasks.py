@@ -1,6 +1,6 @@
-"""A start with many tasks, with and without a carry-over: the part `tasks` of `scripts/bench scale`.
+"""A start with many tasks, and with a carry-over: `scripts/bench scale tasks`.
 
-A carry-over is what a start under another factor than the last one's takes beyond an ordinary start: positions of all
+A carry-over is the extra work of a start under another factor than the last one's: positions of all
 parents are read and divided, and the children take their state.
 """
 
@@ -26,7 +26,7 @@ class Start:
 
     Attributes:
         owned_s: from the start of the process until every task had an owner.
-        handled_s: until everything that stood on the input was handled.
+        handled_s: until all records of the input were handled.
         commit_s: the mean of `commit-ns` after that, once every task had committed before.
         commit_first_s: the mean of it until then.
     """
@@ -106,7 +106,7 @@ def _start(job: ScaledJob, name: str, factor: int) -> Start:
     handled_s = time.monotonic() - started_s
     job.write(_records(tasks_wanted))
     later = job.wait_handled(2 * count)
-    found = Start(
+    start = Start(
         name=name,
         tasks=int(first.total("job_tasks")),
         owned_s=owned_s,
@@ -119,11 +119,11 @@ def _start(job: ScaledJob, name: str, factor: int) -> Start:
         load=load(),
     )
     click.echo(
-        f"{found.tasks} tasks, {name}: owned {owned_s:.1f} s, handled {handled_s:.1f} s, positions "
-        f"{found.checkpoint_compute_s:.2f} s, state {found.identify_s:.2f} s, commit {found.commit_s * 1000:.1f} ms"
+        f"{start.tasks} tasks, {name}: owned {owned_s:.1f} s, handled {handled_s:.1f} s, positions "
+        f"{start.checkpoint_compute_s:.2f} s, state {start.identify_s:.2f} s, commit {start.commit_s * 1000:.1f} ms"
     )
     job.stop()
-    return found
+    return start
 
 
 def _records(tasks_wanted: int) -> Iterator[tuple[bytes, bytes]]:

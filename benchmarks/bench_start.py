@@ -1,4 +1,4 @@
-"""How long a job takes from its command to its first output, and where each part of that time goes.
+"""The time of a job from its command to its first output, by parts.
 
 100 records wait in the input. The lines of a job's log mark the ends of the parts; the first record
 that a `read_committed` reader of the output gets is the end.
@@ -30,14 +30,14 @@ MARKS: Mapping[str, str] = {
     "granted: ": "job planned, tasks granted",
     _END: "query planned, first micro-batch",
 }
-"""What is in the log at its end, and the part of the start that ends with it."""
+"""The log line at the end of each part of a start."""
 _WITHIN_S = 120.0
 _LOOK_EVERY_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """`ends_s`: of each part, from the start of the process. `cpu_s`: until the first output, by role."""
+    """`ends_s`: of parts, since the start. `cpu_s`: until the first output, by role."""
 
     total_s: float
     ends_s: Mapping[str, float]
@@ -93,8 +93,8 @@ def parts_table(starts: Mapping[str, Sequence[Start]]) -> str:
     marks = [*MARKS]
     for place, mark in enumerate(marks):
         row = [MARKS[mark]]
-        for found in starts.values():
-            parts = [_part(start, marks[: place + 1]) for start in found]
+        for runs in starts.values():
+            parts = [_part(start, marks[: place + 1]) for start in runs]
             row.append(f"{statistics.median(parts):.2f}")
         rows.append(row)
     rows.append(
@@ -104,7 +104,7 @@ def parts_table(starts: Mapping[str, Sequence[Start]]) -> str:
         ]
     )
     for role in CPU_ROLES:
-        cpu_s = [statistics.median(start.cpu_s[role] for start in found) for found in starts.values()]
+        cpu_s = [statistics.median(start.cpu_s[role] for start in runs) for runs in starts.values()]
         rows.append([f"CPU seconds: {role}", *(f"{seconds:.1f}" for seconds in cpu_s)])
     return table(("part of the start, s", *starts), rows)
 
@@ -123,12 +123,12 @@ def totals_table(starts: Mapping[str, Sequence[Start]]) -> str:
         [
             (
                 name,
-                str(len(found)),
-                ", ".join(f"{start.total_s:.1f}" for start in found),
-                f"**{statistics.median(start.total_s for start in found):.2f}**",
-                f"{statistics.median(sum(start.cpu_s.values()) for start in found):.1f}",
+                str(len(runs)),
+                ", ".join(f"{start.total_s:.1f}" for start in runs),
+                f"**{statistics.median(start.total_s for start in runs):.2f}**",
+                f"{statistics.median(sum(start.cpu_s.values()) for start in runs):.1f}",
             )
-            for name, found in starts.items()
+            for name, runs in starts.items()
         ],
     )
 

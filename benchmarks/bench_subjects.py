@@ -49,19 +49,19 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is measured: its name in the table, its command, where its batches can be seen."""
+    """A measured program: its name in the table, its command, its checkpoint."""
 
     name: str
     command: Callable[[Place], Sequence[str]]
     checkpoint: Callable[[Place], Path | None]
-    tells: bool = False
+    prints_progress: bool = False
     """Prints its progress instead."""
 
 
 def samzapy_job(
     name: str, job: str, settings: Mapping[str, str] | None = None, *, verb: Sequence[str] = ("run",)
 ) -> Subject:
-    """A job of `benchmarks/jobs/`. `verb`: what `samzapy` is asked to do with its file."""
+    """A job of `benchmarks/jobs/`. `verb`: the command of `samzapy` for its file."""
 
     def command(place: Place) -> Sequence[str]:
         properties = {
@@ -85,17 +85,17 @@ def samzapy_job(
 
     def checkpoint(place: Place) -> Path | None:
         # The directory of a dead execution is removed when the next one starts: the living one has the newest.
-        found = sorted(
-            (found for path in scratch_directories() for found in path.glob("checkpoint")),
-            key=lambda found: found.stat().st_mtime,
+        checkpoints = sorted(
+            (checkpoint_path for path in scratch_directories() for checkpoint_path in path.glob("checkpoint")),
+            key=lambda checkpoint_path: checkpoint_path.stat().st_mtime,
         )
-        return next((path for path in reversed(found) if _owned_by(path.parent, place)), None)
+        return next((path for path in reversed(checkpoints) if _owned_by(path.parent, place)), None)
 
     return Subject(name=name, command=command, checkpoint=checkpoint)
 
 
 def _owned_by(scratch: Path, place: Place) -> bool:
-    """Whether this scratch directory is of the run's job: others may run on this machine."""
+    """Whether this scratch directory is of the run's job, and not of another one."""
     try:
         _, pid, _ = (scratch / "owner").read_text().split()
         return f"job.name={place.name}".encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -104,9 +104,9 @@ def _owned_by(scratch: Path, place: Place) -> bool:
 
 
 def plain_spark(
-    name: str, what: str, *, source_is_ours: bool = False, session_is_ours: bool = False, compression: str = "lz4"
+    name: str, title: str, *, source_is_ours: bool = False, session_is_ours: bool = False, compression: str = "lz4"
 ) -> Subject:
-    """Spark alone, with its defaults or with samzapy's settings. `compression` is the Kafka sink's."""
+    """Spark alone, with its defaults or samzapy's settings."""
 
     def command(place: Place) -> Sequence[str]:
         session = {"spark.ui.enabled": "false"}
@@ -116,7 +116,7 @@ def plain_spark(
         return [
             *(str(BIN / "spark-submit"), *_QUIET, *_repeated("--conf", session)),
             *("--master", f"local[{place.cores}]"),
-            *(str(JOBS / "plain_spark.py"), what, "--servers", place.servers, "--topic", place.topic),
+            *(str(JOBS / "plain_spark.py"), title, "--servers", place.servers, "--topic", place.topic),
             *("--output", place.output, "--checkpoint", str(_plain_checkpoint(place, session_is_ours))),
             *("--offsets-max", str(place.offsets_max), *_repeated("--source-option", source)),
             *_repeated("--sink-option", {"kafka.compression.type": compression}),
@@ -143,7 +143,7 @@ def plain_client(name: str) -> Subject:
             *("--transaction", str(place.offsets_max // place.partitions)),
         ]
 
-    return Subject(name=name, command=command, checkpoint=lambda place: None, tells=True)
+    return Subject(name=name, command=command, checkpoint=lambda place: None, prints_progress=True)
 
 
 class Running:
@@ -180,7 +180,7 @@ class Running:
         return self._child.pid
 
     def tree(self) -> Mapping[int, str]:
-        """The living processes, looked for anew at most every half second, because that takes a while."""
+        """The living processes, listed at most every half second, because that is slow."""
         if time.monotonic() - self._tree_at_s > 0.5:
             self._tree, self._tree_at_s = tree_of(self._child.pid), time.monotonic()
         return self._tree
@@ -189,9 +189,9 @@ class Running:
         """A look at each batch end until `records_total` are done."""
         records = 0
         while records < records_total:
-            found = self._records_done()
-            if found is not None and found - first_offsets > records:
-                records = found - first_offsets
+            done = self._records_done()
+            if done is not None and done - first_offsets > records:
+                records = done - first_offsets
                 self._tree_at_s = 0.0
                 at_s = time.monotonic()
                 yield Look(at_s=at_s, records=records, cpu_s=cpu_of(self.tree()))
@@ -204,14 +204,14 @@ class Running:
             time.sleep(LOOK_EVERY_S)
 
     def check_alive(self) -> None:
-        """Raises SamzapyError, with its last words, when it has ended by itself."""
+        """Raises SamzapyError, with the end of its log, if it has ended by itself."""
         if self._child.poll() is not None:
             last = self.log_path.read_text(errors="replace").splitlines()[-20:]
             raise SamzapyError("\n".join([f"{self._subject.name} ended with {self._child.returncode}:", *last]))
 
     def _records_done(self) -> int | None:
-        if self._subject.tells:
-            return self._records_told()
+        if self._subject.prints_progress:
+            return self._records_printed()
         self._checkpoint = self._checkpoint or self._subject.checkpoint(self._place)
         checkpoint = self._checkpoint
         if checkpoint is None:
@@ -224,17 +224,17 @@ class Running:
         self._batch = batch
         return offsets_sum((checkpoint / "offsets" / str(batch)).read_text())
 
-    def _records_told(self) -> int | None:
+    def _records_printed(self) -> int | None:
         with self.log_path.open() as log:
             log.seek(self._log_read)
             text = log.read()
         done, newline, _ = text.rpartition("\n")
         self._log_read += len(done) + len(newline)
-        told = [line.split()[1] for line in done.splitlines() if line.startswith("records ")]
-        return int(told[-1]) if told else None
+        counts = [line.split()[1] for line in done.splitlines() if line.startswith("records ")]
+        return int(counts[-1]) if counts else None
 
     def end(self, patience_s: float = 15.0) -> None:
-        """Ends every process of it, by force after `patience_s`; what it left on disk is removed."""
+        """Ends every process of it, by force after `patience_s`; removes its files."""
         tree = tree_of(self._child.pid) if self._child.poll() is None else {}
         self._child.send_signal(signal.SIGTERM)
         try:
@@ -252,7 +252,7 @@ class Running:
 
 
 def offsets_sum(offsets_file: str) -> int:
-    """The sum of the end offsets in a file of Spark's `offsets/`: with inputs that begin at 0, the records read."""
+    """The sum of the end offsets in a file of `offsets/`: the records read from 0 on."""
     by_topic = json.loads(offsets_file.splitlines()[-1])
     return sum(offset for partitions in by_topic.values() for offset in partitions.values())
 
@@ -266,8 +266,8 @@ def _is_of_session(pid: int, leader: int) -> bool:
 
 @contextmanager
 def running(subject: Subject, place: Place, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
-    found = Running(subject, place, environment)
+    process = Running(subject, place, environment)
     try:
-        yield found
+        yield process
     finally:
-        found.end()
+        process.end()

@@ -1,4 +1,4 @@
-"""Measure timers on topics without messages: how late they fire, and what they cost.
+"""Measure timers on topics without messages: their delay and their cost.
 
 One message sets a timer that is due every second from then on. The job itself notes how late each one fires, by the
 clock that timers go by.
@@ -110,10 +110,10 @@ def _read(consumer: Consumer, end_s: float, late_s: list[float]) -> None:
             late_s.append(struct.unpack(">d", value)[0])
 
 
-def timers_section(found: Mapping[str, Timed], seconds: float, conditions: Sequence[str]) -> str:
+def timers_section(timed_by_way: Mapping[str, Timed], seconds: float, conditions: Sequence[str]) -> str:
     """The section of the page."""
     rows = []
-    for way, timed in found.items():
+    for way, timed in timed_by_way.items():
         p95_s = percentile(timed.late_s, 95)
         extra = timed.cores - timed.idle_cores
         rows.append(
@@ -129,8 +129,8 @@ def timers_section(found: Mapping[str, Timed], seconds: float, conditions: Seque
             )
         )
     header = ("timers fire", "count", "late ms: p50", "p95", "max", "cores", "idle", "of the timer")
-    what = (
+    method = (
         f"One timer is due each second, on topics without messages, for {seconds:g} s. *Idle*: the same job before the "
         f"timer is set. To be reached: p95 within {LATE_S_MAX * 1000:g} ms, {CORES_MAX:g} cores for the timer."
     )
-    return "\n\n".join(["## Timers without messages", table(header, rows), bullets([what, *conditions])])
+    return "\n\n".join(["## Timers without messages", table(header, rows), bullets([method, *conditions])])

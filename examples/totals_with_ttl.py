@@ -1,4 +1,4 @@
-"""The running total of each customer. Customers without an order for thirty days are forgotten."""
+"""The running total of each customer. One without an order for thirty days is forgotten, by the time of the orders."""
 
 import samzapy as sz
 
@@ -12,7 +12,7 @@ class Total(sz.Struct):
     amount: float
 
 
-orders = sz.Stream("kafka.orders", key=sz.String, value=sz.Json(Order))
+orders = sz.Stream("kafka.orders", key=sz.String, value=sz.Json(Order), disorder_ms=sz.minutes(5))
 totals = sz.Stream("kafka.totals", key=sz.String, value=sz.Json(Total))
 
 

@@ -1,4 +1,4 @@
-"""Candidates in processes of their own, without Spark, on a real broker: started, stopped, killed, and looked at.
+"""Candidates in processes of their own, without Spark, on a real broker.
 
 Run as a program it is one candidate, until its standard input ends: `python -m integration_tests.candidates
 <bootstrap.servers> <job.name> <input> <settings as JSON>`. It prints its URL. It takes the same way as a job's process
@@ -43,7 +43,7 @@ _STARTS_WITHIN_S = 120.0
 
 
 def config_of(job_name: str, input_topic: str, settings: Mapping[str, str] | None = None) -> JobConfig:
-    """A job with one input of two partitions; `settings` are named as `a_config` wants them."""
+    """A job with one input of two partitions; `settings` are those of `a_config`."""
     return a_config(job_name=job_name, task_inputs=f"kafka.{input_topic}", **(settings or {}))
 
 
@@ -89,13 +89,13 @@ class CandidateProcess:
         self._child.stdout.close()
 
     def kill(self) -> None:
-        """SIGKILL, and proof that it is gone."""
+        """Send SIGKILL, and prove that the process has ended."""
         assert self.process.send(signal.SIGKILL)
         assert self.process.wait_gone(30)
         self.forget()
 
     def stop(self) -> None:
-        """SIGSTOP, and proof that it stands still."""
+        """Send SIGSTOP, and prove that the process has stopped."""
         assert self.process.send(signal.SIGSTOP)
         wait_until(self.process.is_stopped, 10, "the candidate to be stopped")
 
@@ -104,7 +104,7 @@ class CandidateProcess:
         assert self.process.send(signal.SIGCONT)
 
     def forget(self) -> None:
-        """Leave nothing of it behind, whatever state it is in."""
+        """End the process in any state, and remove its files."""
         self._child.kill()
         self._child.wait(30)
         for pipe in (self._child.stdin, self._child.stdout):
@@ -113,7 +113,7 @@ class CandidateProcess:
 
 
 class Term(NamedTuple):
-    """A term record: where it stands on the stream, when the broker took it, and whose it is."""
+    """A term record: its offset on the stream, its broker time, and its leader."""
 
     offset: int
     timestamp_ms: int
@@ -147,26 +147,26 @@ class Contest:
                 stack.callback(candidate.forget)
 
     def candidate(self) -> CandidateProcess:
-        """One more candidate, which answers HTTP; whether it leads is another question."""
-        found = CandidateProcess(self.bootstrap_servers, self.job_name, self.input_topic, self._settings)
-        self._candidates.append(found)
-        return found
+        """One more candidate, which answers HTTP and may lead or not."""
+        candidate = CandidateProcess(self.bootstrap_servers, self.job_name, self.input_topic, self._settings)
+        self._candidates.append(candidate)
+        return candidate
 
     def records(self) -> list[LogRecord]:
         """The coordinator stream."""
         return list(read_to_end(self.connection, self.topic))
 
     def answers(self) -> list[LogRecord]:
-        """The placement topic: requests, and what a leader wrote about them."""
+        """The placement topic: requests, and the leader's answers."""
         return list(read_to_end(self.connection, placement_topic(f"{self.job_name}-1")))
 
     def terms(self) -> list[Term]:
         """All terms so far; the topic is not compacted while a test runs."""
-        found = []
+        terms = []
         for record in self.records():
             if record.key == b"term" and isinstance(put := decode(record, topic=self.topic), TermPut):
-                found.append(Term(record.offset, record.timestamp_ms, put.term, put.pid))
-        return found
+                terms.append(Term(record.offset, record.timestamp_ms, put.term, put.pid))
+        return terms
 
     def wait_for_term(self, number: int, deadline_s: float = 30.0) -> Term:
         """The term with this number, once it has begun."""
@@ -191,7 +191,7 @@ def _stand(bootstrap_servers: str, job_name: str, input_topic: str, settings: st
     search = KafkaLeaderSearch(connection, coordinator_topic(config.job))
 
     def newest_leader() -> str | None:
-        """What a job's process knows from its container."""
+        """The variables that a job's process has from its container."""
         term = search.newest_term(0)
         return None if term is None else term.url
 

@@ -1,4 +1,4 @@
-"""Faults of every kind on a job whose coordinator starts its containers on a Spark cluster: `scripts/chaos --cluster`.
+"""Faults of every kind on a job on a Spark cluster: `scripts/chaos --cluster`.
 
 Each fault is proven to have happened, and the next one comes only when the job is whole again (`chaos_plan.whole_of`):
 every task run, a standby ready, next to no lag. A container that was not hit must not be replaced meanwhile.
@@ -28,7 +28,7 @@ _MASTER_AWAY_S = (0.0, 20.0)
 _CUT_FROM_KAFKA_S = 30.0
 """Longer than the broker leaves a transaction open, and than a lease."""
 _ON_ITS_WAY_S = 3.0
-"""What had left a container when it was cut off has arrived then."""
+"""By then the records that were under way at the cut have arrived."""
 _STOPS_WITHIN_S = 10.0
 _TAKES_OVER_WITHIN_S = 60.0
 _ENDS_WITH_WORKER_S = 60.0
@@ -39,14 +39,14 @@ class Injected:
     """A fault that has happened.
 
     Attributes:
-        told: what it was, for people.
+        description: of the fault, for the log.
         hit: executions that are to be replaced.
         touched: executions that may be replaced.
         term: the least that leads afterwards.
-        fits: what else must be true when the job is whole again.
+        fits: a further condition for the job after its recovery.
     """
 
-    told: str
+    description: str
     hit: Sequence[str] = ()
     touched: Sequence[str] = ()
     term: int = 0
@@ -54,10 +54,10 @@ class Injected:
 
 
 class Faults:
-    """What can be done to a run. Each method does one thing to a job that is whole.
+    """The faults for a run. Each method injects one fault into a whole job.
 
     Args:
-        chance: chooses who is hit.
+        chance: chooses the processor that is hit.
     """
 
     def __init__(self, run: ClusterRun, chance: random.Random) -> None:
@@ -83,31 +83,34 @@ class Faults:
         injected_s = time.monotonic() - begun_s
         after = self._run.await_whole(but=done.hit, term=done.term)
         whole_s = time.monotonic() - begun_s
-        assert done.fits(after), f"{done.told}: wanted something else of the job than {after}, which was {before}"
+        assert done.fits(after), (
+            f"{done.description}: wanted something else of the job than {after}, which was {before}"
+        )
         others = disturbed(before, after, [*done.hit, *done.touched])
-        assert not others, f"{done.told}: processors {others} were replaced too: {before} became {after}"
-        self._run.await_gone(done.hit)
+        assert not others, f"{done.description}: processors {others} were replaced too: {before} became {after}"
+        self._run.await_ended(done.hit)
         self._run.fault(kind)
         print(
-            f"chaos: {kind}: {done.told}; whole after {whole_s:.1f} s, {injected_s:.1f} s of it the fault", flush=True
+            f"chaos: {kind}: {done.description}; whole after {whole_s:.1f} s, {injected_s:.1f} s of it the fault",
+            flush=True,
         )
         return after
 
     def _any_runner(self, before: Whole) -> Seat:
         return self._chance.choice([before.runners[processor_id] for processor_id in sorted(before.runners)])
 
-    # --- what an operator does ---
+    # --- acts of an operator ---
 
     def _move(self, before: Whole) -> Injected:
         seat = self._any_runner(before)
-        taken = [found.host for found in before.seats()]
+        taken = [runner.host for runner in before.seats()]
         # A processor's standby stays apart from it: to where that is, the request would be refused.
-        own = {found.host for found in before.seats() if found.processor_id == seat.processor_id}
+        own = {runner.host for runner in before.seats() if runner.processor_id == seat.processor_id}
         hosts = [host for host in self._run.cluster.hosts() if host not in own and taken.count(host) < SLOTS]
         host = self._chance.choice(hosts)
         self._ask("container", "place", "--processor", seat.processor_id, "--host", host)
         return Injected(
-            told=f"processor {seat.processor_id} from {seat.host} to {host}",
+            description=f"processor {seat.processor_id} from {seat.host} to {host}",
             hit=[seat.execution_id],
             fits=lambda after: after.runners[seat.processor_id].host == host,
         )
@@ -118,7 +121,7 @@ class Faults:
         asked = self._run.samzapy("job", "restart", "--processor", seat.processor_id, "--timeout", within)
         assert asked.returncode == 0, asked.stderr
         return Injected(
-            told=f"processor {seat.processor_id} on {seat.host}",
+            description=f"processor {seat.processor_id} on {seat.host}",
             hit=[seat.execution_id],
             fits=lambda after: after.runners[seat.processor_id].host == seat.host,
         )
@@ -128,15 +131,15 @@ class Faults:
         asked = self._run.samzapy(*request, *within, timeout_s=ASKED_WITHIN_S + 60)
         assert asked.returncode == 0, (asked.stdout, asked.stderr)
 
-    # --- what is killed ---
+    # --- killed processes ---
 
     def _failover(self, before: Whole) -> Injected:
         seat, standby = before.runners[STANDBY_OF], before.standbys[STANDBY_OF]
         processes = self._run.processes(seat.execution_id)
-        # All of it has inherited the word; the oldest is the driver that the worker has started.
+        # All its processes have inherited the mark; the oldest is the driver that the worker has started.
         kill(min(processes, key=lambda process: (process.started_ticks, process.pid)))
         return Injected(
-            told=f"the driver of processor {seat.processor_id} on {seat.host}, standby on {standby.host}",
+            description=f"the driver of processor {seat.processor_id} on {seat.host}, standby on {standby.host}",
             hit=[seat.execution_id],
             fits=lambda after: after.runners[STANDBY_OF] == standby,
         )
@@ -150,7 +153,7 @@ class Faults:
         for process in processes:
             assert process.wait_gone(_ENDS_WITH_WORKER_S), f"process {process.pid} has outlived its worker"
         self._run.cluster.start_one(host)
-        return Injected(told=f"{host} with {len(on_it)} containers", hit=on_it)
+        return Injected(description=f"{host} with {len(on_it)} containers", hit=on_it)
 
     def _master(self, before: Whole) -> Injected:
         master, away_s = self._run.cluster.living(MASTER), self._chance.uniform(*_MASTER_AWAY_S)
@@ -158,19 +161,19 @@ class Faults:
         self._run.be_quiet(away_s)
         self._run.cluster.start_one(MASTER)
         assert master != self._run.cluster.living(MASTER)
-        return Injected(told=f"away for {away_s:.1f} s and its start")
+        return Injected(description=f"away for {away_s:.1f} s and its start")
 
     def _coordinator(self, before: Whole) -> Injected:
         self._run.kill_leader()
-        return Injected(told=f"the leader of term {before.term}", term=before.term + 1)
+        return Injected(description=f"the leader of term {before.term}", term=before.term + 1)
 
-    # --- who is cut off ---
+    # --- containers that are cut off ---
 
     def _cut_http(self, before: Whole) -> Injected:
         seat = self._any_runner(before)
         with self._cut(seat, self._run.fronts):
             self._await_given_up(seat)
-        return Injected(told=f"processor {seat.processor_id} from the coordinator", hit=[seat.execution_id])
+        return Injected(description=f"processor {seat.processor_id} from the coordinator", hit=[seat.execution_id])
 
     def _cut_kafka(self, before: Whole) -> Injected:
         seat = self._any_runner(before)
@@ -178,24 +181,24 @@ class Faults:
             self._run.be_quiet(_ON_ITS_WAY_S)
             start = self._run.positions_end()
             self._run.be_quiet(_CUT_FROM_KAFKA_S - _ON_ITS_WAY_S)
-            wrote = {found.execution_id for found in self._run.written(start, "read_uncommitted")}
-            others = {found.execution_id for found in before.runners.values()} - {seat.execution_id}
+            wrote = {position.execution_id for position in self._run.written(start, "read_uncommitted")}
+            others = {runner.execution_id for runner in before.runners.values()} - {seat.execution_id}
             assert seat.execution_id not in wrote, f"{seat} was not cut off"
-            assert others <= wrote, f"wanted {others} to go on meanwhile, found that {wrote} wrote"
-        # What becomes of it is its own affair; that the others went on was seen.
-        return Injected(told=f"processor {seat.processor_id} from Kafka", touched=[seat.execution_id])
+            assert others <= wrote, f"wanted {others} to continue meanwhile, found that {wrote} wrote"
+        # The outcome of the cut container does not matter: the others have continued.
+        return Injected(description=f"processor {seat.processor_id} from Kafka", touched=[seat.execution_id])
 
     def _cut_both(self, before: Whole) -> Injected:
         seat = self._any_runner(before)
         with self._cut(seat, [*self._run.fronts, self._run.kafka]):
             self._await_given_up(seat)
-            # Nobody could tell it.
+            # No process could inform it.
             assert self._run.processes(seat.execution_id), f"{seat} was dead before it could be heard again"
-        return Injected(told=f"processor {seat.processor_id} from everybody", hit=[seat.execution_id])
+        return Injected(description=f"processor {seat.processor_id} from all others", hit=[seat.execution_id])
 
     @contextmanager
     def _cut(self, seat: Seat, ways: Sequence[CuttingProxy]) -> Iterator[None]:
-        """Cut it off from what lies behind `ways`; what it sends meanwhile arrives late."""
+        """Cut it off from the servers of `ways`; its bytes arrive late."""
         for way in ways:
             way.cut(EXECUTION_VARIABLE, seat.execution_id)
         try:
@@ -210,21 +213,21 @@ class Faults:
         reason = self._run.await_fenced(seat.execution_id).reason
         assert reason.startswith("no heartbeat"), f"{seat} was given up for another reason: {reason}"
 
-    # --- who stands still ---
+    # --- processes that are stopped ---
 
     def _zombie(self, before: Whole) -> Injected:
-        """A standby has the tasks before it wakes up: a start of Spark takes longer than its worker leaves it alive."""
+        """Stop a container until a standby has its tasks, and continue it."""
         seat, standby = before.runners[STANDBY_OF], before.standbys[STANDBY_OF]
 
-        def stands_still() -> bool:
-            # What was forked before its parent stood still is met the next time.
-            moving = [found for found in self._run.processes(seat.execution_id) if not found.is_stopped()]
+        def are_stopped() -> bool:
+            # A process that was forked before its parent stopped is stopped in the next round.
+            moving = [process for process in self._run.processes(seat.execution_id) if not process.is_stopped()]
             for process in moving:
                 process.send(signal.SIGSTOP)
             return not moving
 
         begun_s = time.monotonic()
-        wait_until(stands_still, _STOPS_WITHIN_S, f"all of {seat.execution_id} to stand still")
+        wait_until(are_stopped, _STOPS_WITHIN_S, f"all of {seat.execution_id} to stop")
         self._run.await_fenced(seat.execution_id)
         self._run.wait(
             lambda: self._runs_all(standby), _TAKES_OVER_WITHIN_S, f"{standby.execution_id} to have the tasks"
@@ -234,23 +237,23 @@ class Faults:
         for process in processes:
             process.send(signal.SIGCONT)
         stood_s = time.monotonic() - begun_s
-        wait_until(lambda: not any(found.is_stopped() for found in processes), _STOPS_WITHIN_S, "it to go on")
+        wait_until(lambda: not any(process.is_stopped() for process in processes), _STOPS_WITHIN_S, "it to continue")
         return Injected(
-            told=f"processor {seat.processor_id} stood still for {stood_s:.0f} s",
+            description=f"processor {seat.processor_id} was stopped for {stood_s:.0f} s",
             hit=[seat.execution_id],
             fits=lambda after: after.runners[STANDBY_OF] == standby,
         )
 
     def _runs_all(self, seat: Seat) -> bool:
         tasks = (self._run.status() or {}).get("tasks", ())
-        owners = {found["owner"] for found in tasks if found["processorId"] == seat.processor_id}
+        owners = {task["owner"] for task in tasks if task["processorId"] == seat.processor_id}
         return owners == {seat.execution_id}
 
 
 def disturb(
     directory: Path, kinds: Sequence[str], *, seed: int, records_per_s: float, seconds: float
 ) -> list[Violation]:
-    """A run with faults of these kinds in this order; what was wrong at its end.
+    """A run with faults of these kinds in this order; returns its violations.
 
     Args:
         seconds: no fault begins later than that after the first.

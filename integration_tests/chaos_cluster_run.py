@@ -1,8 +1,8 @@
-"""The ground of `scripts/chaos --cluster`: a ledger run on a Spark standalone cluster whose network can be cut.
+"""A ledger run on a Spark standalone cluster whose network can be cut.
 
 A real master and three workers on this machine, a real broker, two candidates for coordinator. Between containers and
-each of the others stands a proxy: one that the broker sends every client to, and one before each candidate, on an
-address that it tells as its own. They pass everything on but for the one container that is cut off.
+the other processes there are proxies: one that the broker names to every client, and one before each candidate, on
+the address that it publishes. They pass everything on but for the one container that is cut off.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LAG_MAX_S = 10.0
 _LOOK_EVERY_S = 0.5
 _ANSWERS_WITHIN_MS = 3000
 _GIVEN_UP_WITHIN_S = 120.0
-_GONE_WITHIN_S = 90.0
+_ENDS_WITHIN_S = 90.0
 _LEADS_WITHIN_S = 90.0
 _SETTINGS = {
     "cluster.manager": "standalone",
@@ -122,23 +122,25 @@ class ClusterRun(LaunchedRun):
                 way.close()
 
     def keep_running(self) -> None:
-        """Nobody is started here; complain of a candidate that ended by itself."""
+        """Start no process; complain of a candidate that ended by itself."""
         for candidate in self._coordinators:
             code = candidate.exit_code()
             assert code is None or candidate is self._down or self._killed, (
                 f"a coordinator ended with {code}:\n{candidate.log_text()[-4000:]}"
             )
 
-    def _last_words(self) -> str:
+    def _log_end(self) -> str:
         logs = sorted(self.cluster_dir.glob("*/work/driver-*/stderr"), key=lambda path: path.stat().st_mtime)
         containers = "\n".join(f"--- {path}\n{path.read_text(errors='replace')[-2000:]}" for path in logs[-5:])
-        candidates = "\n".join(f"--- {found.log_path}\n{found.log_text()[-3000:]}" for found in self._coordinators)
+        candidates = "\n".join(
+            f"--- {candidate.log_path}\n{candidate.log_text()[-3000:]}" for candidate in self._coordinators
+        )
         return f"{candidates}\n{containers}"
 
     def wait(
         self, condition: Callable[[], T | None], deadline_s: float, what: str, *, poll_interval_s: float = 0.05
     ) -> T:
-        """As of the run, but seldom enough that looking costs nothing: looks at the stream read all of it."""
+        """As the run does, but seldom: each check reads the whole stream."""
 
         def asked() -> T | None:
             self.keep_running()
@@ -147,13 +149,13 @@ class ClusterRun(LaunchedRun):
         try:
             return wait_until(asked, deadline_s, what, poll_interval_s=max(poll_interval_s, _LOOK_EVERY_S))
         except Exception as error:
-            error.add_note(f"seed {self.seed}\n{self._last_words()}")
+            error.add_note(f"seed {self.seed}\n{self._log_end()}")
             raise
 
     # --- how it begins, and how it is ---
 
     def start(self) -> Whole:
-        """The candidates, one after the other; then a standby. Returns when the job is whole."""
+        """Start the candidates, then a standby. Returns when the job is whole."""
         self.job.start()
         self.await_whole(standbys=0)
         self._coordinators[1].start()
@@ -162,25 +164,25 @@ class ClusterRun(LaunchedRun):
             *("--expiry", f"{ASKED_WITHIN_S:g}", "--timeout", f"{ASKED_WITHIN_S:g}"),
             timeout_s=ASKED_WITHIN_S + 60,
         )
-        assert asked.returncode == 0, (asked.stderr, self._last_words())
+        assert asked.returncode == 0, (asked.stderr, self._log_end())
         return self.await_whole()
 
     def await_whole(self, *, but: Collection[str] = (), term: int = 0, standbys: int = 1) -> Whole:
-        """Until the job lacks nothing, with none of the executions in `but`, under that term or a later one."""
+        """Wait until the job is whole without the executions in `but`, in `term` or later."""
         lacks = ""
 
-        def found() -> Whole | None:
+        def whole_or_none() -> Whole | None:
             nonlocal lacks
-            told = whole_of(self.status(), containers=CONTAINERS, standbys=standbys, lag_max=self._lag_max)
-            if isinstance(told, str):
-                lacks = told
+            whole = whole_of(self.status(), containers=CONTAINERS, standbys=standbys, lag_max=self._lag_max)
+            if isinstance(whole, str):
+                lacks = whole
                 return None
-            left = sorted({seat.execution_id for seat in told.seats()} & set(but))
-            lacks = f"{left[0]} is still there" if left else f"term {told.term} leads"
-            return told if not left and told.term >= term else None
+            left = sorted({seat.execution_id for seat in whole.seats()} & set(but))
+            lacks = f"{left[0]} is still there" if left else f"term {whole.term} leads"
+            return whole if not left and whole.term >= term else None
 
         try:
-            return self.wait(found, WHOLE_WITHIN_S, "the job to be whole")
+            return self.wait(whole_or_none, WHOLE_WITHIN_S, "the job to be whole")
         except Exception as error:
             error.add_note(f"it lacked: {lacks}")
             raise
@@ -189,7 +191,7 @@ class ClusterRun(LaunchedRun):
 
     def status(self) -> Mapping[str, Any] | None:
         """The leader's report of the job; None while there is no leader."""
-        return next((told for _, told in self._leading()), None)
+        return next((status for _, status in self._leading()), None)
 
     def leader(self) -> JobProcess | None:
         """The candidate that leads, if one does."""
@@ -197,9 +199,9 @@ class ClusterRun(LaunchedRun):
 
     def _leading(self) -> Iterator[tuple[JobProcess, Mapping[str, Any]]]:
         for candidate in self._coordinators:
-            told = self._ask(candidate) if candidate.is_running() else None
-            if told is not None:
-                yield candidate, told
+            status = self._ask(candidate) if candidate.is_running() else None
+            if status is not None:
+                yield candidate, status
 
     def _ask(self, candidate: JobProcess) -> Mapping[str, Any] | None:
         front = self._fronts[_CANDIDATES[self._coordinators.index(candidate)]]
@@ -207,7 +209,7 @@ class ClusterRun(LaunchedRun):
         return self._asking.status(url, self.subject.name, _ANSWERS_WITHIN_MS)
 
     def kill_leader(self) -> None:
-        """Kill it; returns when the other candidate leads and the killed one was started again."""
+        """Kill the leader; returns when the other one leads and it was started again."""
         victim = self.wait(self.leader, _LEADS_WITHIN_S, "a leader")
         process = victim.jvm()
         assert process is not None, "it answered"
@@ -225,54 +227,65 @@ class ClusterRun(LaunchedRun):
     # --- executions that are given up ---
 
     def await_fenced(self, execution_id: str) -> Container:
-        """Until it is FENCED; what it still commits from then on is a violation. Returns what is said of it."""
-        found = self.wait(
-            lambda: next((said for said in self._said_of(execution_id) if said.phase is ContainerPhase.FENCED), None),
+        """Wait until it is FENCED: each later commit of it is a violation."""
+        container = self.wait(
+            lambda: next(
+                (
+                    container
+                    for container in self._containers_of(execution_id)
+                    if container.phase is ContainerPhase.FENCED
+                ),
+                None,
+            ),
             _GIVEN_UP_WITHIN_S,
             f"{execution_id} to be given up and fenced",
         )
         self._note_shut_out()
-        return found
+        return container
 
-    def _said_of(self, execution_id: str) -> Sequence[Container]:
-        return [found for found in self._containers() if found.execution_id == execution_id]
+    def _containers_of(self, execution_id: str) -> Sequence[Container]:
+        return [container for container in self._containers() if container.execution_id == execution_id]
 
     def _containers(self) -> Sequence[Container]:
-        """All that the stream says of containers, the oldest first."""
+        """All records of containers on the stream, the oldest first."""
         return [record.container for record in self.stream() if isinstance(record, ContainerPut)]
 
     def _note_shut_out(self) -> None:
-        fenced = {found.execution_id for found in self._containers() if found.phase is ContainerPhase.FENCED}
+        fenced = {
+            container.execution_id for container in self._containers() if container.phase is ContainerPhase.FENCED
+        }
         new = fenced - self._shut_out.keys()
         if new:
-            # Asked for afterwards, so what stands before it may be of a moment at which it was still allowed.
+            # The offset is read afterwards, so an earlier record may be of a moment at which it was still allowed.
             end = self._end(self.checkpoint, 0)
             self._shut_out |= dict.fromkeys(new, end)
 
-    def await_gone(self, execution_ids: Collection[str]) -> None:
+    def await_ended(self, execution_ids: Collection[str]) -> None:
         """Until none of their processes lives."""
         self.wait(
-            lambda: not self._living(execution_ids), _GONE_WITHIN_S, f"{', '.join(sorted(execution_ids))} to be gone"
+            lambda: not self._living(execution_ids), _ENDS_WITHIN_S, f"{', '.join(sorted(execution_ids))} to end"
         )
 
     def _living(self, execution_ids: Collection[str]) -> Sequence[tuple[ProcessIdentity, str]]:
         bearing = [(process, of[EXECUTION_VARIABLE]) for process, of in processes_bearing(EXECUTION_VARIABLE)]
         return [(process, execution_id) for process, execution_id in bearing if execution_id in execution_ids]
 
-    # --- what was committed ---
+    # --- committed positions ---
 
     def positions_end(self) -> int:
         """Where the checkpoint topic ends now."""
         return self._end(self.checkpoint, 0)
 
     def written(self, start: int = 0, isolation: str = "read_committed") -> Sequence[Written]:
-        """Positions from an offset on, and who wrote them."""
-        schemas, found = audit.schemas(), []
+        """Positions from an offset on, with the executions that wrote them."""
+        schemas, positions = audit.schemas(), []
         for record in self.read(self.checkpoint, 0, start=start, isolation=isolation):
             if record.value is not None and record.key is not None:
                 value = audit.decode(record.value, schemas)
-                found.append(Written(at=record.offset, execution_id=value["execution_id"], what=record.key.decode()))
-        return found
+                positions.append(
+                    Written(at=record.offset, execution_id=value["execution_id"], position=record.key.decode())
+                )
+        return positions
 
     # --- the end ---
 
@@ -283,26 +296,28 @@ class ClusterRun(LaunchedRun):
             assert code == 0, f"a coordinator ended with {code}:\n{candidate.log_text()[-4000:]}"
 
     def _orphans(self) -> Iterator[Violation]:
-        """Rule K. Scratch of who was killed is left to the next start on that machine."""
+        """Rule K. The next start on a machine removes the scratch of killed executions."""
         records = self.stream()
         executions = {str(record.launch.execution_id) for record in records if isinstance(record, LaunchPut)}
-        executions |= {str(found.execution_id) for found in self._containers()}
+        executions |= {str(container.execution_id) for container in self._containers()}
         try:
-            self.await_gone(executions)
-            wait_until(lambda: not self.cluster.drivers(), _GONE_WITHIN_S, "every driver to be gone")
+            self.await_ended(executions)
+            wait_until(lambda: not self.cluster.drivers(), _ENDS_WITHIN_S, "every driver to end")
             for candidate in self._coordinators:
                 candidate.wait_gone(10)
         except DeadlineError as error:
             yield Violation("K", f"{error} Left: {self._living(executions)}, {self.cluster.drivers()}")
         left = {path.name for path in scratch_directories()}
-        for found in self._containers():
-            if found.phase is ContainerPhase.STOPPED and found.execution_id in left:
-                yield Violation("K", f"the scratch directory of {found.execution_id}, which drained, was left behind")
+        for container in self._containers():
+            if container.phase is ContainerPhase.STOPPED and container.execution_id in left:
+                yield Violation(
+                    "K", f"the scratch directory of {container.execution_id}, which drained, was left behind"
+                )
 
     def _check_positions(self) -> Iterator[Violation]:
         yield from super()._check_positions()
         yield from zombie_writes(self.written(), self._shut_out)
 
     def shut_out_count(self) -> int:
-        """How many executions were given up, and looked at for what they still wrote."""
+        """How many executions were given up, and checked for later writes."""
         return len(self._shut_out)

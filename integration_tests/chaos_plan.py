@@ -1,4 +1,4 @@
-"""What `scripts/chaos --cluster` decides, without a cluster: which fault comes next, and when a job is whole again."""
+"""The decisions of `scripts/chaos --cluster`: order of faults, and a whole job."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _HEARD_WITHIN_MS = 5000
 
 
 def plan_of(seed: int, count: int, kinds: Collection[str] = tuple(KINDS)) -> tuple[str, ...]:
-    """The kinds of `count` faults, in order: pass after pass over all `kinds`, each pass in an order of its own.
+    """The kinds of `count` faults: passes over all `kinds`, each in its own order.
 
     So a run of as many faults as there are kinds has each of them, and two seeds meet different neighbours.
     """
-    chance, found = random.Random(seed), list[str]()
-    while kinds and len(found) < count:
-        found.extend(chance.sample(sorted(kinds), len(kinds)))
-    return tuple(found[:count])
+    chance, faults = random.Random(seed), list[str]()
+    while kinds and len(faults) < count:
+        faults.extend(chance.sample(sorted(kinds), len(kinds)))
+    return tuple(faults[:count])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +50,9 @@ class Whole:
     """A job that lacks nothing.
 
     Attributes:
-        runners: by processor, who runs its tasks.
-        standbys: by processor, who has their state at hand.
-        term: of the coordinator that said so.
+        runners: by processor, the container that runs its tasks.
+        standbys: by processor, the containers with a copy of their state.
+        term: of the coordinator that reported it.
     """
 
     runners: Mapping[str, Seat]
@@ -64,30 +64,30 @@ class Whole:
 
 
 def whole_of(status: Mapping[str, Any] | None, *, containers: int, standbys: int, lag_max: int) -> Whole | str:
-    """What `GET /status` tells, if the job is whole; otherwise what it lacks.
+    """The job in `GET /status` if it is whole; otherwise a text: what it lacks.
 
     Whole is: every task is run, by so many containers that were heard of just now; beside them there are so many
-    standbys, all ready, and nobody else; and no more than `lag_max` messages wait.
+    standbys, all ready, and no other container; and no more than `lag_max` messages wait.
     """
     if status is None:
         return "no leader answers"
-    living = {found["executionId"]: found for found in status["containers"]}
+    living = {container["executionId"]: container for container in status["containers"]}
     owners = {task["owner"] for task in status["tasks"]}
     if None in owners or not owners <= living.keys() or not owners:
-        return "a task that nobody runs"
+        return "a task that no container runs"
     if len(owners) != containers:
         return f"{len(owners)} containers that run tasks, not {containers}"
-    silent = [name for name, found in living.items() if (found["heartbeatAgeMs"] or 0) > _HEARD_WITHIN_MS]
-    unheard = [name for name, found in living.items() if found["heartbeatAgeMs"] is None]
+    silent = [name for name, container in living.items() if (container["heartbeatAgeMs"] or 0) > _HEARD_WITHIN_MS]
+    unheard = [name for name, container in living.items() if container["heartbeatAgeMs"] is None]
     if silent or unheard:
         return f"nothing heard of {', '.join(sorted([*silent, *unheard]))}"
     at_rest = [living[name]["phase"] for name in owners if living[name]["phase"] != "RUNNING"]
     if at_rest:
         return f"an owner that is {at_rest[0]}"
-    beside = [found for name, found in sorted(living.items()) if name not in owners]
+    beside = [container for name, container in sorted(living.items()) if name not in owners]
     if len(beside) != standbys:
         return f"{len(beside)} containers beside those, not {standbys}"
-    cold = [found["executionId"] for found in beside if not _is_ready(found, status["tasks"])]
+    cold = [container["executionId"] for container in beside if not _is_ready(container, status["tasks"])]
     if cold:
         return f"{cold[0]} is not ready to take over"
     lag = status["totals"]["lag"]
@@ -99,8 +99,7 @@ def whole_of(status: Mapping[str, Any] | None, *, containers: int, standbys: int
 
 
 def _is_ready(container: Mapping[str, Any], tasks: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a standby has the state of all its processor's tasks at hand, as `coordinator.launching.standbys` asks
-    for."""
+    """Whether a standby has the state of all its tasks, as `launching.standbys` asks."""
     warm = container["warm"]
     count = sum(task["processorId"] == container["processorId"] for task in tasks)
     return (
@@ -108,15 +107,15 @@ def _is_ready(container: Mapping[str, Any], tasks: Iterable[Mapping[str, Any]]) 
         and warm is not None
         and warm["tasks"] == warm["level"] == count
         and warm["lag"] <= LAG_MAX
-        # Only said by containers that try their query out first.
+        # Only reported by containers that try their query out first.
         and warm.get("rehearsed", True)
     )
 
 
 def _by_processor(containers: Iterable[Mapping[str, Any]]) -> Mapping[str, Seat]:
     seats = [
-        Seat(processor_id=found["processorId"], execution_id=found["executionId"], host=found["host"])
-        for found in containers
+        Seat(processor_id=container["processorId"], execution_id=container["executionId"], host=container["host"])
+        for container in containers
     ]
     return {seat.processor_id: seat for seat in sorted(seats, key=lambda seat: seat.processor_id)}
 
@@ -132,23 +131,23 @@ def disturbed(before: Whole, after: Whole, hit: Collection[str]) -> Sequence[str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A position on the checkpoint topic: each transaction has one, and it names who committed it."""
+    """A position on the checkpoint topic, with the execution that committed it."""
 
     at: int
     execution_id: str
-    what: str
+    position: str
 
 
 def zombie_writes(written: Iterable[Written], shut_out: Mapping[str, int]) -> Iterator[Violation]:
     """Rule Z: nothing of an execution is committed once it is FENCED.
 
     Args:
-        written: what is committed on the checkpoint topic.
+        written: the committed positions of the checkpoint topic.
         shut_out: executions that are FENCED, and where the checkpoint topic ended at a moment after that.
     """
     for record in written:
         end = shut_out.get(record.execution_id)
         if end is not None and record.at >= end:
             yield Violation(
-                "Z", f"{record.what} at {record.at} is of {record.execution_id}, which was shut out at {end}"
+                "Z", f"{record.position} at {record.at} is of {record.execution_id}, which was shut out at {end}"
             )

@@ -1,7 +1,7 @@
-"""Several processors of one stateful job that join, leave, are killed and return, under a ledger.
+"""Processors of a stateful job that join, leave, die and return, under a ledger.
 
-`scripts/chaos` runs it for ten minutes, a test for three. A seed decides who does what when (the machine's
-own timing stays its own). Each fault is proven: the process is gone, or has ended with 0.
+`scripts/chaos` runs it for ten minutes, a test for three. A seed decides the acts of each process (the machine's
+own timing stays its own). Each fault is proven: the process was killed, or has ended with 0.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOVES = 0.4
 _RESTARTED = "the grants changed; the query is started anew"
 _PAUSED = "no coordinator answers the heartbeats"
 _FAILED = "the query failed and is started anew"
-# Short, so that many changes fit into a run: joins are collected, and who comes back at once finds its tasks.
+# Short, so that many changes fit into a run: joins are collected, and a processor back at once has its tasks.
 _SOON = {
     "job.debounce.time.ms": "1000",
     "job.processor.grace.ms": "2000",
@@ -50,7 +50,7 @@ _SOON = {
 
 @dataclass(slots=True)
 class Comings:
-    """What happened, for the record."""
+    """The counts of events, for the log."""
 
     joins: int = 0
     leaves: int = 0
@@ -65,7 +65,7 @@ class Comings:
 
 
 class ComingsAndGoings(LedgerRun):
-    """A ledger run whose job is several processes; each is one processor with a name and a log directory of its own."""
+    """A ledger run whose job is several processes, each of one processor."""
 
     def __init__(
         self,
@@ -103,20 +103,21 @@ class ComingsAndGoings(LedgerRun):
         return self.another_job(name, overrides={"processor.id": name}, spark_options=("--master", "local[1]"))
 
     def keep_running(self) -> None:
-        """Nobody is started here; complain of a process that ended by itself."""
+        """Start no process; complain of a process that ended by itself."""
         for name, processor in self.processors.items():
             code = processor.exit_code()
             if code is not None and name not in self._ended:
                 raise AssertionError(f"{name} ended by itself with {code}:\n{processor.log_text()[-4000:]}")
 
     def start_all(self, *, in_tails: bool = True) -> None:
-        """All processors at once; returns when they are at work, as `await_work` says."""
+        """Start all processors at once; returns when they are at work (`await_work`)."""
         self._join(*self.processors)
         self.await_work(in_tails=in_tails)
 
     def disturb(self, for_s: float, *, moves: bool = False) -> None:
-        """Comings and goings until the time is up, the leader's death first and then somebody who leaves in good order;
-        then everybody is there again, each with the tasks of its processor.
+        """Let processors come and go until the time is up; in the end all run again.
+
+        The death of the leader comes first, then a processor leaves in order. At the end each has its own tasks.
 
         Args:
             moves: whether an operator moves processors meanwhile.
@@ -137,7 +138,7 @@ class ComingsAndGoings(LedgerRun):
             self._bring_home()
 
     def _move(self, name: str, host: str) -> uuids.UUID:
-        """Ask for it; what becomes of that is looked at in the end."""
+        """Ask for a move; its outcome is checked at the end."""
         with self._store() as store:
             request = store.write_container_placement_request_message(
                 self._run_id(), name, host, timedelta(seconds=DONE_WITHIN_S)
@@ -146,13 +147,13 @@ class ComingsAndGoings(LedgerRun):
         return request
 
     def _bring_home(self) -> None:
-        """Everybody has its own tasks again, and each request one terminal answer."""
+        """Each processor has its own tasks again, and each request one terminal answer."""
         for name in sorted({str(record.processor_id) for record in self.stream() if isinstance(record, PlacedPut)}):
             request = self._move(name, self._host_of(name))
-            self.wait(lambda found=request: self._status(found), DONE_WITHIN_S, f"{name} to be home")  # type: ignore[misc]
+            self.wait(lambda move=request: self._status(move), DONE_WITHIN_S, f"{name} to be home")  # type: ignore[misc]
             assert self._status(request) is StatusCode.SUCCEEDED, self._response_text(request)
         for request in self._moves:
-            status = self.wait(lambda found=request: self._status(found), DONE_WITHIN_S, "an answer")  # type: ignore[misc]
+            status = self.wait(lambda move=request: self._status(move), DONE_WITHIN_S, "an answer")  # type: ignore[misc]
             self.comings.moves[status.value] = self.comings.moves.get(status.value, 0) + 1
 
     def _host_of(self, name: str) -> str:
@@ -166,13 +167,13 @@ class ComingsAndGoings(LedgerRun):
     def _status(self, request: uuids.UUID) -> StatusCode | None:
         """The terminal status, once there is one."""
         with self._store() as store:
-            found = store.read_container_placement_response_message(request)
-        return found.status_code if found is not None and found.status_code.is_terminal else None
+            response = store.read_container_placement_response_message(request)
+        return response.status_code if response is not None and response.status_code.is_terminal else None
 
     def _response_text(self, request: uuids.UUID) -> str:
         with self._store() as store:
-            found = store.read_container_placement_response_message(request)
-        return "" if found is None else found.response_message
+            response = store.read_container_placement_response_message(request)
+        return "" if response is None else response.response_message
 
     def _store(self) -> ContainerPlacementMetadataStore:
         return ContainerPlacementMetadataStore(self.broker.bootstrap_servers, job=self.subject.name)
@@ -201,7 +202,7 @@ class ComingsAndGoings(LedgerRun):
             self._kill(name, self._chance.choice(["jvm", "driver"]))
 
     def _join(self, *names: str, environment: Mapping[str, str] | None = None) -> None:
-        """All of them at once; returns when each has an execution that was not there before."""
+        """Restart all at once; returns when each has a new execution."""
         before = {name: self._executions_of(name) for name in names}
         for name in names:
             self.comings.returns += name in self._ended
@@ -216,7 +217,7 @@ class ComingsAndGoings(LedgerRun):
             self.comings.joins += 1
 
     def _leave(self, name: str) -> int:
-        """In the middle of a change of grants, on a busy machine, a drain may not end in time: a fault like another."""
+        """Let a processor leave; on a busy machine its drain may not end in time."""
         self._ended.add(name)
         processor = self.processors[name]
         code = processor.terminate(_LEAVES_WITHIN_S)
@@ -230,7 +231,7 @@ class ComingsAndGoings(LedgerRun):
         wait_until(lambda: find() or not processor.is_running(), _APPEARS_WITHIN_S, f"the {part} of {name}")
         victim = find()
         if victim is None:
-            # It has died without us; `keep_running` says whether it was to.
+            # It died before the kill; `keep_running` checks whether it was expected to.
             return
         driver = processor.driver()
         is_leader = driver is not None and driver.pid == self._leader_pid()
@@ -241,7 +242,7 @@ class ComingsAndGoings(LedgerRun):
             self._ended.discard(name)  # As above, a moment later.
             return
         self.comings.kills_of_the_leader += is_leader
-        # All of it goes when a part is killed.
+        # All its processes end when one is killed.
         processor.wait_gone()
         self.comings.kills += 1
 
@@ -272,23 +273,23 @@ class ComingsAndGoings(LedgerRun):
 
     def _check_owners(self) -> Iterator[Violation]:
         try:
-            found = self._wait_settled()
+            records = self._wait_settled()
         except DeadlineError as error:
             error.add_note(f"the coordinator stream's last records:\n{self._last_records()}")
             for name, processor in self.processors.items():
-                error.add_note(f"last words of {name}:\n{processor.log_text()[-4000:]}")
+                error.add_note(f"the end of the log of {name}:\n{processor.log_text()[-4000:]}")
             raise
-        yield from self._check_owners_of(found)
+        yield from self._check_owners_of(records)
 
     def _wait_settled(self) -> Sequence[Seen]:
-        """Until every processor has its share; the stream as it stands then."""
+        """Wait until every processor has its share; returns the stream of then."""
         return self.wait(
             self._settled, _APPEARS_WITHIN_S, "every processor to have its share", poll_interval_s=_LOOK_EVERY_S
         )
 
     def _settled(self) -> Sequence[Seen] | None:
-        found = self.read(self.coordinator, 0)
-        return found if self._has_settled(self._audit(found)) else None
+        records = self.read(self.coordinator, 0)
+        return records if self._has_settled(self._audit(records)) else None
 
     def _has_settled(self, audited: Audit) -> bool:
         owners = audited.owners()
@@ -311,15 +312,15 @@ class ComingsAndGoings(LedgerRun):
         yield from self._check_undisturbed()
         self.comings.terms = sum(isinstance(record, TermPut) for record in self.stream())
 
-    def told(self) -> str:
-        """What happened, in a line or two."""
-        return ", ".join(filter(None, (f"{self.figures}, {self.comings}", self.subject.told())))
+    def summary(self) -> str:
+        """The events of the run, in a line or two."""
+        return ", ".join(filter(None, (f"{self.figures}, {self.comings}", self.subject.summary())))
 
     def _check_undisturbed(self) -> Iterator[Violation]:
-        """Whoever kept its grants kept its query: each restart has a change of that execution's own grants; all
-        that one transaction changes is one change.
+        """Each restart of a query has a change of that execution's own grants.
 
-        Said by the containers' own logs, held against the coordinator stream.
+        All changes of one transaction are one change. The containers' own logs are compared with the coordinator
+        stream.
         """
         changes = grant_changes(transactions(self.stream_by_offset()))
         self.comings.changes_seen_by_others = changes.kept_by_others
@@ -334,4 +335,6 @@ class ComingsAndGoings(LedgerRun):
             if restarts > reasons:
                 yield Violation("U", f"{name} started its query anew {restarts} times for {reasons} changes")
         if changes.kept_by_others == 0:
-            yield Violation("U", "nobody ever kept its grants while others' changed: this run has proven nothing")
+            yield Violation(
+                "U", "no container ever kept its grants while others' changed: this run has proven nothing"
+            )

@@ -1,4 +1,4 @@
-"""Brokers for the stories: one for the whole session, and one for a test that kills or pauses its own.
+"""Brokers for the tests: one for the session, others for tests that kill them.
 
 `scripts/test` runs three files at a time, each with its own session: most of these tests wait.
 """
@@ -18,7 +18,7 @@ from samzapy.testing.container_broker import ContainerBroker, docker_trouble, wa
 
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
-    """Who is started in the background of a script ignores Ctrl-C, and so does whatever it starts."""
+    """Background processes of a script ignore Ctrl-C, and so do their children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -33,14 +33,14 @@ def _quick_java() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _docker(request: pytest.FixtureRequest) -> None:
-    """Skip what is marked `docker` where there is none."""
+    """Skip tests marked `docker` where there is no Docker."""
     if request.node.get_closest_marker("docker") and (trouble := docker_trouble()) is not None:
         pytest.skip(trouble)
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[DevBroker | ContainerBroker]:
-    """A broker that all tests share: use topics and ids of your own, and leave it running."""
+    """A broker that all tests share: use own topics and ids, and leave it running."""
     with ContainerBroker() if wants_containers() else DevBroker() as running:
         yield running
 

@@ -1,11 +1,13 @@
-"""Kafka's own console producer and consumer, as an operator has them."""
+"""Kafka's console producer and consumer, and its tools for ACLs and groups."""
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from pathlib import Path
 
 from samzapy.adapters.installed_spark import pyspark_jar
 from samzapy.adapters.maven.fetch import jar_paths
@@ -28,11 +30,11 @@ def produce(bootstrap_servers: str, topic: str, lines: Iterable[str]) -> None:
 
 
 def consume(bootstrap_servers: str, topic: str, until: Callable[[Mapping[str, str]], bool]) -> dict[str, str]:
-    """What the console consumer prints of a topic until that is enough: the last value of each key."""
+    """The last value of each key that the console consumer prints."""
     options = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning"]
     keyed = ["--property", "print.key=true", "--property", f"key.separator={SEPARATOR}"]
     command = _command("org.apache.kafka.tools.consumer.ConsoleConsumer", [*options, *keyed])
-    found: dict[str, str] = {}
+    messages: dict[str, str] = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as consumer:
         end = threading.Timer(_WAITS_S, consumer.kill)
         end.start()
@@ -41,13 +43,36 @@ def consume(bootstrap_servers: str, topic: str, until: Callable[[Mapping[str, st
             for line in consumer.stdout:
                 key, separator, value = line.rstrip("\n").partition(SEPARATOR)
                 if separator:
-                    found[key] = value
-                if until(found):
-                    return found
+                    messages[key] = value
+                if until(messages):
+                    return messages
         finally:
             end.cancel()
             consumer.kill()
-    raise AssertionError(f"not enough within {_WAITS_S} s: {found}")
+    raise AssertionError(f"not enough within {_WAITS_S} s: {messages}")
+
+
+def set_acls(commands: Iterable[str]) -> None:
+    """Run shell lines that call `kafka-acls.sh` in one JVM, which saves seconds each."""
+    calls = []
+    for command in commands:
+        tool, *arguments = shlex.split(command)
+        assert "kafka-acls.sh" == tool, command
+        calls.append("\n".join(arguments))
+    program = str(Path(__file__).with_name("AclCommands.java"))
+    ran = subprocess.run(_command(program, calls), capture_output=True, text=True, timeout=_WAITS_S)
+    assert 0 == ran.returncode, ran.stdout + ran.stderr
+
+
+def group_lag(bootstrap_servers: str, group: str) -> dict[tuple[str, int], int]:
+    """The lag in the tool for consumer groups, by partition; empty without the group."""
+    options = ["--bootstrap-server", bootstrap_servers, "--describe", "--group", group]
+    command = _command("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", options)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=_WAITS_S)
+    rows = [line.split() for line in ran.stdout.splitlines()]
+    heading = next((row for row in rows if "LAG" in row), [])
+    shown = [dict(zip(heading, row, strict=False)) for row in rows if heading and row[:1] == [group]]
+    return {(row["TOPIC"], int(row["PARTITION"])): int(row["LAG"]) for row in shown if row["LAG"].isdigit()}
 
 
 def _command(program: str, arguments: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A job under the ledger that dies or stands still at named points: for tests of crash points and of mutants."""
+"""A job under the ledger that dies or stops at named points."""
 
 from __future__ import annotations
 
@@ -55,33 +55,35 @@ def a_run(directory: Path, environment: Mapping[str, str], mutant: str | None, *
 
 
 def die_at(run: LedgerRun, points: Points) -> None:
-    """The job is killed at each of the crash points, and started again when that was the driver."""
+    """Let the job die at each of the crash points; a dead driver is started again."""
     run.feed(RECORDS_PER_S)
     run.wait(lambda: not points.missing() or None, 2 * _WITHIN_S, "every crash point to fire")
 
 
 def recover_behind_an_open_transaction(run: LedgerRun, patience_s: float) -> bool:
-    """Somebody's transaction stays open on the checkpoint topic and the changelog and hides what is committed behind
-    it; meanwhile a worker is killed. The transaction ends when its patience does, or a thousand outputs later.
+    """Kill a worker while another producer's open transaction hides later commits.
+
+    The transaction is open on the checkpoint topic and the changelog. It ends after `patience_s`, or a thousand
+    outputs later.
 
     Returns whether the job waited for it.
     """
-    somebody = Producer(
+    other_producer = Producer(
         {
             "bootstrap.servers": run.broker.bootstrap_servers,
-            "transactional.id": "somebody",
+            "transactional.id": "other-producer",
             "transaction.timeout.ms": 600_000,
         }
     )
-    somebody.init_transactions(30)
-    while not hides_what_the_job_commits(somebody, run):
-        # The last crash was told only now: the job recovers, and would wait for us as we for it.
-        somebody.abort_transaction(30)
+    other_producer.init_transactions(30)
+    while not hides_what_the_job_commits(other_producer, run):
+        # The last crash is reported only now: the job recovers, and would wait for this test as the test waits for it.
+        other_producer.abort_transaction(30)
     failures = failures_of(run)
     # One that has just become idle would be replaced, and no query would fail.
     kill(run.wait(lambda: stopped_in_a_transaction(run.job), _WITHIN_S, "a worker with an open transaction"))
     run.wait(lambda: failures_of(run) > failures, _WITHIN_S, "the query to fail")
-    # The runtime waits here. Without the safeguard it goes on, and the time is enough for that.
+    # The runtime waits here. Without the safeguard it continues, and has enough time for that.
     recovering_from, give_up_at_s = run.watcher.count(), time.monotonic() + patience_s
     run.wait(
         lambda: run.watcher.count() > recovering_from + 1000 or time.monotonic() > give_up_at_s,
@@ -89,19 +91,19 @@ def recover_behind_an_open_transaction(run: LedgerRun, patience_s: float) -> boo
         "outputs or the end of the patience",
     )
     has_waited = run.watcher.count() <= recovering_from + 1000
-    somebody.abort_transaction(30)
+    other_producer.abort_transaction(30)
     return has_waited
 
 
-def hides_what_the_job_commits(somebody: Producer, run: LedgerRun) -> bool:
-    """Open a transaction and let the job commit 2000 outputs behind it; whether it did, and no query failed."""
+def hides_what_the_job_commits(other_producer: Producer, run: LedgerRun) -> bool:
+    """Whether the job commits 2000 outputs behind an open transaction."""
     run.wait(lambda: is_at_work(run), _WITHIN_S, "the job to have recovered")
     failures, seen = failures_of(run), run.watcher.count()
     run.wait(lambda: run.watcher.count() > seen + 500, _WITHIN_S, "500 outputs")
-    somebody.begin_transaction()
+    other_producer.begin_transaction()
     for topic, partition in [(run.checkpoint, 0), *((run.changelog("sums"), number) for number in range(PARTITIONS))]:
-        somebody.produce(topic, b"never seen", b"never seen", partition)
-    assert somebody.flush(30) == 0
+        other_producer.produce(topic, b"never seen", b"never seen", partition)
+    assert other_producer.flush(30) == 0
     hidden_from = run.watcher.count()
     run.wait(
         lambda: run.watcher.count() > hidden_from + 2000 or failures_of(run) > failures,
@@ -121,7 +123,7 @@ def failures_of(run: LedgerRun) -> int:
     return run.job.log_text().count("the query failed")
 
 
-# Lease and time-out are safeguards too, and not the ones that are meant where a worker stands still.
+# Lease and time-out are safeguards too, but not the ones under test while a worker is stopped.
 PATIENCE = {
     "job_container_lease_ms": "120000",
     "job_container_lost_ms": "130000",
@@ -130,44 +132,46 @@ PATIENCE = {
 
 
 def standing_still(file: Path, place: str) -> Mapping[str, str]:
-    """The environment in which a worker stands still at `place`, given as `point@hit`."""
+    """The environment in which a worker stops at `place`, given as `point@hit`."""
     return {"SAMZAPY_TEST_STAND_STILL": f"{place}={file}"}
 
 
 def stood_still(run: LedgerRun, file: Path) -> ProcessIdentity:
-    """The worker that stands still there."""
-    run.wait(file.exists, _WITHIN_S, "a worker to stand still")
+    """The worker that is stopped there."""
+    run.wait(file.exists, _WITHIN_S, "a worker to stop")
     worker = ProcessIdentity.of(int(wait_until(file.read_text, 10.0, "its pid")))
-    wait_until(worker.is_stopped, 10.0, "the worker to stand still")
+    wait_until(worker.is_stopped, 10.0, "the worker to stop")
     return worker
 
 
 def woken_up(run: LedgerRun, worker: ProcessIdentity, file: Path) -> str:
-    """Let it go on; what became of what it had in hand."""
-    assert worker.is_stopped(), "no fault: the worker did not stand still until now"
+    """Continue the worker; returns the outcome of its rows."""
+    assert worker.is_stopped(), "no fault: the worker was not stopped until now"
     worker.send(signal.SIGCONT)
     outcome = Path(f"{file}.outcome")
-    run.wait(outcome.exists, _WITHIN_S, "the worker to go on")
+    run.wait(outcome.exists, _WITHIN_S, "the worker to continue")
     return wait_until(outcome.read_text, 10.0, "its outcome")
 
 
 def wake_up_when_another_one_has_its_task(
     run: LedgerRun, file: Path, next_job: JobProcess, gap: Path | None = None
 ) -> str:
-    """The execution of a worker that stands still is lost. The worker goes on when another one has taken over, or
-    while it does, in the gap that a mutant has."""
+    """The execution of a stopped worker is lost; returns the outcome of its rows.
+
+    The worker continues after another execution has taken over, or during that, in the gap of a mutant.
+    """
     worker = stood_still(run, file)
-    # Whoever of the others notices that the driver is gone ends the worker. So the JVM stands still too.
+    # Each other process ends the worker once it notices the end of the driver. So the JVM is stopped too.
     lost, run.job = run.job, next_job
     with lost:
         jvm, driver = lost.jvm(), lost.driver()
         assert jvm is not None and driver is not None
         jvm.send(signal.SIGSTOP)
-        wait_until(jvm.is_stopped, 10.0, "the JVM to stand still")
+        wait_until(jvm.is_stopped, 10.0, "the JVM to stop")
         kill(driver)
         before = run.watcher.count()
         if gap is None:
-            # Whatever the other worker had in hand is among them; a thousand is more than that.
+            # The rows of the other worker are among them; it has fewer than a thousand.
             run.wait(lambda: run.watcher.count() > before + 1000, _WITHIN_S, "outputs of the next execution")
         else:
             run.wait(gap.exists, _WITHIN_S, "the take-over to come to the gap")
@@ -181,8 +185,10 @@ def wake_up_when_another_one_has_its_task(
 def cancelled_before_its_slot(
     directory: Path, mutant: str | None
 ) -> Iterator[tuple[LedgerRun, ProcessIdentity, Path]]:
-    """A run whose micro-batch is ended because a worker stands still in front of its slot, up to the moment in which
-    the next query has been started. The worker stands still until then."""
+    """A run whose micro-batch is ended because a worker is stopped before its slot.
+
+    It returns when the next query has been started. The worker is stopped until then.
+    """
     file = directory / "before-its-slot"
     with a_run(directory, standing_still(file, "before-slot@10"), mutant, task_batch_max_ms="4000") as run:
         # After two seconds, as by default, Spark has killed a cancelled worker more often than not.

@@ -1,9 +1,9 @@
-"""A stateful job that is scaled again and again while its processors die, leave and come back, under a ledger.
+"""A stateful job that is scaled while processors die, leave and return.
 
-`scripts/chaos --scale` runs it for long, a test for eight changes. A seed decides the factors and who does what when.
-Each change is a request on the placement topic; it must succeed, although somebody is killed in each, at a random
-moment, and somebody else at a named crash point, or leaves. Then the job comes to rest, and each key bucket must have
-exactly one owner, one that lives. In the middle the input gets more partitions.
+`scripts/chaos --scale` runs it for long, a test for eight changes. A seed decides the factors and the acts of each
+process. Each change is a request on the placement topic; it must succeed, although in each a process is killed at a
+random moment, and another one dies at a named crash point, or leaves. Then the job comes to rest, and each key bucket
+must have exactly one owner, one that lives. In the middle the input gets more partitions.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ CRASH_POINTS = {
         "after-local-commit",
     ),
 }
-"""Of a container, by who dies of them."""
+"""Crash points of a container, by the process that dies of them."""
 _HITS_MAX = 8
 _LOOK_EVERY_S = 0.3
 _EXPANDING = {"job.coordinator.monitor-partition-change.frequency.ms": "1000", "job.expansion.settle.ms": "5000"}
 KILLS = ("leader", "driver", "jvm", "worker")
-"""Who is killed in a change: the coordinator, a container (its Python half or its JVM), or one of its workers."""
+"""The victims of a change: the coordinator, a container (driver or JVM), or a worker."""
 _LEAVES = 0.25
-"""Of the changes in which everybody is there."""
+"""The changes in which all processors run."""
 _DISTURBED_AFTER_S = (0.0, 3.0)
 
 
 @dataclass(slots=True)
 class Changes:
-    """What was changed, for the record. `at_rest`: how often each key bucket had exactly one owner afterwards."""
+    """The counts of changes. `at_rest`: how often each key bucket had one owner then."""
 
     factors: list[int] = field(default_factory=list)
     partitions: list[int] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Changes:
 
 @dataclass(slots=True, kw_only=True)
 class ArmedPoint:
-    """What one start of a processor will die of, if it gets there."""
+    """The crash point at which one start of a processor dies."""
 
     point: CrashPoint
     is_disarmed: bool = False
@@ -93,7 +93,7 @@ class FactorWalk(ComingsAndGoings):
     """A ledger run over changes of the factor and of the number of partitions.
 
     Attributes:
-        wrong: what broke a rule on the way.
+        wrong: the violations on the way.
     """
 
     def __init__(
@@ -116,28 +116,30 @@ class FactorWalk(ComingsAndGoings):
         self.changes = Changes()
         self.wrong: list[Violation] = []
         self._points: list[ArmedPoint] = []
-        # What a processor was started with.
+        # The crash point of each start of a processor.
         self._armed: dict[str, ArmedPoint] = {}
 
     def walk(self, count: int, *, expansions: int) -> None:
-        """`count` changes of the factor, somebody killed in each, and doublings of the partitions spread over them;
-        then everybody is there."""
+        """Change the factor `count` times, with a kill each, then start all processors.
+
+        Doublings of the partitions are spread over the changes.
+        """
         expanded_before = {count * number // (expansions + 1) for number in range(1, expansions + 1)}
         for number in range(count):
             self._be_quiet()
             if number in expanded_before:
                 self.expand(INPUT, 2 * self.inputs[INPUT])
                 self.changes.partitions.append(self.inputs[INPUT])
-            factor = self._chance.choice([found for found in FACTORS if found != self.factor])
+            factor = self._chance.choice([factor for factor in FACTORS if factor != self.factor])
             self.change(factor, self._chance.choice(KILLS), leave=self._chance.random() < _LEAVES)
         self.end()
 
     def change(self, factor: int, killed: str, *, leave: bool = False) -> None:
-        """One change of the factor, in which somebody is killed and whoever is absent comes back; then all is at rest.
+        """Change the factor once, kill a process, start the absent ones, come to rest.
 
         Args:
             killed: one of `KILLS`.
-            leave: whether somebody leaves, too, where nobody is absent.
+            leave: whether a processor leaves too, if none is absent.
         """
         begun_s = time.monotonic()
         request = self._ask(factor)
@@ -160,20 +162,20 @@ class FactorWalk(ComingsAndGoings):
         return ended and "of the job ended before it was done" in self._response_text(request)
 
     def _wait(self, condition: Callable[[], T | None], what: str, poll_interval_s: float = 0.05) -> T:
-        """`wait`, with somebody there to do it: all may have died."""
+        """`wait`, with a processor that runs: all may have died."""
 
         def asked() -> tuple[T | None] | None:
-            found = condition()
-            return (found,) if found or not self._running() else None
+            answer = condition()
+            return (answer,) if answer or not self._running() else None
 
         while True:
-            (found,) = self.wait(asked, DONE_WITHIN_S, what, poll_interval_s=poll_interval_s)
-            if found:
-                return found
+            (answer,) = self.wait(asked, DONE_WITHIN_S, what, poll_interval_s=poll_interval_s)
+            if answer:
+                return answer
             self._join(self._chance.choice(sorted(self.processors)))
 
     def end(self) -> None:
-        """Nobody dies of a crash point any more, and who is absent comes back."""
+        """Disarm all crash points, and start the absent processors."""
         for armed in self._points:
             armed.disarm()
         self.changes.crash_points = [armed.point.name for armed in self._points if armed.has_fired()]
@@ -186,7 +188,7 @@ class FactorWalk(ComingsAndGoings):
         super().keep_running()
 
     def _leave(self, name: str) -> int:
-        """Without dying on the way; who has died already need not leave."""
+        """Leave without a crash; a dead processor need not leave."""
         if name in self._armed:
             self._armed[name].disarm()
         self.keep_running()
@@ -226,7 +228,7 @@ class FactorWalk(ComingsAndGoings):
         return self.comings.kills + self.figures.faults.get("worker", 0) + at_points
 
     def _disturb(self, killed: str, *, leave: bool) -> None:
-        """At moments of chance, in an order of chance: somebody dies; who is absent comes back, or one leaves."""
+        """At random moments: one process dies; an absent one comes back, or one leaves."""
         running = self._running()
         absent = [name for name in self.processors if name not in running]
         kinds = [killed, *(["join"] if absent else ["leave"] if leave else [])]
@@ -241,13 +243,13 @@ class FactorWalk(ComingsAndGoings):
             self.changes.disturbed[kind] = self.changes.disturbed.get(kind, 0) + 1
 
     def _come_back(self, name: str) -> None:
-        """With a crash point, unless it was needed before because nobody was there."""
+        """Start with a crash point, unless no other processor ran before."""
         if name not in self._running():
             self._join(name, environment=self._arm(name))
 
     def _do(self, kind: str) -> None:
         """To one of those that run; all may have died of their crash points, or left."""
-        name = self._wait(self._leader_or_none if kind == "leader" else self._one_that_runs, "somebody who runs")
+        name = self._wait(self._leader_or_none if kind == "leader" else self._one_that_runs, "a running processor")
         if kind == "worker":
             self._kill_worker(name)
         elif kind == "leave":
@@ -256,8 +258,8 @@ class FactorWalk(ComingsAndGoings):
             self._kill(name, "driver" if kind == "leader" else kind)
 
     def _leader_or_none(self) -> str | None:
-        found = self._living_leader()
-        return found if found in self._running() else None
+        leader = self._living_leader()
+        return leader if leader in self._running() else None
 
     def _one_that_runs(self) -> str | None:
         running = self._running()
@@ -270,10 +272,10 @@ class FactorWalk(ComingsAndGoings):
         def stopped() -> tuple[ProcessIdentity, bool] | bool:
             return stopped_worker(processor) or not processor.is_running()
 
-        found = self.wait(stopped, DONE_WITHIN_S, "a worker in its slot")
-        # The processor may have died without us, of a crash point.
-        if isinstance(found, tuple):
-            worker, is_open = found
+        stopped_slot = self.wait(stopped, DONE_WITHIN_S, "a worker in its slot")
+        # The processor may have died of a crash point before.
+        if isinstance(stopped_slot, tuple):
+            worker, is_open = stopped_slot
             kill(worker)
             self.fault("worker", is_open)
 
@@ -284,18 +286,18 @@ class FactorWalk(ComingsAndGoings):
         return self._wait(self._settled, "each key bucket to have one owner that lives", _LOOK_EVERY_S)
 
     def _has_settled(self, audited: Audit) -> bool:
-        """In the middle of a walk somebody may be absent."""
+        """In the middle of a walk a processor may be absent."""
         owners = audited.owners_of_buckets().values()
         newest = audited.newest_executions()
         return (
             len(audited.owners()) == self.task_count * self.factor
-            and all(len(found) == 1 for found in owners)
-            and {found[0] for found in owners} == {newest.get(name) for name in self._running()}
+            and all(len(executions) == 1 for executions in owners)
+            and {executions[0] for executions in owners} == {newest.get(name) for name in self._running()}
         )
 
-    def told(self) -> str:
-        return f"{super().told()}, {self.changes}"
+    def summary(self) -> str:
+        return f"{super().summary()}, {self.changes}"
 
     def _check_undisturbed(self) -> Iterator[Violation]:
-        """Every change of the factor is one of everybody's grants; who kept them is looked at elsewhere."""
+        """A change of the factor changes all grants; other tests check kept ones."""
         yield from ()

@@ -1,10 +1,11 @@
-"""A ledger run whose containers are started by the job's coordinator, as processes on logical hosts of this machine.
+"""A ledger run whose coordinator starts the containers, on logical hosts.
 
 `chaos_cluster_run.py` is one on a Spark standalone cluster.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +42,7 @@ _SOON = {
 
 
 class LaunchedRun(LedgerRun):
-    """`job` is the coordinator; whatever it starts bears its mark, so what outlives it is found.
+    """A run whose job is the coordinator; its children bear its mark.
 
     Args:
         hosts: slots by logical host.
@@ -74,7 +75,7 @@ class LaunchedRun(LedgerRun):
         self._coordinators = [self.job]
 
     def _cluster_settings(self, hosts: Mapping[str, int]) -> Mapping[str, str]:
-        """What starts the containers, and where."""
+        """The launcher of the containers, and their hosts."""
         return {
             "cluster.manager": "process",
             "cluster.process.dir": str(self.cluster_dir),
@@ -82,7 +83,7 @@ class LaunchedRun(LedgerRun):
         }
 
     def _where_state_is(self) -> Mapping[str, str]:
-        """Each container is told by what starts it."""
+        """Each container has its settings from its launcher."""
         return {}
 
     def coordinator_process(self, log_dir: str) -> JobProcess:
@@ -95,20 +96,20 @@ class LaunchedRun(LedgerRun):
         super().__exit__(*error)  # type: ignore[arg-type]
 
     def keep_running(self) -> None:
-        """Nobody is started here; complain of a coordinator that ended by itself."""
+        """Start no process; complain of a coordinator that ended by itself."""
         code = self.job.exit_code()
-        assert code is None or self._killed, f"the coordinator ended with {code}:\n{self._last_words()}"
+        assert code is None or self._killed, f"the coordinator ended with {code}:\n{self._log_end()}"
 
-    def _last_words(self) -> str:
+    def _log_end(self) -> str:
         logs = sorted(self.cluster_dir.glob("*/*.log"), key=lambda path: path.stat().st_mtime)
         containers = "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-2000:]}" for path in logs[-4:])
         return f"{self.job.log_text()[-4000:]}\n{containers}"
 
     def log_of(self, execution_id: str) -> str:
-        """What a container said."""
+        """The log of a container."""
         return "".join(path.read_text(errors="replace") for path in self.cluster_dir.glob(f"*/{execution_id}.log"))
 
-    # --- what an operator does ---
+    # --- acts of an operator ---
 
     def samzapy(self, *arguments: str, timeout_s: float = _APPEARS_WITHIN_S) -> subprocess.CompletedProcess[str]:
         """A command about the job, or about all jobs of the cluster."""
@@ -116,8 +117,17 @@ class LaunchedRun(LedgerRun):
         if arguments[:2] != ("job", "list"):
             address += ["--job", self.subject.name]
         return subprocess.run(
-            [SAMZAPY, *arguments, *address], capture_output=True, text=True, timeout=timeout_s, check=False
+            [SAMZAPY, *arguments, *address],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            env=os.environ | self._commands_environment(),
         )
+
+    def _commands_environment(self) -> Mapping[str, str]:
+        """Variables of commands, besides those of this process."""
+        return {}
 
     def fail_over(self) -> None:
         """Kill the coordinator, and start another one."""
@@ -138,17 +148,17 @@ class LaunchedRun(LedgerRun):
         kill(leader)
         self.fault("container killed")
 
-    # --- what is seen ---
+    # --- observations ---
 
     def state(self) -> CoordinatorState:
-        """What the stream says; nothing while the broker is busy with itself."""
+        """The state on the stream; the initial one while the broker is busy."""
         try:
-            found = self.stream()
+            records = self.stream()
         except KafkaException as error:
             if not error.args[0].retriable() and error.args[0].code() not in _BUSY:
                 raise
             return INITIAL
-        return evolve(INITIAL, committed(cast(list[CoordinatorRecord], found), 0))
+        return evolve(INITIAL, committed(cast(list[CoordinatorRecord], records), 0))
 
     def term(self) -> int:
         state = self.state()
@@ -158,29 +168,29 @@ class LaunchedRun(LedgerRun):
         """By processor, the container that runs its tasks."""
         state = self.state()
         at_work = {grant.execution_id for grant in owners(state).values()}
-        found = {}
+        runners = {}
         for processor_id in sorted({planned.processor_id for planned in state.plan}):
             launch = runner_of(state, processor_id)
             container = None if launch is None else state.containers.get(launch.execution_id)
             is_running = container is not None and container.phase is ContainerPhase.RUNNING
             if container is not None and is_running and container.execution_id in at_work:
-                found[str(processor_id)] = container
-        return found
+                runners[str(processor_id)] = container
+        return runners
 
     def wait_runners(self, count: int, without: Sequence[str] = ()) -> Mapping[str, Container]:
         """Until so many processors run, in other executions than those."""
 
-        def found() -> Mapping[str, Container] | None:
+        def runners_or_none() -> Mapping[str, Container] | None:
             self.keep_running()
             runners = self.runners()
             executions = {container.execution_id for container in runners.values()}
             return runners if len(runners) == count and not executions & set(without) else None
 
         try:
-            # Each look reads the whole stream.
-            return wait_until(found, _APPEARS_WITHIN_S, f"{count} processors to run", poll_interval_s=1.0)
+            # Each check reads the whole stream.
+            return wait_until(runners_or_none, _APPEARS_WITHIN_S, f"{count} processors to run", poll_interval_s=1.0)
         except Exception as error:
-            error.add_note(self._last_words())
+            error.add_note(self._log_end())
             raise
 
     def processes(self, execution_id: str) -> Sequence[ProcessIdentity]:
@@ -208,7 +218,7 @@ class LaunchedRun(LedgerRun):
         stopped = self.samzapy("job", "stop", "--wait", "--timeout", str(_STOPS_WITHIN_S))
         assert (0, "") == (stopped.returncode, stopped.stderr.partition("Traceback")[1]), stopped
         code = self.job.wait_ended(30)
-        assert 0 == code, f"the coordinator ended with {code}:\n{self._last_words()}"
+        assert 0 == code, f"the coordinator ended with {code}:\n{self._log_end()}"
 
     def _orphans(self) -> Iterator[Violation]:
         yield from super()._orphans()

@@ -1,4 +1,4 @@
-"""What the ledger tests share: a feed, a reader that watches, a job in its own processes, and all rules at the end.
+"""A run of the ledger tests: a feed, a watching reader, a job, and all rules.
 
 The job is `jobs/running_sums.py`, or another `Subject` that does more. A run owns its broker. Its steps: `start`,
 faults of the test's choosing, `finish`.
@@ -52,7 +52,7 @@ from samzapy.adapters.host.scratch import scratch_directories
 from samzapy.adapters.kafka.errors import translate
 from samzapy.coordinator.assignment.grants import owners
 from samzapy.coordinator.replay import replay
-from samzapy.errors import TemporaryError
+from samzapy.errors import DeadlineError, TemporaryError
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import ContainerPut, Record
@@ -92,18 +92,18 @@ class Seen(NamedTuple):
 
 
 Topics = Mapping[tuple[str, int], Sequence[Seen]]
-"""What stands in topics, by topic and partition."""
+"""The records of topics, by topic and partition."""
 
 
 class Subject:
-    """The job under test, what it is fed beside the ledger's records, and what must be right of it at the end.
+    """The job under test, its further inputs, and the rules for it at the end.
 
     This one is `jobs/running_sums.py`. Another one extends it: it answers each fed record once too, to `sums` or
     `without-key`, and has the same sums in a store of this name.
 
     Attributes:
         name: of the job, `job.name-job.id`.
-        topics: what it needs beside the ledger's inputs, with partition counts.
+        topics: its topics beside the ledger's inputs, with partition counts.
         answers: where its answers to fed records come out.
         outputs: all its outputs.
         stores: their names.
@@ -117,7 +117,7 @@ class Subject:
     stores: Sequence[str] = ("sums",)
 
     def feed(self, bootstrap_servers: str) -> None:
-        """Begin to feed what is not the ledger's to feed."""
+        """Begin to feed the inputs that the ledger does not feed."""
 
     def stop(self) -> None:
         """End that; all of it is acknowledged when this returns."""
@@ -129,10 +129,14 @@ class Subject:
         """Whether nothing comes out any more, now that all fed records were answered."""
         return True
 
-    def check(self, run: LedgerRun, found: Topics) -> Iterator[Violation]:
-        """Rules A to E of what came out, and rule H of state. Args: found: all of the outputs."""
+    def unsettled(self, run: LedgerRun) -> str:
+        """The missing outputs, for the error of a run that does not settle."""
+        return ""
+
+    def check(self, run: LedgerRun, outputs: Topics) -> Iterator[Violation]:
+        """Rules A to E of the outputs, and rule H of state. Args: outputs: all of them."""
         answers: list[Output] = []
-        for (topic, number), records in sorted(found.items()):
+        for (topic, number), records in sorted(outputs.items()):
             for record in records if topic in self.answers else ():
                 try:
                     place = Place(topic, number, record.offset)
@@ -144,13 +148,13 @@ class Subject:
         assert not run.ledger.maybe, f"{len(run.ledger.maybe)} records were never acknowledged"
         yield from run.check_keyed_store("sums", sums_of({*run.ledger.acked}))
 
-    def told(self) -> str:
-        """What was fed, for the record; empty when there is nothing to add."""
+    def summary(self) -> str:
+        """The fed records, for the log; empty if there is nothing to add."""
         return ""
 
 
 class Feeder:
-    """Feeds the inputs at a pace, from a thread, idempotently; the ledger takes the broker's word.
+    """Feeds the inputs at a pace, idempotently; the ledger notes acknowledgements.
 
     All records of a key go to one of the topics, so that they are in order.
     """
@@ -171,7 +175,7 @@ class Feeder:
         self._thread.start()
 
     def feed_now(self, count: int, key: str | None = None) -> None:
-        """Feed so many records at once, all acknowledged when this returns; not beside `start`.
+        """Feed records at once, and wait for acknowledgements; not beside `start`.
 
         Args:
             key: of each of them; by default the feed chooses.
@@ -198,7 +202,7 @@ class Feeder:
         flush(self._producer)
 
     def stop(self) -> None:
-        """End the feed with one record per partition, a key of its own; all acknowledged when this returns."""
+        """End the feed with one record per partition, with a key of its own each."""
         self.pause()
         for place in _partitions(self._inputs):
             self._send(self._feed.next_of(sentinel(*place)), place)
@@ -250,7 +254,7 @@ def feeding_producer(bootstrap_servers: str) -> Producer:
             # No record is given up while the broker is away.
             "message.timeout.ms": 600_000,
             # A broker that does not have the log of a new partition yet refuses a request, and may take the one behind
-            # it as the first: seen, and what was refused is then taken for a duplicate, so it is lost without an error.
+            # it as the first: seen, and a refused record is then taken for a duplicate, so it is lost without an error.
             "max.in.flight.requests.per.connection": 1,
             "reconnect.backoff.max.ms": 500,
             # New partitions are used before the job takes them in, and a while after they were made.
@@ -292,14 +296,19 @@ class Watcher:
 
     def count(self) -> int:
         """How many answers were seen so far."""
+        self.check()
         return sum(len(records) for (topic, _), records in self.seen.items() if topic in self._answers)
+
+    def check(self) -> None:
+        """Let a run end at once that has no watcher any more."""
+        if self._error is not None:
+            raise self._error
 
     def close(self) -> None:
         self._ended.set()
         self._thread.join()
         self._consumer.close()
-        if self._error is not None:
-            raise self._error
+        self.check()
 
     def _run(self) -> None:
         try:
@@ -317,7 +326,7 @@ class Watcher:
 
 @dataclass(slots=True)
 class Figures:
-    """What a run did, for the record."""
+    """The counts of a run, for the log."""
 
     seed: int
     records: int = 0
@@ -332,10 +341,10 @@ class Figures:
 
 
 class LedgerRun:
-    """One run: broker, job, feed, watcher. The job is started again whenever it has ended, as a supervisor does.
+    """One run: broker, job, feed, watcher. A job that ends is started again.
 
     Args:
-        inputs: what the job reads, as its configuration says.
+        inputs: the inputs of the job, as in its configuration.
         task_count: into how many tasks the job's configuration makes of them, with factor 1.
         subject: the job.
         broker: one that runs; by default the run starts its own. It is killed at the end in any case.
@@ -346,7 +355,7 @@ class LedgerRun:
         directory: Path,
         *,
         seed: int,
-        inputs: Inputs = {INPUT: PARTITIONS},  # noqa: B006  # nobody writes to it
+        inputs: Inputs = {INPUT: PARTITIONS},  # noqa: B006  # no code writes to it
         task_count: int = PARTITIONS,
         environment: Mapping[str, str] | None = None,
         overrides: Mapping[str, str] | None = None,
@@ -402,10 +411,10 @@ class LedgerRun:
         return {"local.store.dir": str(self.directory / "state")}
 
     def feed(self, records_per_s: float, lag_max: int | None = None) -> None:
-        """Start the feed. It waits for a job that is far behind, so that its end is near when the feed ends.
+        """Start the feed. It waits for a job that is far behind.
 
         Args:
-            lag_max: in records; by default what is fed in 40 s, longer than a query takes to be there again.
+            lag_max: in records; by default those of 40 s, longer than the restart of a query takes.
         """
         lag_max = max(_LAG_MAX, int(_LAG_MAX_S * records_per_s)) if lag_max is None else lag_max
         self._fed_since_s = time.monotonic()
@@ -431,7 +440,7 @@ class LedgerRun:
         self.broker.kill()
 
     def compact_eagerly(self) -> None:
-        """Let the cleaner work on checkpoints and changelog within seconds, not within an hour."""
+        """Let the cleaner compact checkpoints and changelog within seconds."""
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
         eager = {"segment.ms": "3000", "min.cleanable.dirty.ratio": "0.01"}
         entries = [
@@ -475,12 +484,13 @@ class LedgerRun:
 
         def asked() -> T | None:
             self.keep_running()
+            self.watcher.check()
             return condition()
 
         try:
             return wait_until(asked, deadline_s, what, poll_interval_s=poll_interval_s)
         except Exception as error:
-            error.add_note(f"seed {self.seed}; the job's last words:\n{self.job.log_text()[-4000:]}")
+            error.add_note(f"seed {self.seed}; the end of the job's log:\n{self.job.log_text()[-4000:]}")
             raise
 
     def await_work(self, *, in_tails: bool) -> None:
@@ -498,12 +508,12 @@ class LedgerRun:
             )
 
     def _records_in_tails(self) -> int:
-        """How many records the tails of the current micro-batches of all containers have reported."""
+        """The count of records that the tails of the current micro-batches have reported."""
         executions = {record.container.execution_id for record in self.stream() if isinstance(record, ContainerPut)}
         return sum(records_in_tails(path) for path in scratch_directories() if path.name in executions)
 
     def finish(self) -> list[Violation]:
-        """End the feed, wait for its last records to come out, stop the job, and apply all rules."""
+        """End the feed, wait for its last outputs, stop the job, and apply all rules."""
         self.subject.stop()
         self.feeder.stop()
         self.figures.records_per_s = round(len(self.ledger.acked) / (time.monotonic() - self._fed_since_s), 1)
@@ -512,7 +522,13 @@ class LedgerRun:
             lambda: last <= self.watcher.keys, _ANSWERS_WITHIN_S, "the last record of each partition to come out"
         )
         self.wait(lambda: self._is_level() or None, _ANSWERS_WITHIN_S, "the job to have written all its positions")
-        self.wait(lambda: self.subject.is_settled(self) or None, _ANSWERS_WITHIN_S, "what comes behind the answers")
+        try:
+            self.wait(
+                lambda: self.subject.is_settled(self) or None, _ANSWERS_WITHIN_S, "the outputs after the answers"
+            )
+        except DeadlineError as error:
+            error.add_note(self._unsettled())
+            raise
         violations = [*self._check_owners()]
         self._stop()
         violations += self._orphans()
@@ -525,6 +541,16 @@ class LedgerRun:
         self.figures.starts = self.job.starts
         self.figures.runtime_s = round(time.monotonic() - self._begun_s, 1)
         return violations
+
+    def _unsettled(self) -> str:
+        """The missing outputs, and whether an open transaction or the watcher hides them."""
+        text = self.subject.unsettled(self)
+        unseen = {
+            f"{topic}-{number}": len(self.read(topic, number, isolation="read_uncommitted")) - len(records)
+            for (topic, number), records in self.watcher.seen.items()
+        }
+        text += f"; records or aborted records that the watcher has not seen: {unseen}"
+        return text + "; ".join(["", *map(str, self._open_transactions())])
 
     # --- the rules that ask the broker and the machine ---
 
@@ -539,22 +565,24 @@ class LedgerRun:
 
     def _positions(self) -> list[Position]:
         schemas = audit.schemas()
-        found = []
+        positions = []
         for record in self.read(self.checkpoint, 0):
             assert record.key is not None
             if record.value is None:
                 continue  # A position of a factor that is no more.
             value = audit.decode(record.value, schemas)
             kind = record.key.decode().partition("/")[0]
-            found.append(Position(record.offset, kind, value["ssp_kb"], value["offset_next"], value["epoch"]))
-        return found
+            positions.append(Position(record.offset, kind, value["ssp_kb"], value["offset_next"], value["epoch"]))
+        return positions
 
     def _is_level(self) -> bool:
-        """Whether every input partition was committed up to its end, by all that read it now."""
+        """Whether all readers of every input partition have committed up to its end."""
         reached: dict[str, tuple[int, int]] = {}
-        for found in self._positions():
+        for position in self._positions():
             # Progress may be written behind a checkpoint that is further.
-            reached[found.ssp_kb] = max((found.epoch, found.offset_next), reached.get(found.ssp_kb, (0, 0)))
+            reached[position.ssp_kb] = max(
+                (position.epoch, position.offset_next), reached.get(position.ssp_kb, (0, 0))
+            )
         in_force = self._in_force()
         ends = self._ends(in_force)
         return all(reached.get(ssp_kb, (0, 0))[1] == ends[audit.Bucket.of(ssp_kb).ssp] for ssp_kb in in_force)
@@ -564,7 +592,7 @@ class LedgerRun:
         return [ssp_kb for positions in self._audit().planned_positions().values() for ssp_kb in positions]
 
     def _ends(self, in_force: Sequence[str]) -> dict[str, int]:
-        """The end of each input partition, of those that the ledger feeds and of all that is read."""
+        """The end of each input partition, also of inputs that the ledger does not feed."""
         ssps = {audit.Bucket.of(ssp_kb).ssp for ssp_kb in in_force}
         ssps |= {f"kafka.{topic}.{number}" for topic, number in _partitions(self.inputs)}
         places = {ssp: ssp.removeprefix("kafka.").rsplit(".", 1) for ssp in sorted(ssps)}
@@ -578,8 +606,8 @@ class LedgerRun:
             changelog[_message_key(key)] = json.loads(value)
         stores: dict[str, int] = {}
         planned = self.planned_buckets()
-        # Beside the tasks there are the kept ids of processors, under a name with a dot, and what tasks of other
-        # factors left; a store that was made of another may hold more than its task's keys.
+        # Beside the tasks there are the kept ids of processors, under a name with a dot, and the state of tasks of
+        # other factors left; a store that was made of another may hold more than its task's keys.
         for task_name in sorted(planned):
             bucket = audit.Bucket.of(planned[task_name][0])
             entries = self.local_entries(task_name, store)
@@ -590,7 +618,7 @@ class LedgerRun:
                 if xxhash.xxh64_intdigest(key.encode(), seed=42) % bucket.factor == bucket.bucket
             }
             for twice in sorted(held.keys() & stores.keys()):
-                yield Violation("H", f"{twice} stands in the stores of two tasks, one of them {task_name}")
+                yield Violation("H", f"{twice} is in the stores of two tasks, one of them {task_name}")
             stores |= held
         yield from check_state(wanted, changelog, stores)
 
@@ -599,7 +627,7 @@ class LedgerRun:
         return self._audit().planned_buckets()
 
     def changelog_records(self, store: str) -> Iterator[tuple[bytes, bytes | None]]:
-        """All that stands on a store's changelog, by compaction key, of each partition in order."""
+        """All entries of a store's changelog, by compaction key, each partition in order."""
         for number in range(self.task_count):
             for record in self.read(self.changelog(store), number):
                 assert record.key is not None
@@ -614,22 +642,22 @@ class LedgerRun:
             environment.begin() as transaction,
         ):
             entries = environment.open_db(store.encode(), transaction, create=False)
-            # One byte in front tells whole keys from digests; eight in front of a value are its checksum.
+            # The first byte distinguishes whole keys from digests; the first eight of a value are its checksum.
             return {key[1:]: value[8:] for key, value in transaction.cursor(entries)}
 
     def _check_owners(self) -> Iterator[Violation]:
-        """Who runs what, as things stand now."""
+        """The owners of tasks at this moment."""
         yield from self._check_owners_of(self.read(self.coordinator, 0))
 
-    def _check_owners_of(self, found: Sequence[Seen]) -> Iterator[Violation]:
-        """Who runs what: the auditor's answer and that of samzapy's own fold.
+    def _check_owners_of(self, stream: Sequence[Seen]) -> Iterator[Violation]:
+        """The owners of tasks: the auditor's answer and that of samzapy's own fold.
 
         Args:
-            found: one reading of the stream: what is still changing hands would look like a disagreement.
+            stream: one reading of the stream, so that a change of owners is no disagreement.
         """
-        audited = self._audit(found).owners()
+        audited = self._audit(stream).owners()
         records = [
-            LogRecord(offset=r.offset, timestamp_ms=0, key=r.key, value=r.value, headers=r.headers) for r in found
+            LogRecord(offset=r.offset, timestamp_ms=0, key=r.key, value=r.value, headers=r.headers) for r in stream
         ]
         state = replay(records, topic=self.coordinator).state
         folded = {name: grant.execution_id for name, grant in owners(state).items()}
@@ -640,13 +668,13 @@ class LedgerRun:
         for complaint in self._audit().finish():
             yield Violation("I", complaint)
 
-    def _audit(self, found: Sequence[Seen] | None = None) -> audit.Audit:
-        read = self.read(self.coordinator, 0) if found is None else found
+    def _audit(self, stream: Sequence[Seen] | None = None) -> audit.Audit:
+        read = self.read(self.coordinator, 0) if stream is None else stream
         records = [audit.Audited(r.offset, r.key or b"", r.value, r.headers) for r in read]
         return audit.Audit().read(records)
 
     def _open_transactions(self) -> Iterator[Violation]:
-        """Rule J: a plain record of each partition becomes readable; it would not, behind an open transaction."""
+        """Rule J: a plain record of each partition becomes readable, so none hides it."""
         changelogs = {self.changelog(store): self.task_count for store in self.subject.stores}
         own = _partitions({self.coordinator: 1, self.checkpoint: 1, **changelogs})
         producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers, "logger": _Quiet()})
@@ -666,13 +694,13 @@ class LedgerRun:
     def _becomes_readable(self, topic: str, number: int, offset: int, within_s: float) -> bool:
         with self._consumer([TopicPartition(topic, number, offset)]) as consumer:
             give_up_at_s = time.monotonic() + within_s
-            looks = 0
+            polls = 0
             # Where this process or the broker stalls, the time may be over after a look or two.
-            while looks < _LOOKS_MIN or time.monotonic() < give_up_at_s:
+            while polls < _LOOKS_MIN or time.monotonic() < give_up_at_s:
                 message = consumer.poll(0.2)
                 if message is not None and message.error() is None:
                     return True
-                looks += 1
+                polls += 1
         return False
 
     def _stop(self) -> None:
@@ -718,13 +746,13 @@ class LedgerRun:
                         raise
 
     def read(self, topic: str, number: int, *, start: int = 0, isolation: str = "read_committed") -> list[Seen]:
-        """All committed records of a partition. Nothing is open any more, so the end is the end.
+        """All committed records of a partition, which has no open transaction any more.
 
         Args:
             start: an offset that is there.
-            isolation: `read_uncommitted` gives what is open or aborted too, and waits for nobody.
+            isolation: `read_uncommitted` gives open and aborted records too, and waits for no transaction.
         """
-        end, found = self._end(topic, number), list[Seen]()
+        end, records = self._end(topic, number), list[Seen]()
         settings = {"enable.partition.eof": True, "isolation.level": isolation}
         with self._consumer([TopicPartition(topic, number, start)], settings) as consumer:
             give_up_at_s = time.monotonic() + 60
@@ -734,21 +762,21 @@ class LedgerRun:
                     error = message.error()
                     if error is not None and error.code() == KafkaError._PARTITION_EOF:
                         if (message.offset() or 0) >= end:
-                            return found
+                            return records
                         continue
                     _check(message)
                     if error is None:
-                        found.append(_seen(message))
-        return found
+                        records.append(_seen(message))
+        return records
 
     def stream(self) -> list[object]:
         """The coordinator stream; nothing before the first process has made it."""
         return [record for _, record in self.stream_by_offset()]
 
     def stream_by_offset(self) -> list[tuple[int, Record]]:
-        """`stream`, and where each record stands."""
+        """`stream`, with the offset of each record."""
         try:
-            found = self.read(self.coordinator, 0)
+            records = self.read(self.coordinator, 0)
         except KafkaException as error:
             if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
                 return []
@@ -763,7 +791,7 @@ class LedgerRun:
                     topic=self.coordinator,
                 ),
             )
-            for seen in found
+            for seen in records
         ]
 
     @contextmanager
@@ -779,26 +807,28 @@ class LedgerRun:
 
 
 def stopped_worker(job: JobProcess) -> tuple[ProcessIdentity, bool] | None:
-    """A worker in a slot, and whether its transaction is open; held still, so that what the slot says is what it dies
-    with."""
+    """A stopped worker in a slot, and whether its transaction is open.
+
+    It is stopped, so that it dies in the state that the slot shows.
+    """
     for slot in job.slots():
         # While it recovers, the driver holds all slots.
         workers = () if slot.holder is None else job.workers()
         worker = next((worker for worker in workers if worker.pid == slot.holder), None)
         if worker is None or not worker.send(signal.SIGSTOP):
             continue
-        wait_until(lambda w=worker: w.is_stopped() or not w.is_alive(), 10.0, "the worker to stand still")  # type: ignore[misc]
+        wait_until(lambda w=worker: w.is_stopped() or not w.is_alive(), 10.0, "the worker to stop")  # type: ignore[misc]
         if worker.is_alive():
             return worker, any(seen.is_open and seen.holder == worker.pid for seen in job.slots())
     return None
 
 
 def stopped_in_a_transaction(job: JobProcess) -> ProcessIdentity | None:
-    """The same, if its transaction is open; else it goes on."""
-    found = stopped_worker(job)
-    if found is not None and not found[1]:
-        found[0].send(signal.SIGCONT)
-    return found[0] if found is not None and found[1] else None
+    """The same, if its transaction is open; else the worker continues."""
+    stopped = stopped_worker(job)
+    if stopped is not None and not stopped[1]:
+        stopped[0].send(signal.SIGCONT)
+    return stopped[0] if stopped is not None and stopped[1] else None
 
 
 def _reader_settings(bootstrap_servers: str) -> dict[str, Any]:
@@ -825,8 +855,10 @@ def _check(message: Any) -> None:
 
 
 def owner_and_name(key: bytes) -> tuple[str, bytes]:
-    """A changelog key taken apart: a length of one byte, whose the entry is (a message's key, or a task's name), and
-    which of its entries."""
+    """The owner and the name of a changelog key's entry.
+
+    The key has a length of one byte, the owner (a message's key, or a task's name), and the name.
+    """
     length = key[0]
     assert length < 0x80 and len(key) >= 1 + length, key
     return key[1 : 1 + length].decode(), key[1 + length :]

@@ -1,6 +1,6 @@
 """A job on a real broker that operators ask things of, without Spark.
 
-Its coordinators are processes that can be killed; its one container only says what a container would say.
+Its coordinators are processes that can be killed; its one container only sends a container's heartbeats.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from samzapy.testing.waiting import wait_until
 
 
 class OperatedJob(Contest):
-    """A job with a leader and one container of processor 0, which restarts its query when it is ordered to.
+    """A job with a leader and one container, which restarts its query on request.
 
     Attributes:
         history: the coordinator stream as far as it was followed.
         position: how far the placement topic was read, as is recorded there.
         ordered: the number of the newest order to restart.
-        requests: by uuid, those that stand open on the stream.
+        requests: by uuid, those that are open on the stream.
         restarts: whether the container does as it is ordered.
     """
 
@@ -60,7 +60,7 @@ class OperatedJob(Contest):
         super().__exit__(kind, error, trace)
 
     def fail_over(self) -> None:
-        """Kill the leader, and let another process lead; returns when that has begun its term."""
+        """Kill the leader; returns when another process has begun its term."""
         self.leader.kill()
         term = self.term
         self.leader = self.candidate()

@@ -1,7 +1,7 @@
-"""A job whose decisions are the product's, and whose containers are real drivers on the workers of a real Spark master.
+"""A job with real decisions, whose containers are drivers on a real Spark master.
 
-The master says which worker has room, and on which one a driver runs. Heartbeats are made up, on a clock that stands
-still while a driver starts: nothing here depends on how long Spark takes.
+The master reports which worker has room, and on which one a driver runs. Heartbeats are made up, on a clock that is
+stopped while a driver starts: nothing here depends on how long Spark takes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SparkStory(Story):  # type: ignore[misc]
     """Processors in drivers of `cluster`.
 
     Args:
-        domains: the fault domain of each worker, as containers there say.
+        domains: the fault domain of each worker, as its containers report it.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class SparkStory(Story):  # type: ignore[misc]
             self.world.queue[-1] = replace(self.world.queue[-1], fault_domain=domain)
 
     def fills(self, host: str, count: int) -> None:
-        """So many drivers of somebody else are on the worker."""
+        """Start so many drivers of another job on the worker."""
         for _ in range(count):
             launch = a_launch(f"stranger-{uuid.uuid4().hex}", processor_id="9", host=host)
             self.launcher.launch(launch)
@@ -100,9 +100,9 @@ class SparkStory(Story):  # type: ignore[misc]
         return sorted(process.host for process in self.processes.values() if not process.is_over)
 
     def host_of(self, name: str) -> str:
-        """Where a processor runs (`0`), or its standby is (`0-0`); empty while it is nowhere."""
-        found = [line.rpartition(" on ")[2] for line in self.places() if line.split()[0] == name]
-        return found[0] if found and "wanted" not in found[0] else ""
+        """The host of a processor (`0`) or of a standby (`0-0`); empty without one."""
+        hosts = [line.rpartition(" on ")[2] for line in self.places() if line.split()[0] == name]
+        return hosts[0] if hosts and "wanted" not in hosts[0] else ""
 
     def close(self) -> None:
         for process in self.processes.values():
@@ -116,11 +116,13 @@ class SparkStory(Story):  # type: ignore[misc]
         self._waits(launch, LaunchedState.ENDED)
 
     def _waits(self, launch: Launch, state: LaunchedState) -> str:
-        """The worker of a driver, once it is in that state as the master says."""
+        """The worker of a driver, once the master reports that state."""
 
         def reached() -> str | None:
-            found = self.launcher.look([launch]).get(launch.execution_id)
-            assert found is None or found.state in (state, LaunchedState.STARTING, LaunchedState.RUNNING), found
-            return found.host or "-" if found is not None and found.state is state else None
+            launched = self.launcher.look([launch]).get(launch.execution_id)
+            assert launched is None or launched.state in (state, LaunchedState.STARTING, LaunchedState.RUNNING), (
+                launched
+            )
+            return launched.host or "-" if launched is not None and launched.state is state else None
 
         return wait_until(reached, _WITHIN_S, f"{launch.execution_id} to be {state}", poll_interval_s=0.2)

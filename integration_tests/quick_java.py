@@ -1,6 +1,6 @@
-"""How tests start Java: its processes live for seconds, and loading and compiling is most of what a start costs.
+"""How tests start Java: most of a short start is loading and compiling classes.
 
-Run as a module it makes what the tests would make at their start, so that something else can be done meanwhile.
+Run as a module it makes the archives that the tests would make at their start, in parallel with other work.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def environment() -> Mapping[str, str]:
-    """What to add to the environment of whatever starts Java."""
-    # A job of an installed wheel, say, has no archive, and makes none beside the other tests.
-    found = {JVM_VARIABLE: f"{os.environ.get(JVM_VARIABLE, '')} {OPTIONS}", USAGE_VARIABLE: "manual"}
+    """The variables to add to the environment of a process that starts Java."""
+    # A job of an installed wheel, for example, has no archive, and makes none beside the other tests.
+    variables = {JVM_VARIABLE: f"{os.environ.get(JVM_VARIABLE, '')} {OPTIONS}", USAGE_VARIABLE: "manual"}
     try:
-        made_archive(found)
+        made_archive(variables)
         make_class_archive()
     except EnvironmentMissingError as error:
         print(error, file=sys.stderr)
     # For those that start spark-submit by themselves.
     with_it = environment_of_spark()
-    return {**found, **{name: with_it[name] for name in (VARIABLE, CLASS_PATH_VARIABLE) if name in with_it}}
+    return {**variables, **{name: with_it[name] for name in (VARIABLE, CLASS_PATH_VARIABLE) if name in with_it}}
 
 
 if __name__ == "__main__":

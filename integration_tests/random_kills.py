@@ -24,7 +24,7 @@ SAMZAPY = Path(sys.executable).with_name("samzapy")
 def disturb(
     run: LedgerRun, chance: random.Random, faults: Mapping[str, int], records_min: int, chaos_min_s: float = 0.0
 ) -> float:
-    """Every one of `faults`, in an order and at moments of chance; returns how long it took.
+    """Inject each of `faults`, in random order at random moments; returns the seconds.
 
     The moments are drawn among the records that are fed, so the faults are spread over all of them, however fast the
     machine is. One may come while the job is still recovering from the one before.
@@ -45,14 +45,14 @@ def disturb(
 
 
 def kill_worker(run: LedgerRun) -> None:
-    """Whoever works in a slot at this moment."""
+    """Kill the worker that has a slot at this moment."""
     worker, is_open = run.wait(lambda: stopped_worker(run.job), APPEARS_WITHIN_S, "a worker in its slot")
     kill(worker)
     run.fault("worker", is_open)
 
 
 def kill_worker_in_a_transaction(run: LedgerRun) -> None:
-    """Whoever has a transaction open at this moment."""
+    """Kill the worker that has an open transaction at this moment."""
     kill(run.wait(lambda: stopped_in_a_transaction(run.job), APPEARS_WITHIN_S, "a worker with an open transaction"))
     run.fault("worker in a transaction", True)
 
@@ -68,7 +68,7 @@ def kill_driver(run: LedgerRun) -> None:
 
 
 def kill_jvm(run: LedgerRun) -> None:
-    """spark-submit, the pid that people know; the driver must end by itself, and is not waited for."""
+    """Kill spark-submit; the driver must end by itself, and is not waited for."""
     jvm = run.wait(run.job.jvm, APPEARS_WITHIN_S, "spark-submit")
     is_open = any(slot.is_open for slot in run.job.slots())
     run.was_killed()
@@ -77,7 +77,7 @@ def kill_jvm(run: LedgerRun) -> None:
 
 
 def kill_jvm_and_disk(run: LedgerRun) -> None:
-    """The same, and the local stores with it, as when the next start is on another host."""
+    """Kill the JVM and delete the local stores, as for a start on another host."""
     jvm = run.wait(run.job.jvm, APPEARS_WITHIN_S, "spark-submit")
     is_open = any(slot.is_open for slot in run.job.slots())
     run.was_killed()
@@ -88,12 +88,12 @@ def kill_jvm_and_disk(run: LedgerRun) -> None:
 
 
 def restart_by_request(run: LedgerRun) -> None:
-    """Nothing is killed: an operator asks for a new query, on the placement topic, and waits until it runs."""
+    """Request a new query on the placement topic, and wait until it runs."""
     is_open = any(slot.is_open for slot in run.job.slots())
     deadline = time.monotonic() + APPEARS_WITHIN_S
-    while "the plan gives it no task" in (said := _ask_for_a_restart(run)) and time.monotonic() < deadline:
+    while "the plan gives it no task" in (answer := _ask_for_a_restart(run)) and time.monotonic() < deadline:
         pass  # A processor that died with its disk has tasks until its grace is over: another one has them then.
-    assert "SUCCEEDED" in said, said
+    assert "SUCCEEDED" in answer, answer
     run.fault("restart by request", is_open)
 
 

@@ -1,4 +1,4 @@
-"""The job `jobs/repartition.py` under a ledger: its second step is judged beside the first."""
+"""The job `jobs/repartition.py` under a ledger, with both of its steps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from integration_tests.support.repartition_ledger import Regrouped, check_regrou
 REGROUPED = "regrouped"
 INTERMEDIATE = "groups"
 PARTITIONS_FIRST = 3
-"""Of the intermediate stream, as the job's properties say."""
+"""The partitions of the intermediate stream, as in the job's properties."""
 
 
 class RepartitionSubject(Subject):
-    """Running sums, and in a second step running totals of groups that go across the keys."""
+    """Running sums, and in a second step running totals of groups of several keys."""
 
     file = JOBS / "repartition.py"
     name = "repartition-1"
@@ -26,10 +26,10 @@ class RepartitionSubject(Subject):
     def __init__(self) -> None:
         self._regrouped = self._partitions = 0
 
-    def check(self, run: LedgerRun, found: Topics) -> Iterator[Violation]:
-        yield from super().check(run, found)
+    def check(self, run: LedgerRun, outputs: Topics) -> Iterator[Violation]:
+        yield from super().check(run, outputs)
         answers: list[Regrouped] = []
-        for (topic, number), records in sorted(found.items()):
+        for (topic, number), records in sorted(outputs.items()):
             for record in records if topic == REGROUPED else ():
                 try:
                     place = Place(topic, number, record.offset)
@@ -41,5 +41,5 @@ class RepartitionSubject(Subject):
         yield from check_regrouped(run.ledger, answers, PARTITIONS_FIRST)
         yield from run.check_keyed_store("groups", totals_of({*run.ledger.acked}))
 
-    def told(self) -> str:
+    def summary(self) -> str:
         return f"{self._regrouped} records regrouped through {self._partitions} partitions"

@@ -1,4 +1,4 @@
-"""The job `jobs/rules.py` under a ledger: rules are fed while it runs, and every task's copy of them is judged."""
+"""The job `jobs/rules.py` under a ledger: each task's copy of the rules is judged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ENTRY = b"\x00"
 
 
 class RulesSubject(Subject):
-    """Running sums weighted by rules: a broadcast input of two partitions, and a store of scope `broadcast`."""
+    """Running sums weighted by rules: a broadcast input, and a store of that scope."""
 
     file = JOBS / "rules.py"
     name = "rules-1"
@@ -77,8 +77,8 @@ class RulesSubject(Subject):
     def _run(self, bootstrap_servers: str) -> None:
         def delivered(error: KafkaError | None, message: Any) -> None:
             assert error is None, error
-            # A position is then the number of rules that were read. Of a record that was sent again after no answer
-            # came, the broker tells no offset.
+            # A position is then the number of rules that were read. The broker gives no offset of a record that
+            # was sent again after a lost answer.
             assert message.offset() in (None, json.loads(message.value())["n"] - 1), message.offset()
 
         try:
@@ -95,14 +95,14 @@ class RulesSubject(Subject):
         except BaseException as error:
             self._error = error
 
-    def check(self, run: LedgerRun, found: Topics) -> Iterator[Violation]:
-        yield from super().check(run, found)
+    def check(self, run: LedgerRun, outputs: Topics) -> Iterator[Violation]:
+        yield from super().check(run, outputs)
         rules = Rules([self._fed[partition] for partition in range(RULE_PARTITIONS)])
         tasks = run.planned_buckets()
-        heard = [_heard(HEARD, number, seen) for number in range(RULE_PARTITIONS) for seen in found[HEARD, number]]
+        heard = [_heard(HEARD, number, seen) for number in range(RULE_PARTITIONS) for seen in outputs[HEARD, number]]
         weighted = [
             _weighted(topic, number, seen)
-            for (topic, number), records in sorted(found.items())
+            for (topic, number), records in sorted(outputs.items())
             if topic in self.answers
             for seen in records
         ]
@@ -117,26 +117,28 @@ class RulesSubject(Subject):
         }
         yield from check_copies(rules, tasks, copies)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         return f"{self._fed.total()} rules, heard {self._heard} times, {self._taken} copies taken over"
 
 
-def _read(told: Mapping[str, Any]) -> Read:
-    return tuple((n, hashed) for n, hashed in told["read"])
+def _read(fields: Mapping[str, Any]) -> Read:
+    return tuple((n, hashed) for n, hashed in fields["read"])
 
 
 def _heard(topic: str, number: int, seen: Seen) -> Heard:
-    told = json.loads(seen.value or b"")
+    fields = json.loads(seen.value or b"")
     task = dict(seen.headers)["task"] or b""
-    return Heard(Place(topic, number, seen.offset), task.decode(), number, told["n"], _read(told))
+    return Heard(Place(topic, number, seen.offset), task.decode(), number, fields["n"], _read(fields))
 
 
 def _weighted(topic: str, number: int, seen: Seen) -> Weighted:
-    told = json.loads(seen.value or b"")
+    fields = json.loads(seen.value or b"")
     task = dict(seen.headers)["task"] or b""
     place = Place(topic, number, seen.offset)
-    weighted = told.get("weighted")
-    return Weighted(place, task.decode(), told["k"], told["n"], weighted, _read(told), told["name"], told["weight"])
+    weighted = fields.get("weighted")
+    return Weighted(
+        place, task.decode(), fields["k"], fields["n"], weighted, _read(fields), fields["name"], fields["weight"]
+    )
 
 
 def _lives(run: LedgerRun) -> Sequence[Life]:
@@ -153,13 +155,13 @@ def _life(grant: Grant) -> Life:
 
 
 def _copies(records: Iterable[tuple[bytes, bytes | None]]) -> Mapping[str, Mapping[str, Any]]:
-    """What each task has, without the mark that closes a copy."""
-    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    """The copy of each task, without the mark that closes it."""
+    copies: dict[str, dict[str, Any]] = defaultdict(dict)
     for key, value in records:
         task, name = owner_and_name(key)
         if not name.startswith(_ENTRY):
             continue
-        found[task].pop(name[1:].decode(), None)
+        copies[task].pop(name[1:].decode(), None)
         if value is not None:
-            found[task][name[1:].decode()] = json.loads(value)
-    return found
+            copies[task][name[1:].decode()] = json.loads(value)
+    return copies

@@ -1,4 +1,4 @@
-"""Where a test of chance gets its chance from."""
+"""The seeds of tests with random faults."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 import pytest
 
 
-def told_seed(test: str, variable: str, capsys: pytest.CaptureFixture[str]) -> int:
-    """A seed, also for whoever reads the output of a test that hangs; the environment's `variable` repeats one."""
+def printed_seed(test: str, variable: str, capsys: pytest.CaptureFixture[str]) -> int:
+    """A printed seed, so that a test that hangs shows it; `variable` repeats one."""
     seed = int(os.environ.get(variable) or random.SystemRandom().randrange(10**6))
     with capsys.disabled():
         print(f"\n{test}: {variable}={seed}", file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""`scripts/demo` on fewer flights, and interrupted at a moment that no busy machine can miss.
+"""`scripts/demo` on fewer flights, interrupted at a sure moment.
 
 Run as a program: `python short_demo.py <flights.csv.zip> <moment> <the demo's own options>`. It gets its Ctrl-C from
-itself, behind the first line that tells of `starting` or of messages `processed`, or never.
+itself, after the first line about `starting` or about messages `processed`, or never.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from typing import Any
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 FLIGHTS_AT_FIRST, FLIGHTS_PER_S = 20_000, 1_000
-"""With a second act, of a data set of which the others come in while that goes on."""
+"""The flights of a demo with a second act; the others arrive during it."""
 MOMENTS = {"starting": "Spark starts", "processed": "in [1-9]"}
-"""What the line says behind which the interrupt comes. Not each state is told in a line, so it is the line that
-counts."""
+"""The text of the line after which the interrupt comes. Not every state has a line."""
 
 
 def write_short(whole: Path, short: Path, count: int) -> Path:

@@ -1,4 +1,4 @@
-"""How long the runs of the ledger are: short ones, as in CI, or with `SAMZAPY_LEDGERS=full` the long ones."""
+"""The lengths of ledger runs: short as in CI, or long with `SAMZAPY_LEDGERS=full`."""
 
 from __future__ import annotations
 

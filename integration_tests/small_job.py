@@ -1,4 +1,4 @@
-"""A job on a real broker that is led but runs nothing: topics, a coordinator and its server, without Spark."""
+"""A job on a real broker without Spark: topics, a coordinator and its server."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.placement import KafkaPlacementWriter
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
 from samzapy.adapters.web.client import HeartbeatAnswer, HttpCoordinatorClient
+from samzapy.adapters.web.routes import Answering
 from samzapy.adapters.web.server import CoordinatorServer
 from samzapy.config import JobConfig
 from samzapy.coordinator.action_performer import ActionPerformer
@@ -39,7 +40,7 @@ def heartbeat_from_elsewhere(
     restart: int = 0,
     **more: object,
 ) -> HeartbeatAnswer | None:
-    """What a running container on some other host says of itself to the coordinator at `url`, and its answer.
+    """The answer of the coordinator at `url` to a running container on another host.
 
     Args:
         more: fields as they are named in the heartbeat.
@@ -64,11 +65,11 @@ def heartbeat_from_elsewhere(
 
 
 class SmallJob:
-    """The job `<name>-1` with one input of two partitions; as a context manager it is led, and left on exit.
+    """The job `<name>-1` with one input; it is led within its context.
 
     Args:
-        before: the same job, whose coordinator is gone.
-        settings: what `a_config` takes, over what a small job needs.
+        before: the same job, whose coordinator has ended.
+        settings: those of `a_config`, over the ones of a small job.
     """
 
     def __init__(self, connection: KafkaConnection, before: SmallJob | None = None, **settings: str) -> None:
@@ -90,10 +91,12 @@ class SmallJob:
         self._server = CoordinatorServer(
             host="127.0.0.1",
             port=0,
-            snapshot=lambda: self.service.status(),
-            put=self.commands.put,
-            clock=SystemClock(),
-            lease_ms=self.config.lease_ms,
+            answering=Answering(
+                snapshot=lambda: self.service.status(),
+                put=self.commands.put,
+                clock=SystemClock(),
+                lease_ms=self.config.lease_ms,
+            ),
         )
         self._log = KafkaLog(connection, coordinator_topic(self.job), coordinator_transactional_id(self.job))
         self._answers = KafkaPlacementWriter(
@@ -108,14 +111,14 @@ class SmallJob:
             self.admin.ensure_topic(spec)
             for spec in (coordinator_spec(self.job), checkpoint_spec(self.job), placement_spec(self.job))
         ]
-        found = self.admin.describe([self.input])[self.input]
+        description = self.admin.describe([self.input])[self.input]
         return SubmitJob(
             config=self.config,
             inputs=(
                 InputFound(
                     system_stream=SystemStream("kafka", self.input),
-                    partition_count=found.partition_count,
-                    topic_id=found.topic_id,
+                    partition_count=description.partition_count,
+                    topic_id=description.topic_id,
                 ),
             ),
             own_topics=tuple(
@@ -154,7 +157,7 @@ class SmallJob:
         return heartbeat_from_elsewhere(self.url, self.job, execution_id, held, processor_id, **more)
 
     def close(self) -> None:
-        """The coordinator is gone, without a word."""
+        """End the coordinator without a handover."""
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()

@@ -1,4 +1,4 @@
-"""What a test sees of the job of running sums when it feeds it by hand, without a ledger."""
+"""The job of running sums, fed by hand and without a ledger."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EACH, KEYS = 60, 5
 
 
 class Out(NamedTuple):
-    """An output: where its message stood, and the sum of its key behind it."""
+    """An output: the place of its message, and the sum of its key after it."""
 
     stream: str
     partition: int
@@ -33,7 +33,7 @@ class Out(NamedTuple):
 
 
 class Summed:
-    """One such job on a broker that others use too: its name and its topics bear a word of their own.
+    """One such job on a shared broker: its name and topics have their own suffix.
 
     Attributes:
         job: `job.name-job.id`.
@@ -42,13 +42,13 @@ class Summed:
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
-        self._word = f"-{uuid.uuid4().hex[:8]}"
+        self._suffix = f"-{uuid.uuid4().hex[:8]}"
         self.job = f"{self.topic('running-sums')}-1"
         self.outputs: Mapping[str, int] = {self.topic("sums"): 1, self.topic("without-key"): 1}
 
     def topic(self, name: str) -> str:
-        """A name with the job's word."""
-        return f"{name}{self._word}"
+        """A name with the job's suffix."""
+        return f"{name}{self._suffix}"
 
     def process(self, directory: Path, inputs: str, settings: Mapping[str, str] | None = None) -> JobProcess:
         """Args: inputs: as `task.inputs` has them."""
@@ -59,14 +59,14 @@ class Summed:
             "task.inputs": inputs,
             **(settings or {}),
         }
-        environment = {"RUNNING_SUMS_WORD": self._word}
+        environment = {"RUNNING_SUMS_SUFFIX": self._suffix}
         return JobProcess(JOB_FILE, log_dir=directory / "job", overrides=overrides, environment=environment)
 
     def reader(self) -> Reader:
         return Reader(self._servers, self.topic("sums"))
 
     def state(self) -> CoordinatorState:
-        """What the coordinator stream says."""
+        """The state on the coordinator stream."""
         return recorded_state(JobAddress(job=self.job, connection=KafkaConnection(bootstrap_servers=self._servers)))
 
 
@@ -74,7 +74,7 @@ class Reader:
     """Follows the output, read_committed."""
 
     def __init__(self, servers: str, output: str) -> None:
-        self._found: list[Out] = []
+        self._outs: list[Out] = []
         self._consumer = Consumer(
             {"bootstrap.servers": servers, "group.id": "reader", "isolation.level": "read_committed"}
         )
@@ -85,8 +85,8 @@ class Reader:
             error = message.error()
             assert error is None or error.code() == KafkaError._ALL_BROKERS_DOWN or error.retriable(), error
             if error is None:
-                self._found.append(_out(message))
-        return self._found
+                self._outs.append(_out(message))
+        return self._outs
 
     def __enter__(self) -> Self:
         return self
@@ -107,10 +107,10 @@ def feed(servers: str, topic: str, partitions: int) -> int:
     return EACH * partitions
 
 
-def check_sums(found: Sequence[Out]) -> None:
-    """Each sum goes on from where that of its key stood."""
+def check_sums(outs: Sequence[Out]) -> None:
+    """Each sum continues the one before of its key."""
     sums: dict[str, int] = {}
-    for out in found:
+    for out in outs:
         sums[out.key] = sums.get(out.key, 0) + 1
         assert sums[out.key] == out.sum, out
 

@@ -1,4 +1,4 @@
-"""What the ledger tests of tails share."""
+"""The run of the ledger tests of tails."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ def await_answers(run: LedgerRun) -> None:
 
 
 def feed_in_a_tail(run: LedgerRun, tails: Tails, count: int) -> TailedBatch:
-    """Feed so many records, and more until all of them were handled in the tails of one micro-batch."""
+    """Feed records until so many were handled in the tails of one micro-batch."""
     while True:
         # Where the last tails have ended, the next ones follow a micro-batch, which needs records.
         before = tails.batch()
         feed_and_await(run, count)
         after = (
-            None if before is None else run.wait(partial(told, tails, before, count), _WITHIN_S, "reports of tails")
+            None
+            if before is None
+            else run.wait(partial(reported_batch, tails, before, count), _WITHIN_S, "reports of tails")
         )
         if before is not None and after is not None and after.is_of_order(before):
             return after
 
 
-def told(tails: Tails, before: TailedBatch, count: int) -> TailedBatch | None:
+def reported_batch(tails: Tails, before: TailedBatch, count: int) -> TailedBatch | None:
     """The micro-batch, once its tails have reported so many records more, or are over."""
     batch = tails.batch()
     if batch is None or not batch.is_of_order(before):
-        # Its reports are gone.
+        # Its reports are removed.
         return before._replace(batch=-1)
     return batch if batch.in_tails >= before.in_tails + count else None
 

@@ -1,4 +1,4 @@
-"""The broker of testcontainers takes transactions and gives them back, as the local one does."""
+"""The broker of testcontainers handles transactions as the local one does."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A container whose Kafka is cut off for more than 40 s while its heartbeats go on, with real Spark and a real broker.
+"""A container without Kafka for more than 40 s continues its heartbeats.
 
-The coordinator hears it all the time, so it is not lost. It reads and commits nothing, which status and metrics say
+The coordinator hears it all the time, so it is not lost. It reads and commits nothing, which status and metrics show
 until the network is whole again.
 """
 
@@ -16,9 +16,9 @@ from urllib.request import urlopen
 import pytest
 
 from integration_tests.launched_run import LaunchedRun
-from integration_tests.seeds import told_seed
+from integration_tests.seeds import printed_seed
 from integration_tests.support.cutting_proxy import Address, CuttingProxy
-from integration_tests.support.ledger import told
+from integration_tests.support.ledger import describe_violations
 from samzapy.errors import ExitCode
 from samzapy.model.launch import EXECUTION_VARIABLE
 from samzapy.testing.broker import DevBroker
@@ -30,7 +30,7 @@ _REPORTED_WITHIN_S = 120.0
 
 
 class ProxiedRun(LaunchedRun):
-    """Two containers whose way to the broker leads through `kafka`; the way to the coordinator does not."""
+    """Two containers that reach the broker, and not the coordinator, through a proxy."""
 
     def __init__(self, directory: Path, *, seed: int) -> None:
         port_number = free_port()
@@ -64,7 +64,7 @@ class ProxiedRun(LaunchedRun):
         return dict(json.loads(answer.stdout))
 
     def silent_ms(self, execution_id: str) -> int | None:
-        """For how long no broker has answered a container, as the status says; None without such a container."""
+        """The time without a broker's answer in the status; None without such a container."""
         rows = self.status().get("containers", [])
         return next((row["kafkaSilentMs"] for row in rows if row["executionId"] == execution_id), None)
 
@@ -74,7 +74,7 @@ class ProxiedRun(LaunchedRun):
         return [finding["subject"] for finding in findings if finding["code"] == "container-cut-off"]
 
     def silent_s_by_processor(self) -> Mapping[str, float]:
-        """What `/metrics` of the coordinator says of it."""
+        """Its sample in `/metrics` of the coordinator."""
         term = self.state().term
         assert term is not None
         with urlopen(f"{term.url}/metrics", timeout=10) as answer:
@@ -88,7 +88,7 @@ class ProxiedRun(LaunchedRun):
 def test_status_and_metrics_report_a_cut_off_container_until_the_network_is_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = told_seed("a container cut off from Kafka", "SAMZAPY_CUT_OFF_SEED", capsys)
+    seed = printed_seed("a container cut off from Kafka", "SAMZAPY_CUT_OFF_SEED", capsys)
     with ProxiedRun(tmp_path, seed=seed) as run:
         run.feed(RECORDS_PER_S)
         run.job.start()
@@ -120,5 +120,5 @@ def test_status_and_metrics_report_a_cut_off_container_until_the_network_is_whol
         lost = run.lost()
         violations = run.finish()
 
-        assert not violations, f"SAMZAPY_CUT_OFF_SEED={seed}: {told(violations)}"
+        assert not violations, f"SAMZAPY_CUT_OFF_SEED={seed}: {describe_violations(violations)}"
         assert set() == lost, "its heartbeats arrived all the time"

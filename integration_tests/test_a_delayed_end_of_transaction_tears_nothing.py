@@ -1,9 +1,9 @@
-"""The EndTxn guard (`stream.end_txn_guard`) against a real broker, with a proxy that holds frames back.
+"""The EndTxn guard (`stream.end_txn_guard`) on a broker, with a holding proxy.
 
-One story, told with the guard and without it. The end of transaction 1 is held on its way and the connection is cut;
-the client sends it again and is told "committed". While transaction 2 is open the held one arrives. Without the guard
-it ends transaction 2 in its middle, and what was to be one is half there for good. With it transaction 2 has a newer
-epoch, and the broker refuses what is late.
+The same events, with the guard and without it. The end of transaction 1 is held on its way and the connection is cut;
+the client sends it again and gets "committed". While transaction 2 is open the held one arrives. Without the guard
+it ends transaction 2 in its middle, and half of that transaction stays. With it transaction 2 has a newer
+epoch, and the broker refuses the late request.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class World:
         producer.commit()
 
     def write_with_the_late_ends_in_the_middle(self, producer: TransactionalProducer) -> list[int]:
-        """Transaction 2; what the broker answered to each of the late ones."""
+        """Transaction 2; returns the broker's answers to the late requests."""
         producer.begin()
         producer.produce(self.topic, b"key", "2 first half", 0)
         producer.flush()
@@ -93,7 +93,7 @@ def world(proxied: tuple[DevBroker, int]) -> Iterator[World]:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[TransactionSigns]:
+def asked_signs(monkeypatch: pytest.MonkeyPatch) -> list[TransactionSigns]:
     """The signs that the guard was asked about."""
     asked: list[TransactionSigns] = []
 
@@ -120,16 +120,16 @@ def one_cut(world: World) -> TransactionalProducer:
 
 
 def a_cut_before_and_one_at_the_end(world: World) -> TransactionalProducer:
-    """Within 30 s, for which librdkafka does not tell of an equal error again."""
+    """Within 30 s, in which librdkafka does not report an equal error again."""
     producer = world.new_producer()
     assert world.proxy.cut_all() > 0
 
-    def has_told() -> bool:
+    def has_reported() -> bool:
         # Asking serves the event of this cut before the transaction begins, so it is no sign for it.
         assert not producer.must_be_renewed
         return producer._events.count > 0
 
-    wait_until(has_told, 20.0, "the client to tell of the first cut")
+    wait_until(has_reported, 20.0, "the client to report the first cut")
     world.proxy.hold_next()
     world.write_whole(producer, "1")
     assert world.proxy.held_count == 1, "nothing was held: the test shows nothing"
@@ -165,7 +165,7 @@ def test_without_the_guard_a_late_end_cuts_the_next_transaction_in_two(
 
 @pytest.mark.parametrize("cut", CUTS)
 def test_with_the_guard_the_late_end_is_refused_and_nothing_is_torn(
-    world: World, told: list[TransactionSigns], cut: Cut
+    world: World, asked_signs: list[TransactionSigns], cut: Cut
 ) -> None:
     producer = cut(world)
     assert producer.must_be_renewed
@@ -179,14 +179,14 @@ def test_with_the_guard_the_late_end_is_refused_and_nothing_is_torn(
     assert world.visible() == ["1", "2 first half", "2 second half"]
 
 
-def test_the_duration_alone_gives_a_single_cut_away(world: World, told: list[TransactionSigns]) -> None:
-    """Of a connection that is closed while it is used the client reports no error, and its statistics come late."""
+def test_the_duration_alone_reveals_a_single_cut(world: World, asked_signs: list[TransactionSigns]) -> None:
+    """The client reports no error of a closed connection, and late statistics."""
     producer = one_cut(world)
 
     assert producer.must_be_renewed
 
     producer.close()
-    alone = replace(told[-1], error_events=0, counters_after=told[-1].counters_before)
+    alone = replace(asked_signs[-1], error_events=0, counters_after=asked_signs[-1].counters_before)
     assert must_renew(alone, retry_backoff_min_s=end_txn_signs.RETRY_BACKOFF_MIN_S)
 
 

@@ -1,4 +1,4 @@
-"""A flood of requests on a real broker, most of them good, while the coordinators that answer them are killed.
+"""A flood of requests on a real broker, while their coordinators are killed.
 
 The same in memory, with deaths in the middle of a transaction: unit_tests/coordinator/requests/test_request_flood.py.
 """
@@ -25,7 +25,7 @@ from samzapy.testing.broker import DevBroker
 from samzapy.testing.waiting import wait_until
 
 COUNT = int(os.environ.get("SAMZAPY_FLOOD", "4000"))
-"""20,000 is what the project promises; CI does with fewer."""
+"""The documented number is 20,000; CI uses fewer."""
 KILLS = 5 if COUNT >= 20_000 else 2
 EXPIRY_MS = 10_000
 GROWTH_MB_MAX = 150
@@ -33,7 +33,7 @@ DEADLINE_S = 600
 
 
 def a_flood(job: OperatedJob, luck: Random) -> tuple[set[str], Counter[str]]:
-    """30 % duplicates, of another kind each; shuffled; every kind of bad request among them."""
+    """Shuffled requests with 30 % duplicates and every kind of bad request."""
     numbers = list(range(round(COUNT * 0.7)))
     numbers += [luck.choice(numbers) for _ in range(COUNT - len(numbers))]
     luck.shuffle(numbers)
@@ -71,15 +71,15 @@ def peak_mb(pid: int) -> float:
 
 
 def positions_when_terms_began(puts: Sequence[object]) -> Mapping[int, int]:
-    """By term but the first: how far the placement topic was read then, in the order of the stream."""
-    found: dict[int, int] = {}
+    """By later terms: the read position of the placement topic at their begin."""
+    positions: dict[int, int] = {}
     position = 0
     for put in puts:
         if isinstance(put, InboxPut):
             position = put.offset_next
         if isinstance(put, TermPut) and put.term > 1:
-            found[put.term] = position
-    return found
+            positions[put.term] = position
+    return positions
 
 
 def test_each_uuid_of_a_flood_gets_one_terminal_status_however_often_the_leader_is_killed(broker: DevBroker) -> None:
@@ -111,8 +111,8 @@ def test_each_uuid_of_a_flood_gets_one_terminal_status_however_often_the_leader_
     assert ends == {put.uuid: put.status_code for put in puts if isinstance(put, RequestMemoryPut)}
     ordered = [put.uuid for put in puts if isinstance(put, RestartPut)]
     assert len(ordered) == len(set(ordered)) > 0
-    told = [
+    answers = [
         decode_message(value) for key, value in standing.items() if value and RESPONSE_TYPE.encode() in (key or b"")
     ]
-    assert sorted(ends.items()) == sorted((str(answer.uuid), answer.status_code) for answer in told)
+    assert sorted(ends.items()) == sorted((str(answer.uuid), answer.status_code) for answer in answers)
     assert max(peaks_mb) - idle_mb < GROWTH_MB_MAX, f"{idle_mb:.0f} MB idle, then {peaks_mb}"

@@ -1,6 +1,6 @@
-"""`samzapy job downgrade` on a real broker, whose log cleaner takes what release 0.1.0 cannot read. Without Spark.
+"""`samzapy job downgrade` on a real broker, whose cleaner removes the new records.
 
-The container only says what a container would say, and commits positions as one would.
+Without Spark: the container only sends heartbeats, and commits positions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _WITHIN_S = 60.0
 
 
 class DividedJob(SmallJob):
-    """A job that reads requests, and whose one container, e1, takes up what it is granted."""
+    """A job that reads requests, and whose one container, e1, accepts its grants."""
 
     def __enter__(self) -> DividedJob:
         super().__enter__()
@@ -76,18 +76,18 @@ class DividedJob(SmallJob):
 
         def has_all() -> bool:
             state = self.state
-            planned = {found.task_name for found in state.plan}
-            mine = [found for found in newest_grants(state).values() if not found.released]
-            held = [{"task": found.task_name, "epoch": found.epoch} for found in mine if found.task_name in planned]
+            planned = {task.task_name for task in state.plan}
+            mine = [grant for grant in newest_grants(state).values() if not grant.released]
+            held = [{"task": grant.task_name, "epoch": grant.epoch} for grant in mine if grant.task_name in planned]
             self.heartbeat("e1", held, streamOffset=state.offset_next)
-            factors = {start.ssp_kb.factor for found in state.grants.values() for start in found.starts}
-            return factors == {factor} and planned == {found.task_name for found in mine}
+            factors = {start.ssp_kb.factor for grant in state.grants.values() for start in grant.starts}
+            return factors == {factor} and planned == {grant.task_name for grant in mine}
 
         wait_until(has_all, _WITHIN_S, f"all tasks of factor {factor}")
 
     def is_scaled(self, factor: int) -> None:
-        found = CliRunner().invoke(job_command, ["scale", *self.address, "--factor", str(factor), "--no-wait"])
-        assert found.exit_code == 0, found.output
+        result = CliRunner().invoke(job_command, ["scale", *self.address, "--factor", str(factor), "--no-wait"])
+        assert result.exit_code == 0, result.output
         self.settles(factor)
 
     def commits(self, *offsets: int) -> None:
@@ -124,25 +124,25 @@ class DividedJob(SmallJob):
 
     def settings(self) -> Mapping[str, str]:
         topic = coordinator_topic(self.job)
-        found = self.admin.look([topic])[topic].settings
-        return {name: found[name] for name in HURRIED}
+        settings = self.admin.look([topic])[topic].settings
+        return {name: settings[name] for name in HURRIED}
 
 
 @pytest.fixture
 def job(broker: DevBroker) -> Iterator[DividedJob]:
-    """One that was divided by 4 and is whole again, that has read to offset 30 of both partitions, and was stopped."""
+    """A stopped job at offset 30, once divided by 4 and whole again."""
     connection = KafkaConnection(bootstrap_servers=broker.bootstrap_servers)
-    with DividedJob(connection, job_container_lease_ms="300000", job_container_lost_ms="600000") as found:
-        # Nobody answers while it is being registered.
-        wait_until(lambda: found.heartbeat("e1"), _WITHIN_S, "an answer to e1")
-        found.settles(1)
-        found.commits(10)
-        found.is_scaled(4)
-        found.commits(17, 20, 12, 15)
-        found.is_scaled(1)
-        found.commits(30)
-        found.stops()
-        yield found
+    with DividedJob(connection, job_container_lease_ms="300000", job_container_lost_ms="600000") as divided:
+        # No leader answers while it is being registered.
+        wait_until(lambda: divided.heartbeat("e1"), _WITHIN_S, "an answer to e1")
+        divided.settles(1)
+        divided.commits(10)
+        divided.is_scaled(4)
+        divided.commits(17, 20, 12, 15)
+        divided.is_scaled(1)
+        divided.commits(30)
+        divided.stops()
+        yield divided
 
 
 def test_release_0_1_0_reads_every_record_and_the_topic_is_as_it_was(job: DividedJob, tmp_path: Path) -> None:
@@ -172,13 +172,13 @@ def test_an_auditor_finds_nothing_wrong_afterwards(job: DividedJob, tmp_path: Pa
     examined = CliRunner().invoke(doctor, [*job.address, "-o", "json"])
 
     assert [] == json.loads(verified.stdout)
-    # Nobody leads, and since the run is forgotten, nothing says that nobody is to.
+    # The job has no leader, and since the run is forgotten, no record shows that it should have none.
     assert {"leader-missing", "task-without-owner"} >= {
-        found["code"] for found in json.loads(examined.stdout)["findings"]
+        finding["code"] for finding in json.loads(examined.stdout)["findings"]
     }
 
 
-def test_this_release_goes_on_with_it_where_it_was(job: DividedJob, tmp_path: Path) -> None:
+def test_this_release_continues_the_job_at_its_positions(job: DividedJob, tmp_path: Path) -> None:
     assert job.is_given_back(tmp_path / "a.avro").exit_code == 0
 
     again = DividedJob(job.connection, job, job_container_lease_ms="300000", job_container_lost_ms="600000")
@@ -186,7 +186,7 @@ def test_this_release_goes_on_with_it_where_it_was(job: DividedJob, tmp_path: Pa
     with again:
         wait_until(lambda: again.heartbeat("e1", executionId="e2"), _WITHIN_S, "an answer to e2")
         wait_until(
-            lambda: {"e2"} == {found.execution_id for found in newest_grants(again.state).values()},
+            lambda: {"e2"} == {grant.execution_id for grant in newest_grants(again.state).values()},
             _WITHIN_S,
             "both tasks to be granted to e2",
         )
@@ -197,24 +197,24 @@ def test_this_release_goes_on_with_it_where_it_was(job: DividedJob, tmp_path: Pa
         ]
 
 
-def test_a_job_that_runs_is_refused_and_goes_on(broker: DevBroker, tmp_path: Path) -> None:
+def test_a_running_job_is_refused_and_continues(broker: DevBroker, tmp_path: Path) -> None:
     connection = KafkaConnection(bootstrap_servers=broker.bootstrap_servers)
-    with DividedJob(connection) as found:
-        wait_until(lambda: found.heartbeat("e1"), _WITHIN_S, "an answer to e1")
-        found.settles(1)
+    with DividedJob(connection) as divided:
+        wait_until(lambda: divided.heartbeat("e1"), _WITHIN_S, "an answer to e1")
+        divided.settles(1)
 
-        result = found.is_given_back(tmp_path / "a.avro")
+        result = divided.is_given_back(tmp_path / "a.avro")
 
         assert isinstance(result.exception, RejectedError)
         assert "container e1 (processor 0 on host-b) is recorded as RUNNING" in str(result.exception)
         assert not (tmp_path / "a.avro").exists()
-        assert found.service.is_leader
-        found.settles(1)
+        assert divided.service.is_leader
+        divided.settles(1)
 
 
 @contextmanager
 def waiting(job: DividedJob, archive: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The command in a process of its own, that waits for a log cleaner that does nothing."""
+    """The command in a process of its own, which waits for an idle log cleaner."""
     topic = coordinator_topic(job.job)
     job.admin.alter_settings(topic, {"cleanup.policy": "delete"})
     command = [*SAMZAPY, "job", "downgrade", *job.address, "--to", "0.1.0", "--archive", str(archive)]

@@ -1,4 +1,4 @@
-"""A stateful job on three brokers is scaled while each broker is stopped, killed or away; every record is counted.
+"""A stateful job on three brokers is scaled while each broker restarts.
 
 Each broker in turn is stopped in order, comes back, is killed with SIGKILL, and comes back again. All replicas are in
 sync before the next fault, and each partition is given back to its preferred leader by hand. The job is scaled
@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from integration_tests.ledger_run import LedgerRun
-from integration_tests.seeds import told_seed
+from integration_tests.seeds import printed_seed
 from integration_tests.sizes import sized
-from integration_tests.support.ledger import told
+from integration_tests.support.ledger import describe_violations
 from samzapy.placement import ContainerPlacementMetadataStore, StatusCode
 from samzapy.stream.records import RunPut
 from samzapy.testing.broker_cluster import DevCluster
@@ -44,7 +44,7 @@ class RollingRun(LedgerRun):
         self.pauses: list[str] = []
 
     def disturb(self, kind: str, node_id: int, fault: Callable[[], None]) -> None:
-        """One fault, with a change of the factor under way; returns when the job works with the new factor."""
+        """One fault during a change of the factor; returns when the job has the new one."""
         factor = next(self._factors)
         with ContainerPlacementMetadataStore(self.cluster.bootstrap_servers, job=self.subject.name) as store:
             request = store.write_scale_request(self._run_id(), factor, request_expiry=timedelta(seconds=_WITHIN_S))
@@ -60,7 +60,7 @@ class RollingRun(LedgerRun):
         self.factor = factor
 
     def bring_back(self, node_id: int) -> None:
-        """Start the broker again; when all replicas are in sync it leads its partitions again."""
+        """Start the broker again, wait for its replicas, and let it lead its partitions."""
         self.cluster.node(node_id).start()
         self.cluster.wait_in_sync()
         self.cluster.elect_preferred_leaders()
@@ -87,7 +87,7 @@ class RollingRun(LedgerRun):
 def test_no_record_is_lost_or_doubled_while_each_broker_is_restarted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = told_seed("rolling restart", "SAMZAPY_LEDGER_SEED", capsys)
+    seed = printed_seed("rolling restart", "SAMZAPY_LEDGER_SEED", capsys)
     with RollingRun(tmp_path, seed=seed) as run:
         run.feed(RECORDS_PER_S)
         run.wait(lambda: run.watcher.count() > 0, _WITHIN_S, "the first output")
@@ -104,6 +104,6 @@ def test_no_record_is_lost_or_doubled_while_each_broker_is_restarted(
 
         with capsys.disabled():
             print(f"rolling restart: {run.pauses}, {run.figures}", file=sys.stderr, flush=True)
-        assert not violations, f"SAMZAPY_LEDGER_SEED={seed}: {told(violations)}"
+        assert not violations, f"SAMZAPY_LEDGER_SEED={seed}: {describe_violations(violations)}"
         assert {"stop": 3, "kill": 3} == run.figures.faults
         assert (1, []) == (run.figures.starts, run.figures.ended_by_itself), "a container was replaced"

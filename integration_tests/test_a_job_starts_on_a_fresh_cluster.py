@@ -1,4 +1,4 @@
-"""First starts of jobs on a cluster of three: every topic is new, and the brokers hear of it one after another."""
+"""First starts of jobs on three brokers, which hear of the new topics in turn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STARTS = 30
 
 
 def first_start(config: JobConfig, bootstrap_servers: str) -> CoordinatorState:
-    """What a process does on a cluster before it starts Spark and leads: each start has clients of its own."""
+    """The steps of a process before Spark starts; each start has its own clients."""
     connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
     admin = KafkaAdmin(connection)
     admin.check_reachable()
@@ -37,7 +37,7 @@ def test_thirty_jobs_start_for_the_first_time_at_their_first_try(own_cluster: De
     user = AdminClient({"bootstrap.servers": servers})
     for number in range(STARTS):
         input_topic = f"orders-{number}"
-        # As a user does it: the next command starts the job, whatever the brokers have heard by then.
+        # As a user does it: the next command starts the job, although some brokers may not know its topics yet.
         user.create_topics([NewTopic(input_topic, 4)])[input_topic].result(30)
         config = a_config(
             job_name=f"fresh{number}",

@@ -1,4 +1,4 @@
-"""A job with an intermediate stream: every record of its first step reaches the second one once, whoever dies.
+"""A job with an intermediate stream: its second step gets each record once.
 
 Both steps keep state, and both are judged by a ledger. The second test lets the stream grow between two runs.
 """
@@ -13,15 +13,15 @@ import pytest
 from integration_tests.factor_walk import FactorWalk
 from integration_tests.ledger_run import INPUT, LedgerRun, stopped_in_a_transaction
 from integration_tests.repartition_subject import INTERMEDIATE, PARTITIONS_FIRST, RepartitionSubject
-from integration_tests.seeds import told_seed
+from integration_tests.seeds import printed_seed
 from integration_tests.sizes import sized
 from integration_tests.support.job_process import kill
-from integration_tests.support.ledger import told
+from integration_tests.support.ledger import describe_violations
 
 RECORDS_PER_S = 150
-# A record is two messages here, and the second waits for the next micro-batch; what is left at the end is to be little.
+# A record is two messages here, and the second waits for the next micro-batch; few should be left at the end.
 LAG_MAX = 2_000
-# Each change with somebody who dies in it; a container last, because one that is absent comes back in the next.
+# One process dies in each change; a container last, because an absent one comes back in the next change.
 CHANGES = sized(((2, "worker"), (1, "worker"), (2, "driver")), short=((2, "worker"), (1, "driver")))
 _APPEARS_WITHIN_S = 300.0
 
@@ -31,7 +31,7 @@ _APPEARS_WITHIN_S = 300.0
 def test_every_record_of_the_first_step_reaches_the_second_one_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = told_seed("two steps", "SAMZAPY_WALK_SEED", capsys)
+    seed = printed_seed("two steps", "SAMZAPY_WALK_SEED", capsys)
     with FactorWalk(tmp_path, seed=seed, subject=RepartitionSubject()) as run:
         run.feed(RECORDS_PER_S, LAG_MAX)
         run.start_all()
@@ -42,8 +42,8 @@ def test_every_record_of_the_first_step_reaches_the_second_one_once(
         violations = run.finish()
 
         with capsys.disabled():
-            print(f"two steps: {run.told()}", file=sys.stderr, flush=True)
-        assert not violations, f"SAMZAPY_WALK_SEED={seed}: {told(violations)}"
+            print(f"two steps: {run.summary()}", file=sys.stderr, flush=True)
+        assert not violations, f"SAMZAPY_WALK_SEED={seed}: {describe_violations(violations)}"
         assert [factor for factor, _ in CHANGES] == run.changes.factors
         assert run.figures.faults == {"worker": sum(killed == "worker" for _, killed in CHANGES)}
         assert run.deaths == len(CHANGES)
@@ -54,7 +54,7 @@ def test_every_record_of_the_first_step_reaches_the_second_one_once(
 def test_an_intermediate_stream_that_the_configuration_lets_grow_keeps_order_and_state(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = told_seed("a second step that grows", "SAMZAPY_WALK_SEED", capsys)
+    seed = printed_seed("a second step that grows", "SAMZAPY_WALK_SEED", capsys)
     overrides = {
         "job.coordinator.monitor-partition-change.frequency.ms": "1000",
         "job.expansion.settle.ms": "5000",
@@ -83,13 +83,13 @@ def test_an_intermediate_stream_that_the_configuration_lets_grow_keeps_order_and
         )
         run.fault("worker", hit_open_transaction=True)
         fed = len(run.ledger.acked)
-        run.wait(lambda: run.watcher.count() > fed or None, _APPEARS_WITHIN_S, "what was fed before to come out")
+        run.wait(lambda: run.watcher.count() > fed or None, _APPEARS_WITHIN_S, "the records fed before to come out")
         violations = run.finish()
 
         with capsys.disabled():
-            print(f"a second step that grows: {run.figures}, {run.subject.told()}", file=sys.stderr, flush=True)
-        assert not violations, f"SAMZAPY_WALK_SEED={seed}: {told(violations)}"
-        assert f"through {partitions} partitions" in run.subject.told()
+            print(f"a second step that grows: {run.figures}, {run.subject.summary()}", file=sys.stderr, flush=True)
+        assert not violations, f"SAMZAPY_WALK_SEED={seed}: {describe_violations(violations)}"
+        assert f"through {partitions} partitions" in run.subject.summary()
 
 
 def _partitions_read(run: LedgerRun) -> int:

@@ -1,4 +1,4 @@
-"""What a standby reads changelogs with: it goes on over transactions and waits for none."""
+"""The reader of a standby reads past open transactions of changelogs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class _Read:
 
     def has(self, **wanted: list[bytes]) -> bool:
         self.last = self._follower.poll(1000)
-        for place, found in self.last.items():
-            self.values.setdefault(place, []).extend(record.value for record in found.records)
+        for place, progress in self.last.items():
+            self.values.setdefault(place, []).extend(record.value for record in progress.records)
         return {("sums", int(name[1:])): values for name, values in wanted.items()} == self.values
 
 
-def test_it_follows_over_transactions_and_says_where_it_is(broker: DevBroker | ContainerBroker) -> None:
+def test_a_standby_reads_past_transactions_and_reports_its_position(broker: DevBroker | ContainerBroker) -> None:
     make_topics(broker.bootstrap_servers, {TOPIC: 2})
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "tailed"})
     producer.init_transactions()
@@ -46,7 +46,7 @@ def test_it_follows_over_transactions_and_says_where_it_is(broker: DevBroker | C
         for value in (b"1", b"2"):
             _produce(producer, value)
             producer.commit_transaction()
-        wait_until(lambda: read.has(p0=[b"1", b"2"], p1=[]), 20, "what was committed")
+        wait_until(lambda: read.has(p0=[b"1", b"2"], p1=[]), 20, "the committed records")
         wait_until(lambda: read.has(p0=[b"1", b"2"], p1=[]) and _is_at_end(read), 20, "the ends")
         # Two records, each with the marker of its transaction.
         assert (4, 4) == (read.last["sums", 0].offset_next, read.last["sums", 0].offset_end)
@@ -57,12 +57,16 @@ def test_it_follows_over_transactions_and_says_where_it_is(broker: DevBroker | C
         producer.abort_transaction()
         _produce(producer, b"4")
         producer.commit_transaction()
-        wait_until(lambda: read.has(p0=[b"1", b"2", b"4"], p1=[]) and _is_at_end(read), 20, "what was not aborted")
+        wait_until(
+            lambda: read.has(p0=[b"1", b"2", b"4"], p1=[]) and _is_at_end(read),
+            20,
+            "the records that were not aborted",
+        )
         assert (8, 8) == (read.last["sums", 0].offset_next, read.last["sums", 0].offset_end)
 
         follower.assign({("sums", 0): 2})
         read.values.clear()
-        wait_until(lambda: read.has(p0=[b"2", b"4"]), 20, "what is read again")
+        wait_until(lambda: read.has(p0=[b"2", b"4"]), 20, "the records that are read again")
     finally:
         follower.close()
 
@@ -74,4 +78,4 @@ def _produce(producer: Producer, value: bytes) -> None:
 
 
 def _is_at_end(read: _Read) -> bool:
-    return all(found.is_at_end for found in read.last.values())
+    return all(progress.is_at_end for progress in read.last.values())

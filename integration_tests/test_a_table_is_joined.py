@@ -1,4 +1,4 @@
-"""A table of 5,000 rows is joined with 5,000 orders by key: whole before the first order, and by one partitioner."""
+"""A table of 5,000 rows is joined with 5,000 orders by key."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.key_sample import sample_keys
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.cli.doctor import doctor
-from samzapy.cli.job.group import bootstrap_lines
 from samzapy.cli.job.group import job as job_command
+from samzapy.cli.job.status import bootstrap_lines
 from samzapy.cli.job.submit import submit
 from samzapy.cli.target.status import read_status
 from samzapy.errors import ExitCode, PartitionerError
@@ -45,7 +45,7 @@ _WITHIN_S = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """The topics of one test: a table whose name sorts behind that of the orders, and what the job answers."""
+    """The topics of one test: orders, a table that sorts after them, and the answers."""
 
     servers: str
     name: str
@@ -54,15 +54,15 @@ class World:
 
     @property
     def settings(self) -> dict[str, str]:
-        found = {
+        settings = {
             "job.name": f"join-{self.name}",
             "systems.kafka.bootstrap.servers": self.servers,
             "task.inputs": f"kafka.orders-{self.name},kafka.ztable-{self.name}",
             "local.store.dir": str(self.directory / "state"),
         }
         if self.bootstrap:
-            found[f"systems.kafka.streams.ztable-{self.name}.samza.bootstrap"] = "true"
-        return found
+            settings[f"systems.kafka.streams.ztable-{self.name}.samza.bootstrap"] = "true"
+        return settings
 
     @property
     def address(self) -> JobAddress:
@@ -110,29 +110,30 @@ class World:
             }
         )
         consumer.assign([TopicPartition(topic, 0, 0)])
-        found: list[Any] = []
+        answers: list[Any] = []
         try:
             while True:
                 for message in consumer.consume(5_000, 1.0):
                     if message.error() is not None:
-                        return found
+                        return answers
                     if message.offset() < end:
-                        found.append(json.loads(message.value()))
+                        answers.append(json.loads(message.value()))
         finally:
             consumer.close()
 
 
 @pytest.fixture
 def world(broker: DevBroker | ContainerBroker, tmp_path: Path) -> World:
-    found = World(servers=broker.bootstrap_servers, name=uuid.uuid4().hex[:8], directory=tmp_path)
+    new_world = World(servers=broker.bootstrap_servers, name=uuid.uuid4().hex[:8], directory=tmp_path)
     make_topics(
-        broker.bootstrap_servers, {f"orders-{found.name}": 8, f"ztable-{found.name}": 4, f"joined-{found.name}": 1}
+        broker.bootstrap_servers,
+        {f"orders-{new_world.name}": 8, f"ztable-{new_world.name}": 4, f"joined-{new_world.name}": 1},
     )
-    return found
+    return new_world
 
 
 def ledger(answers: Sequence[Any]) -> Mapping[str, Any]:
-    """The row that each order was answered with, by the order; each order once, and from one place."""
+    """The row in the answer to each order; each order has one answer from one place."""
     orders = [answer["order"] for answer in answers]
     places = [answer["source"] for answer in answers]
     assert len(orders) == len(set(orders)) == len(set(places)), "an order was answered twice"
@@ -147,7 +148,7 @@ def test_a_bootstrap_input_is_there_before_the_first_order_also_after_a_kill_and
     world.feed("ztable", {key: f"row of {key}" for key in KEYS})
 
     def bootstraps(job: JobProcess) -> list[str]:
-        """What status says while part of the table is read."""
+        """The status while part of the table is read."""
         try:
             status = read_status(world.address)
         except Exception:  # Nothing leads yet, or the stream is just being made.
@@ -170,7 +171,7 @@ def test_a_bootstrap_input_is_there_before_the_first_order_also_after_a_kill_and
         assert job.terminate() == 0, job.log_text()[-4000:]
     assert {f"{key}/1": f"row of {key}" for key in KEYS} == ledger(world.answers())
 
-    # While it is stopped both inputs go on, and each task is divided.
+    # While it is stopped both inputs grow, and each task is divided.
     world.feed("orders", {key: f"{key}/2" for key in KEYS})
     world.feed("ztable", {key: f"new row of {key}" for key in KEYS})
     with world.job(job_elasticity_factor="2") as job:
@@ -182,7 +183,7 @@ def test_a_bootstrap_input_is_there_before_the_first_order_also_after_a_kill_and
 
 
 @pytest.mark.timeout(600)
-def test_inputs_by_two_partitioners_are_refused_and_a_job_that_runs_all_the_same_is_found_by_doctor(
+def test_inputs_by_two_partitioners_are_refused_and_doctor_reports_a_job_that_ignored_that(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(input_keys, "START_WAIT_S", 60.0)  # The machine may be busy.
@@ -208,14 +209,14 @@ def test_inputs_by_two_partitioners_are_refused_and_a_job_that_runs_all_the_same
         # A process of its own has two seconds for it, which may be too few here.
         assert words in job.log_text() or "were looked at in part only" in job.log_text()
         assert job.terminate() == 0, job.log_text()[-4000:]
-    # What the refusal is for: a key of the table is mostly in another task than its order.
+    # The reason of the refusal: a key of the table is mostly in another task than its order.
     rows = ledger(world.answers())
     met = sum(row is not None for row in rows.values())
     assert (len(KEYS), True) == (len(rows), 0 < met < len(KEYS) / 2)
     examined = CliRunner().invoke(
         doctor, ["--job", world.address.job, "--bootstrap-servers", world.servers, "-o", "json"]
     )
-    assert ["input-keys"] == [found["code"] for found in json.loads(examined.stdout)["findings"]]
+    assert ["input-keys"] == [finding["code"] for finding in json.loads(examined.stdout)["findings"]]
     assert (ExitCode.DEGRADED, True) == (examined.exit_code, words in examined.stdout)
 
 
@@ -231,20 +232,20 @@ VARIANTS = {
 
 @pytest.fixture
 def topics(broker: DevBroker | ContainerBroker) -> tuple[KafkaConnection, dict[str, str]]:
-    """A topic of five partitions for each partitioner of librdkafka, with keys of all lengths, and with none."""
+    """A topic for each partitioner of librdkafka, with keys of all lengths."""
     name = uuid.uuid4().hex[:8]
-    found = {variant: f"{variant}-{name}" for variant in VARIANTS}
-    make_topics(broker.bootstrap_servers, dict.fromkeys(found.values(), 5))
-    for variant, topic in found.items():
+    topics_by_variant = {variant: f"{variant}-{name}" for variant in VARIANTS}
+    make_topics(broker.bootstrap_servers, dict.fromkeys(topics_by_variant.values(), 5))
+    for variant, topic in topics_by_variant.items():
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "partitioner": variant})
         for number in range(300):
             producer.produce(topic, b"v", random.Random(number).randbytes(1 + number % 23))
             producer.produce(topic, b"v", None if number % 2 else b"")
         assert producer.flush(30) == 0
-    return KafkaConnection(bootstrap_servers=broker.bootstrap_servers), found
+    return KafkaConnection(bootstrap_servers=broker.bootstrap_servers), topics_by_variant
 
 
-def test_the_keys_that_librdkafka_wrote_show_its_partitioner(
+def test_keys_written_by_librdkafka_reveal_its_partitioner(
     topics: tuple[KafkaConnection, dict[str, str]],
 ) -> None:
     connection, names = topics
@@ -262,6 +263,6 @@ def test_the_keys_that_librdkafka_wrote_show_its_partitioner(
         assert {ssp.partition} == {hash_of(key) % 5 for key in keys if key}
     seen = look_at_keys(keys_of, plan)
     assert {
-        streams[found.system_stream]: found.partitioner for [*group] in seen.streams for found in group
+        streams[stream.system_stream]: stream.partitioner for [*group] in seen.streams for stream in group
     } == VARIANTS
     assert refusal_of(seen)

@@ -1,5 +1,7 @@
-"""A lease that runs out in a tail, and a container that stands still in a tail for longer than its lease and its
-transaction last: nothing more is begun, and the ledger stays exact."""
+"""A lease runs out in a tail, or a container is stopped there for longer.
+
+No message is begun after that, and the ledger stays exact.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import pytest
 from integration_tests.crash_points_run import a_run
 from integration_tests.ledger_run import LedgerRun, stopped_in_a_transaction
 from integration_tests.sizes import sized
-from integration_tests.support.ledger import told
+from integration_tests.support.ledger import describe_violations
 from integration_tests.support.tails import Tails, standing_still
 from integration_tests.tailed_run import feed_and_await, handled_in_a_tail
 from samzapy.adapters.spark.slots import LeaseFile
@@ -49,14 +51,14 @@ def test_tails_begin_nothing_after_their_lease_and_lose_and_double_nothing(
 
     with capsys.disabled():
         print(f"\nleases of tails: {run.figures}", file=sys.stderr, flush=True)
-    assert not violations, told(violations)
-    assert 0 == answers, "workers went on without a lease"
+    assert not violations, describe_violations(violations)
+    assert 0 == answers, "workers continued without a lease"
     assert {"lease in a tail": 1, "container in a tail": 1} == run.figures.faults
     assert {*run.figures.ended_by_itself} <= {ExitCode.LOST, ExitCode.TIMED_OUT}
 
 
 def answers_after_the_lease_ran_out(run: LedgerRun, tails: Tails) -> int:
-    """The driver stands still, so no heartbeat renews the lease that its workers tail with.
+    """The driver is stopped, so no heartbeat renews the lease of its workers' tails.
 
     Returns how many answers came after the workers must have seen its end.
     """
@@ -65,11 +67,11 @@ def answers_after_the_lease_ran_out(run: LedgerRun, tails: Tails) -> int:
     assert driver is not None and directory is not None
     lease = LeaseFile(directory)
     with standing_still([driver]):
-        assert tails.batch() is not None, "it stands still in a tail"
+        assert tails.batch() is not None, "it is stopped in a tail"
         run.fault("lease in a tail")
         before = run.watcher.count()
         run.wait(lambda: has_run_out(lease), 2 * LEASE_S + 30, "the lease to run out")
-        assert run.watcher.count() > before, "its workers went on as long as they had a lease"
+        assert run.watcher.count() > before, "its workers continued as long as they had a lease"
         run.wait(lambda: all(slot.holder is None or not slot.is_open for slot in run.job.slots()), 30, "commits")
         committed = last_answer_count(run)
         fed = len(run.ledger.acked)
@@ -100,7 +102,7 @@ def last_answer_count(run: LedgerRun) -> int:
 
 
 def stand_still_in_a_tail(run: LedgerRun, tails: Tails) -> None:
-    """All processes of the container stand still, with a transaction open in a tail."""
+    """All processes of the container are stopped, with a transaction open in a tail."""
     handled_in_a_tail(run, tails)
     while True:
         worker = run.wait(lambda: stopped_in_a_transaction(run.job), _WITHIN_S, "a worker with an open transaction")

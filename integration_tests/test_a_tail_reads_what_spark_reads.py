@@ -1,4 +1,4 @@
-"""The reader of a tail on a real broker: open and aborted transactions, gaps, and a topic that is deleted."""
+"""The reader of a tail on a broker: open transactions, gaps, a deleted topic."""
 
 from __future__ import annotations
 
@@ -40,33 +40,35 @@ def reader(cluster: Cluster) -> Iterator[KafkaTailReader]:
 
 def read_to(reader: KafkaTailReader, topic: str, offset: int) -> Sequence[InputRecord]:
     """All records until the reader has come to an offset."""
-    found: list[InputRecord] = []
+    records: list[InputRecord] = []
 
     def is_there() -> bool:
-        found.extend(reader.poll(0.1, 100))
+        records.extend(reader.poll(0.1, 100))
         return reader.offsets_next()[topic, 0] >= offset
 
     wait_until(is_there, WITHIN_S, f"offset {offset} of {topic} to be read")
-    return found
+    return records
 
 
-def test_a_tail_waits_for_the_end_of_a_transaction_and_passes_over_what_it_aborted(
+def test_a_tail_waits_for_the_end_of_a_transaction_and_skips_aborted_records(
     cluster: Cluster, reader: KafkaTailReader
 ) -> None:
     topic = cluster.topic("open")
     cluster.publish(topic, b"before")
-    somebody = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": unique("somebody")})
-    somebody.init_transactions(30)
-    somebody.begin_transaction()
-    somebody.produce(topic, b"never committed", partition=0)
-    assert 0 == somebody.flush(30)
+    other_producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": unique("other-producer")}
+    )
+    other_producer.init_transactions(30)
+    other_producer.begin_transaction()
+    other_producer.produce(topic, b"never committed", partition=0)
+    assert 0 == other_producer.flush(30)
     cluster.publish(topic, b"behind")
 
     reader.assign({(topic, 0): 0})
     before = read_to(reader, topic, 1)
     waited = [record for _ in range(10) for record in reader.poll(0.05, 100)]
     position = reader.offsets_next()[topic, 0]
-    somebody.abort_transaction(30)
+    other_producer.abort_transaction(30)
     after = read_to(reader, topic, cluster.end(topic))
 
     assert ([b"before"], [], 1) == ([record.value for record in before], waited, position)
@@ -85,9 +87,9 @@ def test_a_tail_reads_over_the_gaps_of_a_compacted_topic(cluster: Cluster, reade
 
     wait_until(is_compacted, WITHIN_S, "compaction", poll_interval_s=0.3)
     reader.assign({(topic, 0): 0})
-    found = read_to(reader, topic, cluster.end(topic))
+    records = read_to(reader, topic, cluster.end(topic))
 
-    offsets = [record.offset for record in found]
+    offsets = [record.offset for record in records]
     assert offsets == sorted(set(offsets))
     assert offsets[0] > 0, "there is a gap in front of the first record"
     # Compaction may go on meanwhile.
@@ -103,17 +105,17 @@ def test_a_tail_ends_when_its_topic_is_deleted_and_made_again(cluster: Cluster, 
     cluster.make_again(topic)
     cluster.publish(topic, b"of the new one")
 
-    found: list[InputRecord] = []
+    records: list[InputRecord] = []
 
     def has_ended() -> bool:
         try:
-            found.extend(reader.poll(0.1, 100))
+            records.extend(reader.poll(0.1, 100))
         except TailEndedError:
             return True
         return False
 
     wait_until(has_ended, WITHIN_S, "the tail to end")
-    assert [] == found
+    assert [] == records
     # The next tail begins where the next micro-batch has come to, in the new topic.
     reader.assign({(topic, 0): 0})
     assert [b"of the new one"] == [record.value for record in read_to(reader, topic, 1)]

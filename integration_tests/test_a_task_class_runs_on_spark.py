@@ -1,4 +1,4 @@
-"""A task class that declares its streams and state, on real Kafka and Spark; its state is read by `samzapy state`."""
+"""A task class with declared streams and state, on real Kafka and Spark."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_declared_streams_and_state_need_no_properties_and_are_shown_with_their_
 
     ended = run_python(job_file, environment=spark.environment)
 
-    assert 0 == ended.code, ended.told
+    assert 0 == ended.code, ended.output
     sums = [sum(range(count + 1)) for count in range(_EACH)]
     totals = {key: totals_of(cluster, topics["totals"], key) for key in _KEYS}
     # A refund comes before, between or behind the orders of its key.
@@ -105,20 +105,24 @@ def test_declared_streams_and_state_need_no_properties_and_are_shown_with_their_
         "config", "explain", f"systems.kafka.streams.{topics['totals']}.samza.msg.serde", "--config",
         str(job_file.with_suffix(".properties")), "--job", f"{job}-1",
     )  # fmt: skip
-    assert "double" in explained.told and "job.py:11" in explained.told, explained.told
+    assert "double" in explained.output and "job.py:11" in explained.output, explained.output
     address = ("--job", f"{job}-1", "--bootstrap-servers", broker.bootstrap_servers)
     got = run_samzapy("state", "get", *address, "--store", "total", "--key", "a", "-o", "json")
-    assert [("a", sums[-1] - 100)] == [(row["key"], row["value"]) for row in json.loads(got.told)]
+    assert [("a", sums[-1] - 100)] == [(row["key"], row["value"]) for row in json.loads(got.output)]
     scanned = run_samzapy("state", "scan", *address, "--store", "last", "-o", "json")
     assert [(key, {"amount": _EACH - 1}) for key in _KEYS] == [
-        (row["key"], row["value"]) for row in json.loads(scanned.told)
+        (row["key"], row["value"]) for row in json.loads(scanned.output)
     ]
     counts: Counter[str] = Counter()
-    for row in json.loads(run_samzapy("state", "count", *address, "-o", "json").told):
+    for row in json.loads(run_samzapy("state", "count", *address, "-o", "json").output):
         counts[row["store"]] += row["entries"]
     assert {"last": 3, "seen": 3, "total": 3, "_clocks": 1} == counts
-    run_samzapy("state", "get", *address, "--store", "total", "--key", "z").refused(3, "store total under key 'z'")
-    run_samzapy("state", "scan", *address, "--store", "sum").refused(2, "(_clocks, last, seen, total), found 'sum'")
+    run_samzapy("state", "get", *address, "--store", "total", "--key", "z").assert_ended(
+        3, "store total under key 'z'"
+    )
+    run_samzapy("state", "scan", *address, "--store", "sum").assert_ended(
+        2, "(_clocks, last, seen, total), found 'sum'"
+    )
 
 
 def orders() -> list[Message]:

@@ -1,5 +1,7 @@
-"""One task of a job that runs is rewound: its messages come again, once and in order, on top of its state; the others
-of the same query go on where they are."""
+"""A task of a running job is rewound: its messages come again once and in order.
+
+They are added to its state. The other tasks of the query continue.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def test_only_the_messages_of_a_rewound_task_come_again_once_and_in_order(
             job.wait_until(lambda: len(reader.read()) >= count, _WITHIN_S, what)
 
         job.start()
-        await_count(PARTITIONS * EACH, "every message to come out")
+        await_count(PARTITIONS * EACH, "every message to be answered")
         before = summed.state()
         task = next(planned.task_name for planned in before.plan if planned.ssp_kbs[0].ssp.partition == REWOUND)
 
@@ -65,16 +67,16 @@ def test_only_the_messages_of_a_rewound_task_come_again_once_and_in_order(
 
         after = summed.state()
         assert job.terminate() == 0, job.log_text()[-4000:]
-        found = list(reader.read())
+        outs = list(reader.read())
 
-    first, again = found[: PARTITIONS * EACH], found[PARTITIONS * EACH :]
+    first, again = outs[: PARTITIONS * EACH], outs[PARTITIONS * EACH :]
     places = [(REWOUND, offset) for offset in (*range(EACH), *range(EACH - KEYS, EACH))]
     assert places == [(out.partition, out.offset) for out in again]
     assert sorted((partition, offset) for partition in range(PARTITIONS) for offset in range(EACH)) == sorted(
         (out.partition, out.offset) for out in first
     )
-    # State was left as it was: each sum goes on from where it stood.
-    check_sums(found)
+    # State was not changed: each sum continues.
+    check_sums(outs)
     assert "local state is rebuilt" not in job.all_log_text()
     assert {name: grant for name, grant in newest_grants(before).items() if name != task} == {
         name: grant for name, grant in newest_grants(after).items() if name != task

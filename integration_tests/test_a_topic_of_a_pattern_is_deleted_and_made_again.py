@@ -1,5 +1,8 @@
-"""A topic that a pattern matches is deleted under a job with state, and made again: the job runs on with the others,
-and nothing of those is lost or doubled; the new topic is read from its first offset."""
+"""A topic of a pattern is deleted under a running job with state, and made again.
+
+The job continues with the other topics and loses and doubles none of their records. It reads the new topic from its
+first offset.
+"""
 
 from __future__ import annotations
 
@@ -45,39 +48,39 @@ def test_a_topic_of_a_pattern_is_deleted_and_made_again_under_a_job_that_runs(
             job.wait_until(lambda: len(reader.read()) >= fed, _WITHIN_S, what)
 
         job.start()
-        await_all("every message to come out")
+        await_all("every message to be answered")
         driver = job.driver()
         tails = Tails(lambda: job)
         if has_tails:
             job.wait_until(tails.batch, _WITHIN_S, "a tail")
         fed += feed(servers, stays, PARTITIONS)
-        await_all("what came then to come out")
+        await_all("the new messages to be answered")
         if has_tails:
             job.wait_until(lambda: has_handled(tails), _WITHIN_S, "a tail to have handled it")
 
         first_id = admin.topic_id(goes)
         delete_topic(servers, goes)
         fed += feed(servers, stays, PARTITIONS)
-        await_all("what came into the other topic to come out")
+        await_all("the messages of the other topic to be answered")
         job.wait_until(
             lambda: _streams(summed.state()) == {stays}, _WITHIN_S, "the job to be planned without the topic"
         )
         fed += feed(servers, stays, PARTITIONS)
-        await_all("what came after that to come out")
-        assert admin.find([goes]) == {}, "nobody made the topic again by asking for it"
+        await_all("the later messages to be answered")
+        assert admin.find([goes]) == {}, "no request for the topic made it again"
 
         make_topics(servers, {goes: PARTITIONS})
         fed += feed(servers, goes, PARTITIONS) + feed(servers, stays, PARTITIONS)
-        await_all("what is in the new topic to come out")
+        await_all("the messages of the new topic to be answered")
 
         after = summed.state()
         assert driver == job.driver(), "it is the process that was started"
         assert job.terminate() == 0, job.log_text()[-4000:]
-        found = list(reader.read())
+        outs = list(reader.read())
 
     assert {stays, goes} == _streams(after)
     assert first_id != next(put.topic_id for stream, put in after.inputs.items() if stream.stream == goes)
-    places = Counter((out.stream, out.partition, out.offset) for out in found)
+    places = Counter((out.stream, out.partition, out.offset) for out in outs)
     assert {(stays, partition, offset): 1 for partition in range(PARTITIONS) for offset in range(5 * EACH)} | {
         # Once in the topic that was deleted, and once in the new one.
         (goes, partition, offset): 2
@@ -85,7 +88,7 @@ def test_a_topic_of_a_pattern_is_deleted_and_made_again_under_a_job_that_runs(
         for offset in range(EACH)
     } == places
     # State of keys is kept, of those of the topic that went too.
-    check_sums(found)
+    check_sums(outs)
 
 
 def has_handled(tails: Tails) -> bool:

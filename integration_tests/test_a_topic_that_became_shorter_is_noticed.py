@@ -1,4 +1,4 @@
-"""A broker that comes back without its last records, as after an unclean election or a lost disk."""
+"""A broker returns without its last records, as after an unclean election."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def cut(broker: DevBroker, sizes: dict[str, int]) -> None:
 
 
 def written(connection: KafkaConnection, broker: DevBroker, topic: str) -> int:
-    """Write `ROUNDS` records to a fresh topic; the size of its data file after the first transaction."""
+    """Write `ROUNDS` records to a new topic; returns its size after the first one."""
     log = KafkaLog(connection, topic, f"writer-of-{topic}")
     log.take_over()
     write(log, 0)

@@ -1,4 +1,4 @@
-"""Transactions that a broker leaves open as it restarts, and the next owner of their id."""
+"""Transactions left open by a restarted broker, and the next owner of their id."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import IsolationLevel
 
+from samzapy.adapters.kafka import hanging
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.hanging import WrittenTopics
 from samzapy.adapters.kafka.reading import end_offsets, read_to_end
 from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_transactional_ids
+from samzapy.errors import TemporaryError
 from samzapy.testing.broker_cluster import DevCluster
 from samzapy.testing.container_broker import wants_containers
 from samzapy.testing.topics import make_topics
@@ -53,13 +55,13 @@ def write(producer: TransactionalProducer, value: bytes) -> None:
     producer.flush()
 
 
-def hang(cluster: DevCluster, connection: KafkaConnection) -> tuple[str, bytes]:
-    """Let a transaction time out while a broker is away, which leads some of its partitions alone.
+def time_out(cluster: DevCluster, connection: KafkaConnection) -> tuple[str, bytes, int]:
+    """Let a transaction time out while the only leader of some partitions is away.
 
     Its partitions have no leader then, and get no end of the transaction.
 
     Returns:
-        The transactional id, and the value that its records have.
+        The transactional id, the value that its records have, and the broker that is away.
     """
     transactional_id, value = f"w-{uuid.uuid4().hex}", uuid.uuid4().hex.encode()
     producer = TransactionalProducer(connection, transactional_id, transaction_timeout_ms=TIMEOUT_MS)
@@ -71,8 +73,22 @@ def hang(cluster: DevCluster, connection: KafkaConnection) -> tuple[str, bytes]:
     assert led and len(led) < len(PLACES)
     wait_until(lambda: not open_places(connection, led), _WITHIN_S, "the other brokers to end the transaction")
     producer.close()
+    return transactional_id, value, node_id
+
+
+def bring_back(cluster: DevCluster, node_id: int) -> None:
     cluster.node(node_id).start()
     wait_until(lambda: len(cluster.leaders("hung")) == TOPICS["hung"], _WITHIN_S, "all partitions to be led")
+
+
+def hang(cluster: DevCluster, connection: KafkaConnection) -> tuple[str, bytes]:
+    """Let a transaction hang in some of its partitions.
+
+    Returns:
+        The transactional id, and the value that its records have.
+    """
+    transactional_id, value, node_id = time_out(cluster, connection)
+    bring_back(cluster, node_id)
     fence_transactional_ids(connection, [transactional_id])
     assert open_places(connection, PLACES), "the fault: it is over, and open in the partitions of that broker"
     return transactional_id, value
@@ -100,7 +116,25 @@ def test_the_next_owner_of_an_id_ends_its_transaction_where_a_broker_has_left_it
 
     committed = commit(connection, transactional_id, WRITTEN)
 
-    assert [] == open_places(connection, PLACES)
+    # Kafka answers the end of a transaction before it writes the markers.
+    wait_until(lambda: not open_places(connection, PLACES), _WITHIN_S, "all partitions to be readable to their ends")
+    assert committed in values(connection) and hung not in values(connection)
+
+
+def test_an_id_is_not_taken_over_while_a_partition_where_it_may_hang_has_no_leader(
+    cluster: DevCluster, connection: KafkaConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hanging, "_LED_WITHIN_S", 1.0)
+    transactional_id, hung, node_id = time_out(cluster, connection)
+
+    try:
+        with pytest.raises(TemporaryError, match=r"wanted a leader for each partition .*, found none for hung"):
+            commit(connection, transactional_id, WRITTEN)
+    finally:
+        bring_back(cluster, node_id)
+    committed = commit(connection, transactional_id, WRITTEN)
+
+    wait_until(lambda: not open_places(connection, PLACES), _WITHIN_S, "all partitions to be readable to their ends")
     assert committed in values(connection) and hung not in values(connection)
 
 
@@ -118,7 +152,7 @@ def test_a_fence_ends_the_transactions_of_its_ids_where_a_broker_has_left_them_o
 def test_without_that_the_next_commit_of_the_id_would_commit_the_records_too(
     cluster: DevCluster, connection: KafkaConnection
 ) -> None:
-    """The reason why an owner looks before it begins."""
+    """An owner checks for hanging transactions before it begins."""
     transactional_id, hung = hang(cluster, connection)
 
     commit(connection, transactional_id, None)

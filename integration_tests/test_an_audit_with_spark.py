@@ -1,5 +1,7 @@
-"""`samzapy.audit`: the coordinator stream as a DataFrame, of a topic and of a file; the example of
-docs/guides/audit.md."""
+"""`samzapy.audit`: the coordinator stream of a topic or a file as a DataFrame.
+
+It runs the example of docs/guides/audit.md.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def _session(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
 
 
 def check_rows(history: DataFrame, records: list[LogRecord]) -> None:
-    """Every record is one row, with its fields in the struct of its schema and nothing in the others."""
+    """Every record is one row, with its fields only in the struct of its schema."""
     rows = [row.asDict(recursive=True) for row in history.orderBy("offset").collect()]
 
     assert [record.offset for record in records] == [row["offset"] for row in rows]

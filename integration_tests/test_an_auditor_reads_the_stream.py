@@ -1,5 +1,7 @@
-"""The audit commands on the stream of a real job: failovers and rebalances, and the examples of
-docs/guides/audit.md."""
+"""The audit commands on the stream of a real job with failovers and rebalances.
+
+It runs the examples of docs/guides/audit.md.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ TASK_OF_THE_PAGE = "SystemStreamPartition_kafka.flights.0"
 
 @pytest.fixture
 def job(broker: DevBroker) -> SmallJob:
-    """Led by two coordinators, one after the other; its tasks went from one processor to two."""
+    """A job after two coordinators, whose tasks moved from one processor to two."""
     with SmallJob(KafkaConnection(bootstrap_servers=broker.bootstrap_servers), **AT_ONCE) as first:
         first.heartbeat("e1")
         wait_until(lambda: len(first.service.status().state.grants) == 2, 10.0, "two grants")
@@ -102,15 +104,15 @@ def test_the_examples_of_the_page_run(job: SmallJob, tmp_path: Path, monkeypatch
 
     assert len(commands) > 15
     (example,) = [block for language, block in blocks if language == "python" and "import samzapy" not in block]
-    told = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=True).stdout
     assert len(run("stream", "replay", "--from", "flights.avro", "-o", "jsonl").splitlines()) == len(
-        told.splitlines()
+        printed.splitlines()
     )
-    assert "'task_name': " in told
+    assert "'task_name': " in printed
 
 
 @pytest.mark.timeout(90)
-def test_what_comes_is_followed_until_ctrl_c(job: SmallJob) -> None:
+def test_new_records_are_followed_until_ctrl_c(job: SmallJob) -> None:
     program = "import sys; from samzapy.cli.main import main; sys.exit(main())"
     command = [
         sys.executable,
@@ -148,6 +150,6 @@ def test_a_foreign_record_is_named_and_nothing_was_written_by_looking(job: Small
     (row,) = [json.loads(line) for line in result.stdout.splitlines()]
     assert 8 == result.exit_code
     assert "record-unreadable" == row["code"]
-    # Between the two stands the marker of the last transaction.
+    # The marker of the last transaction is between the two.
     assert end + 2 == row["offset"]
     assert not [group for group in job.client.list_consumer_groups().result().valid if job.job in group.group_id]

@@ -1,4 +1,4 @@
-"""Input that retention took before it was read, in a job of two processors: one leads, the other one lost it."""
+"""Input that retention deleted unread, at the processor that does not lead."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ AHEAD = 1_000_000
 
 def granted(job: SmallJob, execution_id: str) -> Grant | None:
     """The newest grant of an execution."""
-    found = [grant for grant in job.service.status().state.grants_sorted if grant.execution_id == execution_id]
-    return found[-1] if found else None
+    grants = [grant for grant in job.service.status().state.grants_sorted if grant.execution_id == execution_id]
+    return grants[-1] if grants else None
 
 
 def held(job: SmallJob, execution_id: str, processor_id: str) -> list[dict[str, object]]:
-    """What it still works on, if it lets go of what the plan takes away."""
+    """The tasks of the execution, without those that the plan takes away."""
     state = job.service.status().state
     planned = {planned.task_name for planned in state.plan if planned.processor_id == processor_id}
     return [
@@ -37,7 +37,7 @@ def held(job: SmallJob, execution_id: str, processor_id: str) -> list[dict[str, 
 
 
 def commit(job: SmallJob, grant: Grant, offset_next: int) -> None:
-    """What a worker does under `grant`."""
+    """Commit as a worker does under `grant`."""
     checkpoint = Checkpoint(
         ssp_kb=grant.starts[0].ssp_kb,
         offset_next=offset_next,
@@ -58,7 +58,7 @@ def commit(job: SmallJob, grant: Grant, offset_next: int) -> None:
     producer.commit_transaction(30)
 
 
-def test_the_word_of_a_processor_that_does_not_lead_gives_exactly_its_range_up(broker: DevBroker) -> None:
+def test_a_setting_at_a_processor_that_does_not_lead_accepts_exactly_its_lost_range(broker: DevBroker) -> None:
     connection = KafkaConnection(bootstrap_servers=broker.bootstrap_servers)
     with SmallJob(connection, job_debounce_time_ms="0") as job:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -95,7 +95,7 @@ def test_the_word_of_a_processor_that_does_not_lead_gives_exactly_its_range_up(b
             begun.append(join(f"e{number + 2}", *words).starts[0].offset_next)
             leave(f"e{number + 2}")
 
-        # Outside of what the topic holds a container stops by name; the offset is the same until it is given up.
+        # Outside the topic's offsets a container stops with an error; its offset stays until the range is accepted.
         assert [0, 4, 4, 4, 7] == [start.offset_next, *begun]
         (loss,) = job.service.status().state.accepted_losses.values()
         assert (start.ssp_kb, 4, 7) == (loss.ssp_kb, loss.offset_from, loss.offset_to)

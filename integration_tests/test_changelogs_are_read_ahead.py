@@ -1,4 +1,4 @@
-"""What is fetched ahead is a saving only: whoever reads finds what was committed meanwhile."""
+"""Fetching ahead changes no result: a reader also gets the later commits."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ TOPIC = changelog_topic(JOB, "sums")
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Consumer]:
     """The consumers that were made in the test."""
-    found: list[Consumer] = []
+    consumers: list[Consumer] = []
     make_consumer = reading.make_consumer
 
     def kept(*arguments: Any) -> Consumer:
-        found.append(make_consumer(*arguments))
-        return found[-1]
+        consumers.append(make_consumer(*arguments))
+        return consumers[-1]
 
     monkeypatch.setattr(reading, "make_consumer", kept)
-    return found
+    return consumers
 
 
 def test_a_changelog_that_is_fetched_ahead_is_read_to_where_it_ends_then(
@@ -56,7 +56,7 @@ def test_a_changelog_that_is_fetched_ahead_is_read_to_where_it_ends_then(
 
     for _ in range(3):
         assert [b"1", b"2"] == [record.value for record in topics.changelog_records("sums", 0, 0)]
-    # Who begins elsewhere had to begin to fetch, as the third of them, over a connection that was there.
+    # A reader at another offset had to begin to fetch, as the third one, over an existing connection.
     assert [b"2"] == [record.value for record in topics.changelog_records("sums", 0, 2)]
     topics.read_ahead(())
     assert 3 == len(made)
@@ -87,7 +87,7 @@ def test_of_two_that_fetch_the_same_the_one_that_began_first_is_read(
 def test_one_after_the_other_changelogs_are_read_over_the_same_few_connections(
     broker: DevBroker | ContainerBroker, made: Sequence[Consumer]
 ) -> None:
-    """Each to its end and nothing else, in whatever order they come: tasks share partitions, and begin anywhere."""
+    """Each range is read to its end in any order: tasks share partitions."""
     job, random = "read-ahead-2", Random(1)
     held = _Changelogs(broker, job, ("counts", "sums"), 4)
     for _ in range(15):
@@ -118,7 +118,7 @@ def test_one_after_the_other_changelogs_are_read_over_the_same_few_connections(
 
 
 class _Changelogs:
-    """Changelogs of a job, and what is committed in each."""
+    """Changelogs of a job, and the committed records of each."""
 
     def __init__(
         self, broker: DevBroker | ContainerBroker, job: str, stores: Sequence[str], partition_count: int
@@ -169,7 +169,7 @@ class _Changelogs:
 
     def behind(self, place: ChangelogPlace) -> Sequence[tuple[int, bytes]]:
         store, partition, offset_from = place
-        return [found for found in self._committed[store, partition] if found[0] >= offset_from]
+        return [record for record in self._committed[store, partition] if record[0] >= offset_from]
 
 
 def _commit(producer: Producer, value: bytes) -> None:

@@ -1,4 +1,4 @@
-"""`samzapy config explain` with a cluster: what a job was started with stands beside what a start would bring."""
+"""`samzapy config explain` with a cluster: recorded values beside the file's."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def test_what_a_job_was_started_with_is_shown_with_its_offset(broker: DevBroker,
     of_file = CliRunner().invoke(config, ["explain", key, "--config", str(file), "--job", job.job, "-o", "json"])
     of_job = CliRunner().invoke(config, ["explain", *address])
 
-    (found,) = json.loads(of_file.stdout)
-    assert ("upcoming", "file", "oldest") == (found["value"], found["origin"], found["recorded"]["value"])
-    assert found["recorded"]["place"].startswith("offset ")
+    (row,) = json.loads(of_file.stdout)
+    assert ("upcoming", "file", "oldest") == (row["value"], row["origin"], row["recorded"]["value"])
+    assert row["recorded"]["place"].startswith("offset ")
     rows = {line.split()[0]: line for line in of_job.stdout.splitlines()}
     assert {"KEY", *job.config.properties} == set(rows)
     assert "oldest" in rows[key] and "coordinator stream, offset " in rows[key]
 
 
 def test_a_job_that_is_not_there_is_named(broker: DevBroker) -> None:
-    name = f"nobody{uuid.uuid4().hex[:8]}-1"
+    name = f"absent{uuid.uuid4().hex[:8]}-1"
 
     result = CliRunner().invoke(
         config, ["explain", "--job", name, "--bootstrap-servers", broker.bootstrap_servers, "-o", "json"]

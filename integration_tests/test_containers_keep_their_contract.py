@@ -1,6 +1,6 @@
-"""Containers without Spark, coordinators in processes of their own, a real broker: heartbeats and what they decide.
+"""Containers without Spark, and coordinators: heartbeats and decisions.
 
-Every message of the input must come out once, whatever happens to coordinators and containers
+Every message of the input must be answered once, in each fault of coordinators and containers
 (docs/reference/container-contract.md).
 """
 
@@ -64,7 +64,7 @@ _WITHIN_S = 60.0
 
 
 class Done(NamedTuple):
-    """A message that was done: where it stood, and by whom under which grant."""
+    """A message that was done: its place, its task, its execution and its epoch."""
 
     partition: int
     offset: int
@@ -97,9 +97,9 @@ class Crew:
         self._stack.close()
 
     def leader(self) -> CandidateProcess:
-        found = self.contest.candidate()
-        wait_until(found.leads, _WITHIN_S, "the candidate to lead")
-        return found
+        candidate = self.contest.candidate()
+        wait_until(candidate.leads, _WITHIN_S, "the candidate to lead")
+        return candidate
 
     def container(
         self,
@@ -107,7 +107,7 @@ class Crew:
         client: HttpCoordinatorClient | None = None,
         may_read: Callable[[], bool] = lambda: True,
     ) -> Working:
-        found = Working(
+        working = Working(
             FakeContainer(
                 self.contest.connection,
                 self.config,
@@ -117,17 +117,17 @@ class Crew:
                 hooks=Hooks(client=client or HttpCoordinatorClient(), may_read=may_read),
             )
         )
-        self._stack.callback(found.end)
-        return found
+        self._stack.callback(working.end)
+        return working
 
     def process(self, processor_id: str, sleep_at: int | None = None) -> ContainerProcess:
-        """A container in a process of its own, which may be stopped and killed, or stops itself in a transaction."""
+        """A container in a process of its own, which may stop itself in a transaction."""
         properties = recorded_properties(self.config)
         path = self._directory / "job.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        found = ContainerProcess(path, processor_id, self.output, sleep_at)
-        self._stack.callback(found.end)
-        return found
+        process = ContainerProcess(path, processor_id, self.output, sleep_at)
+        self._stack.callback(process.end)
+        return process
 
     def feed(self) -> None:
         """So many messages more for each partition."""
@@ -140,18 +140,18 @@ class Crew:
 
     def done(self) -> list[Done]:
         with PartitionReader(self.contest.connection, self.output) as reader:
-            found = [json.loads(record.value or b"") for record in reader.read_stable()]
-        return [Done(one["partition"], one["offset"], one["task"], one["epoch"], one["execution"]) for one in found]
+            values = [json.loads(record.value or b"") for record in reader.read_stable()]
+        return [Done(one["partition"], one["offset"], one["task"], one["epoch"], one["execution"]) for one in values]
 
     def check_each_once(self) -> list[Done]:
-        """All that was fed comes out, in order and once; nothing of an earlier owner behind a later one's."""
+        """Check that all messages are answered in order and once, by owners in order."""
         wait_until(lambda: len(self.done()) >= 2 * self._fed, _WITHIN_S, "every message to be done")
-        found = self.done()
+        done = self.done()
         for partition in range(2):
-            of_it = [one for one in found if one.partition == partition]
+            of_it = [one for one in done if one.partition == partition]
             assert list(range(self._fed)) == [one.offset for one in of_it]
             assert sorted(one.epoch for one in of_it) == [one.epoch for one in of_it]
-        return found
+        return done
 
     def phases(self) -> Mapping[str, ContainerPhase]:
         """The last phase of each execution on the stream."""
@@ -210,8 +210,8 @@ class ContainerProcess:
         self.process = ProcessIdentity.of(self._child.pid)
 
     def wait_ended(self) -> tuple[int, str]:
-        _, said = self._child.communicate(timeout=_WITHIN_S)
-        return self._child.returncode, said
+        _, output = self._child.communicate(timeout=_WITHIN_S)
+        return self._child.returncode, output
 
     def end(self) -> None:
         self._child.kill()
@@ -219,19 +219,18 @@ class ContainerProcess:
 
 
 class KeyedFeed:
-    """What producers of their own have written by key, each key in the order of its numbers."""
+    """The records of other producers by key, each key in the order of its numbers."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self._servers, self._topic = servers, topic
         self._counts = Counter[str]()
-        self.stands_at: dict[tuple[int, int], tuple[str, int]] = {}
+        self.written_at: dict[tuple[int, int], tuple[str, int]] = {}
 
     def producer(self) -> Producer:
         return Producer({"bootstrap.servers": self._servers, "enable.idempotence": True})
 
     def write(self, producer: Producer, keys: Sequence[str], partition_count: int) -> None:
-        """EACH_KEY more messages of each of `keys`, where they belong by that many partitions, once the producer knows
-        of so many."""
+        """Write EACH_KEY messages of each of `keys` by a partition count known by then."""
 
         def known() -> bool:
             return len(producer.list_topics(self._topic, 10).topics[self._topic].partitions) >= partition_count
@@ -252,12 +251,12 @@ class KeyedFeed:
 
     def _delivered(self, written: tuple[str, int], error: object, message: Message) -> None:
         assert error is None, error
-        stands_at = message.partition(), message.offset()
-        assert stands_at[0] is not None and stands_at[1] is not None
-        self.stands_at[stands_at[0], stands_at[1]] = written
+        position = message.partition(), message.offset()
+        assert position[0] is not None and position[1] is not None
+        self.written_at[position[0], position[1]] = written
 
     def end_of(self, partition: int) -> int:
-        return 1 + max((offset for found, offset in self.stands_at if found == partition), default=-1)
+        return 1 + max((offset for number, offset in self.written_at if number == partition), default=-1)
 
 
 def place(key: str, partition_count: int) -> int:
@@ -268,6 +267,7 @@ class Through(HttpCoordinatorClient):
     """Asks the coordinator by way of a proxy."""
 
     def __init__(self, proxy: CuttingProxy) -> None:
+        super().__init__()
         self._url = f"http://{proxy.address.host}:{proxy.address.port_number}"
 
     def heartbeat(self, url: str, body: Mapping[str, object], timeout_ms: int) -> HeartbeatAnswer | None:
@@ -278,14 +278,15 @@ class Cut(HttpCoordinatorClient):
     """A client whose network may be cut."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.is_cut = False
 
     def heartbeat(self, url: str, body: Mapping[str, object], timeout_ms: int) -> HeartbeatAnswer | None:
         return None if self.is_cut else super().heartbeat(url, body, timeout_ms)
 
 
-class Stranger:
-    """Another program on the port that a coordinator had. Each call is answered in the next of its ways."""
+class ForeignServer:
+    """A foreign program on a former coordinator's port, with several bad answers."""
 
     def __init__(self, port: int, job: str) -> None:
         self.calls = 0
@@ -312,11 +313,11 @@ class Stranger:
         self._thread.join()
 
     def _ways(self, job: str) -> Sequence[Callable[[Any, Mapping[str, Any]], None]]:
-        def answer(handler: Any, found: bytes) -> None:
+        def answer(handler: Any, body: bytes) -> None:
             handler.send_response(200)
-            handler.send_header("Content-Length", str(len(found)))
+            handler.send_header("Content-Length", str(len(body)))
             handler.end_headers()
-            handler.wfile.write(found)
+            handler.wfile.write(body)
 
         def dead(handler: Any, body: Mapping[str, Any], **other: object) -> None:
             right = {"alive": False, "job": job, "term": 1, "executionContainerId": body["executionId"]}
@@ -330,7 +331,7 @@ class Stranger:
                 time.sleep(0.1)
 
         return [
-            lambda handler, body: answer(handler, b"<html>nobody knows you here</html>"),
+            lambda handler, body: answer(handler, b"<html>unknown here</html>"),
             lambda handler, body: dead(handler, body, job="another-1"),
             lambda handler, body: dead(handler, body, executionContainerId="another"),
             # A coordinator of this job that was deposed long ago, and wakes up on its port.
@@ -343,16 +344,16 @@ class Stranger:
 
 @pytest.fixture
 def crew(broker: DevBroker, tmp_path: Path) -> Iterator[Crew]:
-    with Crew(broker.bootstrap_servers, tmp_path) as found:
-        yield found
+    with Crew(broker.bootstrap_servers, tmp_path) as new_crew:
+        yield new_crew
 
 
 @pytest.fixture
 def patient(broker: DevBroker, tmp_path: Path) -> Iterator[Crew]:
-    """For tests in which nobody may be lost: while coordinators change, a lease of 4 s is short on a slow machine."""
+    """For tests without a lost container: 4 s are a short lease on a slow machine."""
     settings = {"job_container_lease_ms": "20000", "job_container_lost_ms": "25000"}
-    with Crew(broker.bootstrap_servers, tmp_path, **settings) as found:
-        yield found
+    with Crew(broker.bootstrap_servers, tmp_path, **settings) as new_crew:
+        yield new_crew
 
 
 def port_of(url: str) -> int:
@@ -386,7 +387,7 @@ def test_containers_share_the_tasks_and_hand_them_over(crew: Crew) -> None:
 
 
 def test_another_program_on_the_coordinator_stream_changes_and_stops_nothing(patient: Crew) -> None:
-    """Tombstones of living grants gave their tasks a second owner; bytes that cannot be read ended all processes."""
+    """Foreign tombstones and unreadable bytes change no owner and end no process."""
     leader = patient.leader()
     containers = [patient.container("0"), patient.container("1")]
     for container in containers:
@@ -419,7 +420,7 @@ def test_another_program_on_the_coordinator_stream_changes_and_stops_nothing(pat
     assert [None, None] == [container.error for container in containers]
     assert (before.state.term, {}) == (after.state.term, after.foreign)
     assert len(foreign) == after.foreign_count
-    # Who comes now reads the stream from its beginning.
+    # A new leader reads the stream from its beginning.
     newcomer = patient.container("2")
     wait_until(lambda: newcomer.execution_id in patient.phases(), _WITHIN_S, "a newcomer to be registered")
     status = leader.ask()[1]
@@ -429,8 +430,8 @@ def test_another_program_on_the_coordinator_stream_changes_and_stops_nothing(pat
 
 def _restored(crew: Crew) -> set[bytes]:
     """The keys whose values a leader has written again."""
-    said = [(record.key or b"", parse_headers(record.headers)) for record in crew.contest.records()]
-    return {key for key, found in said if found is not None and found.event == VALUE_RESTORED}
+    headers_by_key = [(record.key or b"", parse_headers(record.headers)) for record in crew.contest.records()]
+    return {key for key, headers in headers_by_key if headers is not None and headers.event == VALUE_RESTORED}
 
 
 def invalid_heartbeats(url: str) -> int:
@@ -440,7 +441,7 @@ def invalid_heartbeats(url: str) -> int:
     return int(float(counted[1]))
 
 
-def test_the_coordinator_says_which_execution_belongs_to_the_job(crew: Crew) -> None:
+def test_the_coordinator_answers_which_execution_belongs_to_the_job(crew: Crew) -> None:
     leader = crew.leader()
     container = crew.container("0")
     container.wait_for_tasks(2)
@@ -464,7 +465,7 @@ def test_the_coordinator_says_which_execution_belongs_to_the_job(crew: Crew) -> 
     # A last heartbeat that came late may have been refused too.
     refused_before = invalid_heartbeats(leader.url)
     wait_until(
-        lambda: not alive(leader.url, container.execution_id)["alive"], _WITHIN_S, "its last word to be recorded"
+        lambda: not alive(leader.url, container.execution_id)["alive"], _WITHIN_S, "its last heartbeat to be recorded"
     )
     assert invalid_heartbeats(leader.url) - refused_before == 1
 
@@ -473,7 +474,7 @@ def test_the_coordinator_says_which_execution_belongs_to_the_job(crew: Crew) -> 
 def test_a_container_that_slept_too_long_commits_nothing_more_and_ends_as_lost(
     crew: Crew, offset: int | None
 ) -> None:
-    """It is free to make its producer anew: what keeps it is that it reads the stream to the end first."""
+    """A deposed leader may renew its producer, but first reads the stream to its end."""
     leader = crew.leader()
     sleeper = crew.process("0", offset)
     crew.feed()
@@ -488,10 +489,10 @@ def test_a_container_that_slept_too_long_commits_nothing_more_and_ends_as_lost(
     assert not alive(leader.url, sleeper.execution_id)["alive"]
     crew.feed()
     assert sleeper.process.send(signal.SIGCONT)
-    code, said = sleeper.wait_ended()
+    code, output = sleeper.wait_ended()
 
-    assert ExitCode.LOST == code, said
-    assert "was given up by the coordinator" in said
+    assert ExitCode.LOST == code, output
+    assert "was given up by the coordinator" in output
     crew.feed()
     done = crew.check_each_once()
     assert {heir.execution_id} == {one.execution for one in done[done_before:]}
@@ -514,8 +515,8 @@ def test_a_container_that_no_coordinator_hears_works_no_longer_than_its_lease(cr
     assert {heir.execution_id} == {one.execution for one in crew.check_each_once()}
 
 
-def test_a_container_whose_answers_are_lost_is_given_up_and_another_one_goes_on(crew: Crew) -> None:
-    """Its heartbeats arrive all the while: silence never tells it."""
+def test_a_container_whose_answers_are_lost_is_given_up_and_another_one_takes_over(crew: Crew) -> None:
+    """Its heartbeats arrive all the while: no silence shows the fault."""
     leader = crew.leader()
     with CuttingProxy(Address("127.0.0.1", port_of(leader.url))) as proxy:
         unanswered = crew.container("0", Through(proxy))
@@ -542,7 +543,7 @@ def test_another_server_on_the_port_of_a_dead_coordinator_stops_no_container(pat
     # Not before: the first of them had both tasks for a while.
     crew.feed()
     leader.kill()
-    stranger = Stranger(port_of(leader.url), crew.config.job)
+    stranger = ForeignServer(port_of(leader.url), crew.config.job)
     try:
         wait_until(lambda: stranger.calls >= 14, _WITHIN_S, "the stranger to have answered in all its ways, to both")
         successor = crew.leader()
@@ -554,7 +555,7 @@ def test_another_server_on_the_port_of_a_dead_coordinator_stops_no_container(pat
     assert [None, None] == [container.error for container in containers]
     assert all(alive(successor.url, container.execution_id)["alive"] for container in containers)
     phases = crew.phases()
-    assert {container.execution_id for container in containers} == phases.keys(), "nobody was started anew"
+    assert {container.execution_id for container in containers} == phases.keys(), "no container was started anew"
     # The successor records RUNNING with the next heartbeat of each.
     wait_until(
         lambda: {ContainerPhase.RUNNING} == set(crew.phases().values()), _WITHIN_S, "both to be recorded as running"
@@ -568,7 +569,7 @@ def test_a_coordinator_that_pauses_for_a_while_loses_no_container(patient: Crew)
     container = crew.container("0")
     container.wait_for_tasks(2)
     leader.stop()
-    # Its kernel still takes connections: what is asked meanwhile gets no answer, or a late one.
+    # Its kernel still takes connections: requests meanwhile get no answer, or a late one.
     with suppress(OSError, HTTPError), socket.create_connection(("127.0.0.1", port_of(leader.url)), 1) as held:
         held.settimeout(1.5)
         held.recv(1)
@@ -580,11 +581,13 @@ def test_a_coordinator_that_pauses_for_a_while_loses_no_container(patient: Crew)
     assert {container.execution_id: ContainerPhase.RUNNING} == crew.phases()
 
 
-def test_a_key_that_moves_to_a_new_partition_keeps_its_order_though_a_producer_notices_late(
+def test_a_key_that_moves_to_a_new_partition_keeps_its_order_despite_a_late_producer(
     broker: DevBroker, tmp_path: Path
 ) -> None:
-    """One producer goes by the new count at once, the other one by the old count for a while. Two containers are held
-    up with the old partitions, and a third one has nothing to do: it must not be given the new ones before."""
+    """One producer uses the new count at once, the other one later.
+
+    Two containers are held up with the old partitions, and a third one is idle: it must not get the new ones before.
+    """
     moving = [key for key in map(str, range(64)) if place(key, 4) != place(key, 2)][:9]
     keys_early, keys_late, keys_of_both = moving[:3], moving[3:6], moving[6:]
     settings = {
@@ -624,25 +627,25 @@ def test_a_key_that_moves_to_a_new_partition_keeps_its_order_though_a_producer_n
         assert [1, 1, 0] == [len(container.container.tasks) for container in (*busy, idle)]
         gates[1].set()
 
-        wait_until(lambda: len(crew.done()) >= len(feed.stands_at), _WITHIN_S, "every message to be done")
+        wait_until(lambda: len(crew.done()) >= len(feed.written_at), _WITHIN_S, "every message to be done")
         done = [(one.partition, one.offset) for one in crew.done()]
-    assert sorted(feed.stands_at) == sorted(done)
+    assert sorted(feed.written_at) == sorted(done)
     numbers: dict[str, list[int]] = {}
     for stood_at in done:
-        key, number = feed.stands_at[stood_at]
+        key, number = feed.written_at[stood_at]
         numbers.setdefault(key, []).append(number)
-    assert {key: list(range(1, len(found) + 1)) for key, found in numbers.items()} == numbers
+    assert {key: list(range(1, len(of_key) + 1)) for key, of_key in numbers.items()} == numbers
     assert {0, 1, 2, 3} == {partition for partition, _ in done}
 
 
 def _expansion(leader: CandidateProcess) -> Any:
     """The one that is under way."""
-    found: Any = leader.ask()[1]["expansions"]
-    return next(iter(found), None)
+    expansions: Any = leader.ask()[1]["expansions"]
+    return next(iter(expansions), None)
 
 
 def _ends_not_passed(leader: CandidateProcess) -> Mapping[int, int]:
     """The old partitions that the new ones wait for, and up to where."""
     step = _expansion(leader)
     waits_for = [] if step is None else step["waitsFor"]
-    return {SspKeyBucket.parse(found["ssp"]).ssp.partition: found["offsetEnd"] for found in waits_for}
+    return {SspKeyBucket.parse(wait["ssp"]).ssp.partition: wait["offsetEnd"] for wait in waits_for}

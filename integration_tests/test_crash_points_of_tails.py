@@ -1,5 +1,7 @@
-"""Crashes between any two effects of a tail, a worker killed in its tail, and micro-batches that bring what tails have
-handled: the ledger stays exact."""
+"""Crashes in a tail: between two effects, of a worker, of the next micro-batch.
+
+The micro-batches bring messages that tails have handled, and the ledger stays exact.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import pytest
 from integration_tests.crash_points_run import Points, a_run
 from integration_tests.ledger_run import LedgerRun, stopped_worker
 from integration_tests.support.job_process import kill
-from integration_tests.support.ledger import told
+from integration_tests.support.ledger import describe_violations
 from integration_tests.support.tails import TailedBatch, Tails, standing_still
 from integration_tests.tailed_run import feed_and_await, feed_in_a_tail, handled_in_a_tail
 
@@ -19,7 +21,7 @@ RECORDS_PER_S = 200
 EACH = 120
 TAILS = {
     "task_batch_interval_ms": "0",
-    # Long enough for what is done in one tail, and short enough to come to its end.
+    # Long enough for the steps of one tail, and short enough to reach its end.
     "task_tail_ms": "10000",
     "task_transaction_max_ms": "100",
 }
@@ -58,21 +60,21 @@ def test_crashes_in_tails_and_micro_batches_after_tails_lose_and_double_nothing(
 
     with capsys.disabled():
         print(f"\ncrash points of tails: {run.figures}", file=sys.stderr, flush=True)
-    assert not violations, told(violations)
-    # Its workers handled nothing of what the tails had, and all that the tails had left.
+    assert not violations, describe_violations(violations)
+    # Its workers handled none of the tails' messages, and all messages after them.
     assert (0, EACH) == (after_all.in_rows, after_half.in_rows)
-    # Only workers died, and their container went on.
+    # Only workers died, and their container continued.
     assert (1, []) == (run.figures.starts, run.figures.ended_by_itself)
 
 
 def next_batch(run: LedgerRun, tails: Tails, before: TailedBatch) -> TailedBatch:
     """Wait for the micro-batch after this one, and until its rows are handled."""
 
-    def found() -> TailedBatch | None:
+    def later_batch() -> TailedBatch | None:
         batch = tails.batch()
         return batch if batch is not None and not batch.is_of_order(before) else None
 
-    return run.wait(found, _WITHIN_S, "the next micro-batch")
+    return run.wait(later_batch, _WITHIN_S, "the next micro-batch")
 
 
 def micro_batch_after_all_was_handled(run: LedgerRun, tails: Tails) -> TailedBatch:
@@ -87,12 +89,12 @@ def micro_batch_after_half_was_handled(run: LedgerRun, tails: Tails) -> TailedBa
     while True:
         before = feed_in_a_tail(run, tails, EACH)
         with standing_still(run.job.workers()):
-            found = tails.batch()
+            current = tails.batch()
             run.feeder.feed_now(EACH)
             tails.end()
         after = next_batch(run, tails, before)
         # Else the common end came in between.
-        if found is not None and found.is_of_order(before):
+        if current is not None and current.is_of_order(before):
             return after
 
 

@@ -1,4 +1,4 @@
-"""The windows that kills at random seldom hit: each is hit by name, and the ledger stays exact."""
+"""The windows that random kills seldom hit: the ledger stays exact in each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from integration_tests.crash_points_run import (
     wake_up_when_another_one_has_its_task,
     woken_up,
 )
-from integration_tests.support.ledger import told
+from integration_tests.support.ledger import describe_violations
 
 pytestmark = [pytest.mark.ledger, pytest.mark.timeout(900)]
 
@@ -49,14 +49,14 @@ def test_crashes_at_each_point_and_behind_an_open_transaction_lose_and_double_no
 
     with capsys.disabled():
         print(f"\ncrash points: {run.figures}", file=sys.stderr, flush=True)
-    assert not violations, told(violations)
+    assert not violations, describe_violations(violations)
     assert has_waited
     # The driver's two; and nothing else.
     assert [137, 137] == run.figures.ended_by_itself
 
 
 def test_a_worker_that_wakes_up_when_others_work_changes_nothing(tmp_path: Path) -> None:
-    """Right before its Kafka commit, and right after it, when another execution works in the same directory."""
+    """Before and after its Kafka commit, while another execution uses its directory."""
     before, after = tmp_path / "before-its-commit", tmp_path / "after-its-commit"
     with a_run(tmp_path, standing_still(before, "before-commit@10"), None, **PATIENCE) as run:
         run.feed(RECORDS_PER_S)
@@ -65,19 +65,19 @@ def test_a_worker_that_wakes_up_when_others_work_changes_nothing(tmp_path: Path)
         outcomes.append(wake_up_when_another_one_has_its_task(run, after, run.another_job("job-3")))
         violations = run.finish()
 
-    assert not violations, told(violations)
+    assert not violations, describe_violations(violations)
     assert "FencedError" == outcomes[0]
-    # What it had committed to Kafka it commits to a store that is nobody's any more; then it is fenced, if there is
-    # more for it to do.
+    # It commits to a store without an owner the records that it had committed to Kafka; then it is fenced, if it
+    # has more to do.
     assert outcomes[1] in ("committed", "FencedError")
 
 
-def test_a_cancelled_worker_that_comes_late_to_its_slot_begins_nothing(tmp_path: Path) -> None:
+def test_a_cancelled_worker_that_reaches_its_slot_late_begins_nothing(tmp_path: Path) -> None:
     with cancelled_before_its_slot(tmp_path, None) as (run, worker, file):
         outcome = woken_up(run, worker, file)
         violations = run.finish()
 
-    assert not violations, told(violations)
+    assert not violations, describe_violations(violations)
     assert "StaleQueryError" == outcome
     # The job did not have to begin anew for it.
     assert [] == run.figures.ended_by_itself

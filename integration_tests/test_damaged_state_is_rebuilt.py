@@ -1,6 +1,6 @@
-"""The local state of a job is cut short and changed in place, while the job runs and while it does not.
+"""Local state is truncated and changed, while the job runs and while it does not.
 
-The ledger has every record, and what the state must be in the end.
+The ledger has every record, and so the right state at the end.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from integration_tests.ledger_run import PARTITIONS, TAILS, LedgerRun
-from integration_tests.seeds import told_seed
+from integration_tests.seeds import printed_seed
 from integration_tests.support.job_process import kill
-from integration_tests.support.ledger import told
+from integration_tests.support.ledger import describe_violations
 from samzapy.stream.changelog import changelog_key
 
 RECORDS_PER_S = 200
@@ -31,7 +31,7 @@ LEFT_BEHIND = "is left behind and rebuilt from the changelog"
 def test_state_that_is_cut_short_or_changed_is_rebuilt_and_equals_the_ledger(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = told_seed("damaged state", "SAMZAPY_LEDGER_SEED", capsys)
+    seed = printed_seed("damaged state", "SAMZAPY_LEDGER_SEED", capsys)
     with LedgerRun(tmp_path, seed=seed, overrides=TAILS) as run:
         run.feed(RECORDS_PER_S)
         run.await_work(in_tails=True)
@@ -60,7 +60,7 @@ def test_state_that_is_cut_short_or_changed_is_rebuilt_and_equals_the_ledger(
 
         with capsys.disabled():
             print(f"damaged state: {run.figures}", file=sys.stderr, flush=True)
-        assert not violations, f"SAMZAPY_LEDGER_SEED={seed}: {told(violations)}"
+        assert not violations, f"SAMZAPY_LEDGER_SEED={seed}: {describe_violations(violations)}"
         assert [] == run.figures.ended_by_itself, run.job.all_log_text()
 
 
@@ -86,10 +86,10 @@ def change_if_there(run: LedgerRun, number: int) -> bool:
 
 
 def change(run: LedgerRun, number: int) -> int:
-    """Change 64 bytes behind some stored keys of a task; how often one of them was found.
+    """Change 64 bytes after some stored keys of a task; returns how many keys.
 
     Not beyond their page: a page's header that turns into another possible one hides entries, which no checksum of an
-    entry tells (`adapters.lmdb.checksums`).
+    entry shows (`adapters.lmdb.checksums`).
     """
     data = data_file(run, number)
     content = data.read_bytes()
@@ -110,7 +110,7 @@ def keys(run: LedgerRun) -> Sequence[str]:
 
 
 def is_rebuilt(run: LedgerRun, number: int) -> bool:
-    """Whether a log says that the state of a partition's task was left behind."""
+    """Whether a log reports that the state of a partition's task was discarded."""
     lines = run.job.all_log_text().splitlines()
     return any(LEFT_BEHIND in line and f".{number}/" in line for line in lines)
 

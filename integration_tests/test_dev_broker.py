@@ -1,4 +1,4 @@
-"""The development broker as people meet it: `samzapy dev`, and what can be wrong with a machine."""
+"""The development broker of `samzapy dev`, and the faults of a machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SAMZAPY = Path(sys.executable).parent / "samzapy"
 
 
 def samzapy(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command line as a user would, with some variables of the environment changed."""
+    """Run the command line with some variables of the environment changed."""
     return subprocess.run(
         [SAMZAPY, *arguments], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
     )
@@ -75,7 +75,7 @@ def read(bootstrap_servers: str, topic: str, count: int) -> list[bytes | None]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
-    """A directory for `samzapy dev`, whose broker is ended whatever happens."""
+    """A directory for `samzapy dev`, whose broker is ended in any case."""
     yield tmp_path / "broker"
     if DevCluster.is_in(tmp_path / "broker"):
         DevCluster(tmp_path / "broker", detached=True).kill()
@@ -96,8 +96,8 @@ def test_a_broker_outlives_the_command_and_a_crash_and_keeps_its_data(directory:
     assert 0 == again.returncode
     assert "Kafka runs already" in again.stdout
 
-    told = samzapy("dev", "topic", "lasting", "flights", "--partitions", "3", *where)
-    assert "lasting: is there already\nflights: made with 3 partitions\n" == told.stdout, told.stderr
+    made = samzapy("dev", "topic", "lasting", "flights", "--partitions", "3", *where)
+    assert "lasting: is there already\nflights: made with 3 partitions\n" == made.stdout, made.stderr
 
     first = status(directory)
     assert "running" == first["state"]
@@ -111,7 +111,7 @@ def test_a_broker_outlives_the_command_and_a_crash_and_keeps_its_data(directory:
     assert 3 == samzapy("dev", "status", *where).returncode
 
     recovered = samzapy("dev", "up", "--port", port_number, *where)
-    assert f"pid {pid}, ended without a shutdown; its data is kept" in recovered.stdout
+    assert f"pid {pid}, ended without a shutdown; its data is kept" in recovered.stderr
     assert 0 == recovered.returncode, recovered.stderr
     assert [b"a", b"b"] == read(f"127.0.0.1:{port_number}", "lasting", 2)
 
@@ -161,7 +161,7 @@ def _three_free_ports() -> int:
 
 
 def test_the_command_does_not_keep_the_pipes_of_its_caller_open(directory: Path) -> None:
-    """`subprocess.run` above would hang until its timeout: it reads to the end of both pipes."""
+    """`subprocess.run` would hang until its timeout: it reads both pipes to their end."""
     started = samzapy("dev", "up", "--port", str(free_port()), "--dir", str(directory))
 
     assert 0 == started.returncode
@@ -190,7 +190,7 @@ def test_a_setting_that_kafka_refuses_is_named(directory: Path) -> None:
     assert "Invalid value many for configuration num.io.threads" in refused.stderr
 
 
-def test_a_broker_that_ends_while_starting_tells_why(tmp_path: Path) -> None:
+def test_the_error_of_a_broker_that_ends_while_it_starts_has_its_cause(tmp_path: Path) -> None:
     with DevBroker(tmp_path) as broker:
         broker.kill()
         meta = tmp_path / "data" / "meta.properties"
@@ -200,7 +200,7 @@ def test_a_broker_that_ends_while_starting_tells_why(tmp_path: Path) -> None:
             broker.start()
 
 
-def test_a_killed_broker_comes_back_with_its_data_within_a_session_timeout(own_broker: DevBroker) -> None:
+def test_a_killed_broker_is_back_with_its_data_within_a_session_timeout(own_broker: DevBroker) -> None:
     write(own_broker.bootstrap_servers, "lasting", [b"a"])
     address = own_broker.bootstrap_servers
     own_broker.stop()
@@ -251,7 +251,7 @@ def test_an_old_java_is_named_with_its_version(directory: Path, tmp_path: Path) 
 
 
 class Mirror:
-    """A Maven repository in a directory, with the connector's four jars, and Ivy settings that lead to it."""
+    """A Maven repository in a directory, with the connector's jars and Ivy settings."""
 
     def __init__(self, directory: Path) -> None:
         self.jars = {
@@ -266,7 +266,7 @@ class Mirror:
         self._settings(f'<filesystem name="mirror"><artifact pattern="{pattern}"/></filesystem>')
 
     def go_away(self) -> None:
-        """From now on nobody listens where the settings lead."""
+        """Close the server: the address of the settings refuses connections."""
         nowhere = f"http://127.0.0.1:{free_port()}/"
         self._settings(f'<ibiblio name="mirror" m2compatible="true" usepoms="false" root="{nowhere}"/>')
 
@@ -283,7 +283,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirror:
     return made
 
 
-def test_a_half_finished_download_is_done_again(mirror: Mirror, tmp_path: Path) -> None:
+def test_a_half_finished_download_is_repeated(mirror: Mirror, tmp_path: Path) -> None:
     half = tmp_path / "cache" / "jars" / "staging" / "cache" / "commons-pool2.jar.part"
     half.parent.mkdir(parents=True)
     half.write_bytes(b"PK")
@@ -295,7 +295,7 @@ def test_a_half_finished_download_is_done_again(mirror: Mirror, tmp_path: Path) 
 
 
 def test_a_jar_with_another_hash_is_refused_by_name(mirror: Mirror, directory: Path, tmp_path: Path) -> None:
-    mirror.jars["commons-pool2"].write_bytes(b"not what was locked")
+    mirror.jars["commons-pool2"].write_bytes(b"not the locked jar")
 
     with pytest.raises(Exception, match=r"org\.apache\.commons:commons-pool2:2\.\d+\.\d+ is not the jar"):
         jar_paths(connector_lock(), tmp_path / "cache")
@@ -303,7 +303,7 @@ def test_a_jar_with_another_hash_is_refused_by_name(mirror: Mirror, directory: P
     assert not (tmp_path / "cache" / "jars" / "staging").exists()
 
 
-def test_an_unreachable_repository_is_named_with_what_was_wanted(
+def test_the_error_of_an_unreachable_repository_names_the_wanted_file(
     mirror: Mirror, directory: Path, tmp_path: Path
 ) -> None:
     mirror.go_away()
@@ -316,7 +316,7 @@ def test_an_unreachable_repository_is_named_with_what_was_wanted(
     assert "Traceback" not in refused.stderr
 
 
-def test_another_repository_is_read_where_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_repository_is_read_if_a_setting_names_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the real Ivy, from a directory that is laid out as a Maven repository."""
     for jar, path in zip(read_lock(connector_lock()), jar_paths(connector_lock(), cache_root()), strict=True):
         place = tmp_path / "m 2" / jar.group.replace(".", "/") / jar.artifact / jar.version

@@ -1,4 +1,4 @@
-"""Event time on real Kafka and Spark where no messages come: inputs that are quiet, and one that is held open."""
+"""Event time on real Kafka and Spark with quiet inputs, and with one held open."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import struct
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from prometheus_client.parser import text_string_to_metric_families
 
 from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, _environment, run_samzapy, unique
 from samzapy.testing.broker import DevBroker
@@ -53,7 +55,8 @@ task.event.time.idle.ms={idle_ms}
 """
 WAYS = {"ticks": {"task.tail.ms": "0"}, "tails": {}}
 _TIMERS = 10
-_WITHIN_S = 60.0
+_WITHIN_S = 180.0
+_QUIET_S = 15.0
 Topics = Mapping[str, str]
 
 
@@ -102,14 +105,28 @@ class AJob:
         wait_until(lambda: str(number) in self.results(), _WITHIN_S, f"the timer of order {number}")
 
     def explained(self) -> Mapping[str, object]:
+        return self._asked("task", "explain", "--time", "Partition_0")
+
+    def leader(self) -> str:
+        return str(self._asked("job", "status")["leader"])
+
+    def _asked(self, *command: str) -> Mapping[str, object]:
         address = ("--job", f"{self.name}-1", "--bootstrap-servers", self.cluster.bootstrap_servers)
-        shown = run_samzapy("task", "explain", *address, "--time", "Partition_0", "-o", "json")
-        assert 0 == shown.code, shown.told
-        explanation: Mapping[str, object] = json.loads(shown.told)
-        return explanation
+        shown = run_samzapy(*command, *address, "-o", "json")
+        assert 0 == shown.code, shown.output
+        answer: Mapping[str, object] = json.loads(shown.output)
+        return answer
 
 
-@pytest.mark.timeout(400)
+def metric(leader: str, name: str) -> tuple[float, str]:
+    """A metric of the job's only task, and its label `ssp`; -1 while there is none."""
+    with urllib.request.urlopen(f"{leader}/metrics", timeout=10) as answer:  # the leader's own address
+        families = text_string_to_metric_families(answer.read().decode())
+    samples = [sample for family in families for sample in family.samples if sample.name == f"samzapy_task_{name}"]
+    return (samples[0].value, samples[0].labels.get("ssp", "")) if samples else (-1.0, "")
+
+
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
 def test_timers_in_event_time_fire_on_topics_that_are_quiet(
     broker: DevBroker | ContainerBroker,
@@ -131,6 +148,19 @@ def test_timers_in_event_time_fire_on_topics_that_are_quiet(
             order = job.cluster.read(job.topics["orders"])[-1]
             result = job.cluster.read(job.topics["results"])[-1]
             took_ms.append(result.timestamp_ms - order.timestamp_ms)
+        leader, quiet_s = job.leader(), time.monotonic()
+        fired = _TIMERS + 2
+        wait_until(
+            lambda: fired == metric(leader, "timers_fired_total")[0],
+            _WITHIN_S,
+            f"{fired} timers that fired in the metrics",
+            poll_interval_s=0.5,
+        )
+        wait_until(lambda: time.monotonic() > quiet_s + _QUIET_S, 2 * _QUIET_S, "time to pass")
+        # The clocks of quiet inputs run; if they stopped, the lag would exceed the time since the last order.
+        lag_s, _ = metric(leader, "watermark_lag_seconds")
+        assert IDLE_MS / 1000 <= lag_s < _QUIET_S
+        assert (0, "") == metric(leader, "timers_pending")
 
     assert [str(number) for number in range(-1, _TIMERS + 1)] == job.results(), "each once"
     # A timer of event time never fires before its moment, and the inputs must have been idle.
@@ -141,7 +171,7 @@ def test_timers_in_event_time_fire_on_topics_that_are_quiet(
         print(f"timers in event time without traffic: {figures}", file=sys.stderr, flush=True)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_transaction_that_is_open_in_an_input_holds_event_time_and_is_named(
     broker: DevBroker | ContainerBroker, spark: WarmSpark, tmp_path: Path
 ) -> None:
@@ -174,6 +204,17 @@ def test_a_transaction_that_is_open_in_an_input_holds_event_time_and_is_named(
         held = {item["ssp"]: item["why"] for item in inputs if item["holds"]}
         assert [f"kafka.{job.topics['rates']}.0"] == list(held)
         assert "a transaction is open from offset 1 on" in next(iter(held.values()))
+        leader = job.leader()
+        wait_until(
+            lambda: (
+                metric(leader, "watermark_lag_seconds") > (5 * IDLE_MS / 1000, "")
+                and f"kafka.{job.topics['rates']}.0:0/1" == metric(leader, "watermark_lag_seconds")[1]
+            ),
+            _WITHIN_S,
+            "a lag that the transaction's input causes",
+            poll_interval_s=0.5,
+        )
+        assert 1 == metric(leader, "timers_pending")[0]
 
         producer.commit_transaction(30)
         job.await_result(1)

@@ -1,4 +1,4 @@
-"""A topic gets more partitions under a running job, on a real broker: noticed, waited for, granted. Without Spark."""
+"""A topic gets more partitions under a running job on a broker, without Spark."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def job(broker: DevBroker | ContainerBroker) -> Iterator[SmallJob]:
 
 
 class Container:
-    """What some other host says: it reads what it is granted, as far as it is told to."""
+    """A container on another host: reads its grants as far as the test asks."""
 
     def __init__(self, job: SmallJob) -> None:
         self.job = job
         self.positions: dict[int, int] = {}
 
-    def says(self) -> None:
+    def send_heartbeat(self) -> None:
         state = self.job.service.status().state
         grants = [grant for grant in state.grants_sorted if grant.execution_id == "e1" and not grant.released]
         planned = {task.task_name: set(task.positions) for task in state.plan}
@@ -55,12 +55,12 @@ class Container:
         )
 
     def partitions(self) -> Sequence[int]:
-        self.says()
+        self.send_heartbeat()
         grants = self.job.service.status().state.grants_sorted
         return sorted({start.ssp_kb.ssp.partition for grant in grants for start in grant.starts})
 
 
-def test_new_partitions_wait_for_what_stands_in_the_old_ones_also_in_open_transactions(job: SmallJob) -> None:
+def test_new_partitions_wait_for_the_old_ones_and_their_open_transactions(job: SmallJob) -> None:
     container, service = Container(job), job.service
     wait_until(lambda: container.partitions() == [0, 1], 10.0, "the job to run")
     producer = Producer({"bootstrap.servers": job.connection.bootstrap_servers, "transactional.id": job.job})
@@ -80,9 +80,9 @@ def test_new_partitions_wait_for_what_stands_in_the_old_ones_also_in_open_transa
     watch.start()
 
     grow_topic(job.connection.bootstrap_servers, job.input, 4)
-    wait_until(lambda: container.says() or _ends(job), 20.0, "the ends of the old partitions")
+    wait_until(lambda: container.send_heartbeat() or _ends(job), 20.0, "the ends of the old partitions")
 
-    # What is not committed lies below the end. Its marker does not, and the reader stands behind the marker.
+    # The uncommitted record is below the end. Its marker is not, and the reader is after the marker.
     assert _ends(job) == (HELD_BACK, 0)
     assert container.partitions() == [0, 1]
     producer.commit_transaction(10)
@@ -107,5 +107,5 @@ def test_missing_partitions_do_not_hide_the_others(job: SmallJob) -> None:
 
 
 def _ends(job: SmallJob) -> tuple[int, ...]:
-    (found,) = job.service.status().state.inputs.values()
-    return found.expansions[0].ends if found.expansions else ()
+    (grown_input,) = job.service.status().state.inputs.values()
+    return grown_input.expansions[0].ends if grown_input.expansions else ()

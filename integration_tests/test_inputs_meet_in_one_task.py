@@ -1,4 +1,4 @@
-"""A job of two inputs with 8 and 12 partitions and a broadcast one: keys meet, and every task hears every rule once.
+"""A job of inputs with 8 and 12 partitions and a broadcast one: keys meet.
 
 Then one of the inputs is doubled while the job runs: keys that lie in other partitions now find their state, in order,
 also those of a producer that has not noticed.
@@ -31,7 +31,7 @@ _WITHIN_S = 300.0
 
 
 @pytest.mark.timeout(900)
-def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_hears_every_rule(
+def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_reads_every_rule(
     broker: DevBroker | ContainerBroker, tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers
@@ -67,7 +67,7 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_hears_every_r
         )
         joined, seen = reader.values("joined"), reader.values("seen")
         grow_topic(servers, "orders", 2 * PARTITIONS["orders"])
-        # A producer that has not noticed goes on writing to the old partitions.
+        # A producer without the new metadata still writes to the old partitions.
         _order(servers, "again", places)
         _order(servers, "once more")
         job.wait_until(
@@ -98,11 +98,11 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_hears_every_r
         of_key = [pair["order"]["value"] for pair in later if pair["refund"]["value"] == key]
         assert [f"{key} again", f"{key} once more"] == of_key, "out of order"
     for pair in later:
-        # The refund was told before the input grew, so it comes out of the key's state.
+        # The refund was read before the input grew, so it comes from the key's state.
         assert f"Partition_{_partition(pair['order']['source']) % len(TASKS)}" == pair["task"]
-    for word, count in (("again", PARTITIONS["orders"]), ("once more", 2 * PARTITIONS["orders"])):
-        sources = {pair["order"]["source"] for pair in later if pair["order"]["value"].endswith(word)}
-        assert len(sources) == count, word
+    for suffix, count in (("again", PARTITIONS["orders"]), ("once more", 2 * PARTITIONS["orders"])):
+        sources = {pair["order"]["source"] for pair in later if pair["order"]["value"].endswith(suffix)}
+        assert len(sources) == count, suffix
 
 
 def _producer(servers: str) -> Producer:
@@ -135,11 +135,11 @@ def _feed(servers: str) -> tuple[Mapping[str, list[tuple[int, str]]], Mapping[st
     return rules, places
 
 
-def _order(servers: str, word: str, places: Mapping[str, int] | None = None) -> None:
-    """Another order of each key; in these partitions, else where the partitioner puts it."""
+def _order(servers: str, suffix: str, places: Mapping[str, int] | None = None) -> None:
+    """Send an order of each key, to these partitions or by the partitioner."""
     producer = _producer(servers)
     for key in KEYS:
-        value = json.dumps(f"{key} {word}")
+        value = json.dumps(f"{key} {suffix}")
         if places is None:
             producer.produce("orders", value, key)
         else:
@@ -155,7 +155,7 @@ class Reader:
     """Reads both outputs, read_committed, from their beginning."""
 
     def __init__(self, servers: str) -> None:
-        self._found: dict[tuple[str, int, int], Any] = {}
+        self._values: dict[tuple[str, int, int], Any] = {}
         self._consumer = Consumer(
             {
                 "bootstrap.servers": servers,
@@ -169,7 +169,7 @@ class Reader:
         self._consumer.assign([TopicPartition(topic, number, 0) for topic, number in places])
 
     def read(self) -> bool:
-        """Take what is there now, or comes within half a second; a job that goes on sending is not waited for."""
+        """Take the present messages, and those of the next half second."""
         self._take()
         return True
 
@@ -184,12 +184,12 @@ class Reader:
             error = message.error()
             assert error is None or error.code() == KafkaError._PARTITION_EOF, error
             place = (message.topic(), message.partition(), message.offset())
-            self._found[place] = json.loads(message.value())
+            self._values[place] = json.loads(message.value())
         return len(messages)
 
     def values(self, topic: str) -> list[Any]:
         """All values of a topic, of each partition in order."""
-        return [value for place, value in sorted(self._found.items()) if place[0] == topic]
+        return [value for place, value in sorted(self._values.items()) if place[0] == topic]
 
     def __enter__(self) -> Reader:
         return self

@@ -1,4 +1,4 @@
-"""`samzapy job plan` against a broker: counts, the recorded plan, and how much state there is to restore."""
+"""`samzapy job plan` on a broker: counts, the recorded plan, state to restore."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from samzapy.testing.topics import make_topics
 from unit_tests.fixtures.coordinator_histories import a_term
 
 
-def test_a_plan_is_made_from_what_the_cluster_records(broker: DevBroker, tmp_path: Path) -> None:
+def test_a_plan_is_made_from_the_records_of_the_cluster(broker: DevBroker, tmp_path: Path) -> None:
     name = f"plan{uuid.uuid4().hex[:8]}"
     properties = {
         "job.name": name,
@@ -80,8 +80,8 @@ def test_a_plan_is_made_from_what_the_cluster_records(broker: DevBroker, tmp_pat
 
     second = planned(file, "--processors", "1@host-a,2@host-b")
 
-    found = [(row["from"], row["to"], row["restoreRecordsMax"], row["restoreBytesAbout"]) for row in second["tasks"]]
-    assert [("0", "1", 0, 0), ("0", "2", 300, 300 * 100)] == found
+    moves = [(row["from"], row["to"], row["restoreRecordsMax"], row["restoreBytesAbout"]) for row in second["tasks"]]
+    assert [("0", "1", 0, 0), ("0", "2", 300, 300 * 100)] == moves
     assert (1, 2) == (second["fromGeneration"], second["jobModel"]["generation"])
 
 
@@ -107,10 +107,10 @@ def test_keys_of_several_tasks_are_reported(broker: DevBroker, tmp_path: Path) -
         producer.produce(topic, b"v", None, partition=1)
     assert 0 == producer.flush(30)
 
-    found = planned(file, "--processors", "0", "--sample", "3")
+    plan = planned(file, "--processors", "0", "--sample", "3")
     assert [
         {"stream": f"kafka.{topic}", "keyCount": 1, "examples": [{"key": "spread", "partitions": [0, 2]}]}
-    ] == found["spreadKeys"]
+    ] == plan["spreadKeys"]
     assert 2 == planned(file, "--processors", "0")["spreadKeys"][0]["keyCount"]
     assert [] == planned(file, "--processors", "0", "--sample", "0")["spreadKeys"]
     table = CliRunner().invoke(job_command, ["plan", "--config", str(file), "--processors", "0", "--sample", "3"])
@@ -122,11 +122,11 @@ def planned(file: Path, *options: str) -> dict:
     result = CliRunner().invoke(job_command, ["plan", "--config", str(file), "-o", "json", *options])
     if result.exception is not None:
         raise result.exception
-    found: dict = json.loads(result.stdout)
-    return found
+    plan: dict = json.loads(result.stdout)
+    return plan
 
 
-def test_a_plan_says_which_topics_of_intermediate_streams_it_makes(broker: DevBroker, tmp_path: Path) -> None:
+def test_a_plan_shows_the_topics_of_intermediate_streams_that_it_makes(broker: DevBroker, tmp_path: Path) -> None:
     name = f"plan{uuid.uuid4().hex[:8]}"
     make_topics(broker.bootstrap_servers, {f"in-{name}": 2})
     topic = f"__samzapy-intermediate-{name}-1-again"
@@ -134,7 +134,7 @@ def test_a_plan_says_which_topics_of_intermediate_streams_it_makes(broker: DevBr
     file.write_text(
         f"job.name={name}\ntask.inputs=kafka.in-{name}\ntask.intermediate.again.partitions=3\n"
         f"systems.kafka.bootstrap.servers={broker.bootstrap_servers}\n"
-        # Keys are looked for in several tasks; what is not there yet has none.
+        # Keys of several tasks are searched; a missing topic has none.
         f"stores.seen.msg.serde=json\nlocal.store.dir={tmp_path}\n"
     )
 

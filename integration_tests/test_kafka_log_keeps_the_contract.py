@@ -1,4 +1,4 @@
-"""The contract of `stream/log.py` on a real broker, and what only a real broker can show of it."""
+"""The contract of `stream/log.py` on a real broker, and its behaviour only there."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ EAGER = {
     "min.compaction.lag.ms": "0",
     "delete.retention.ms": "0",
 }
-# What is appended after a compaction stays as it is.
+# Records appended after a compaction stay unchanged.
 LAZY = {"segment.ms": "604800000", "min.compaction.lag.ms": "604800000"}
 COMPACTED_WITHIN_S = 60.0
 SCRIPTS = int(os.environ.get("SAMZAPY_LOG_SCRIPTS", "12"))
@@ -89,7 +89,7 @@ class KafkaWorld:
         fence_transactional_ids(self.connection, [f"{self.topic}/{name}" for name in transactional_ids])
 
     def compact(self) -> None:
-        # Only now: an eager cleaner would also compact what the other tests want to read back.
+        # Only now: an eager cleaner would also compact the records that other tests read back.
         self._set(EAGER)
         roller = TransactionalProducer(self.connection, f"{self.topic}/roller")
         self._open.append(roller)
@@ -101,10 +101,10 @@ class KafkaWorld:
             roller.produce(self.topic, b"roller", b"", 0)
             roller.flush()
             roller.abort()
-            found = pairs(read_to_end(self.connection, self.topic))
-            if len({key for key, _ in found}) == len(found) and all(value is not None for _, value in found):
+            records = pairs(read_to_end(self.connection, self.topic))
+            if len({key for key, _ in records}) == len(records) and all(value is not None for _, value in records):
                 break
-            assert time.monotonic() < deadline, f"not compacted: {found}"
+            assert time.monotonic() < deadline, f"not compacted: {records}"
         self._set(LAZY)
 
     def _set(self, settings: dict[str, str]) -> None:
@@ -147,7 +147,7 @@ class TestKafkaLogKeepsTheContract(LogContract):
 
 @pytest.mark.parametrize("first", range(0, SCRIPTS, SCRIPTS_PER_TEST))
 def test_the_log_in_memory_answers_like_the_broker(connection: KafkaConnection, first: int) -> None:
-    """Random scripts on both: what is fenced, what is aborted, what a reader sees, and every offset of it.
+    """Random scripts on both logs give the same fences, aborts, records and offsets.
 
     A script waits most of the time: for the broker, and for its cleaner. Each has a topic and transactional ids of its
     own, so several are played at once.
@@ -155,9 +155,11 @@ def test_the_log_in_memory_answers_like_the_broker(connection: KafkaConnection, 
     scripts = {seed: a_script(seed) for seed in range(first, min(first + SCRIPTS_PER_TEST, SCRIPTS))}
 
     with ThreadPoolExecutor(SCRIPTS_AT_ONCE) as pool:
-        found = dict(zip(scripts, pool.map(lambda script: played(connection, script), scripts.values()), strict=True))
+        outcomes = dict(
+            zip(scripts, pool.map(lambda script: played(connection, script), scripts.values()), strict=True)
+        )
 
-    assert {seed: play(MemoryWorld(), script) for seed, script in scripts.items()} == found
+    assert {seed: play(MemoryWorld(), script) for seed, script in scripts.items()} == outcomes
 
 
 def played(connection: KafkaConnection, script: Sequence[Step]) -> list[str]:
@@ -175,7 +177,7 @@ def world(connection: KafkaConnection, topic: str) -> Iterator[KafkaWorld]:
     world.close()
 
 
-def test_a_read_that_waits_goes_on_when_the_open_transaction_ends(world: KafkaWorld) -> None:
+def test_a_waiting_read_continues_when_the_open_transaction_ends(world: KafkaWorld) -> None:
     log = KafkaLog(world.connection, world.topic, "w", read_deadline_s=20.0)
     log.take_over()
     log.append_atomically([put("a", "1")])
@@ -185,16 +187,16 @@ def test_a_read_that_waits_goes_on_when_the_open_transaction_ends(world: KafkaWo
     started = time.monotonic()
 
     timer.start()
-    found = pairs(log.read())
+    records = pairs(log.read())
 
     timer.join()
-    assert found == [("a", "1"), ("b", "2"), ("c", "3")]
+    assert records == [("a", "1"), ("b", "2"), ("c", "3")]
     assert time.monotonic() - started >= 0.9
     log.close()
 
 
 def test_every_append_is_seen_by_a_read_that_starts_after_it(world: KafkaWorld) -> None:
-    """EndTxn is answered before the markers are written, so an EOF right after a commit concludes too early."""
+    """EndTxn is answered before its markers are written: an EOF after it is too early."""
     log = world.log()
     log.take_over()
     with PartitionReader(world.connection, world.topic) as reader:
@@ -203,7 +205,7 @@ def test_every_append_is_seen_by_a_read_that_starts_after_it(world: KafkaWorld) 
             assert [value for _, value in pairs(reader.read_to_end())][-1] == str(number)
 
 
-def test_a_reader_follows_a_topic_from_where_it_stood(world: KafkaWorld) -> None:
+def test_a_reader_follows_a_topic_from_its_last_offset(world: KafkaWorld) -> None:
     log = world.log()
     log.take_over()
     seen: list[tuple[str, str | None]] = []
@@ -218,18 +220,18 @@ def test_a_reader_follows_a_topic_from_where_it_stood(world: KafkaWorld) -> None
     assert seen == [(key, str(number)) for number in range(20) for key in "ab"]
 
 
-def test_a_read_tells_that_it_goes_on_while_it_does(world: KafkaWorld) -> None:
-    told: list[int] = []
-    log = KafkaLog(world.connection, world.topic, f"{world.topic}/told", on_record=lambda: told.append(1))
+def test_a_read_reports_its_progress_while_it_runs(world: KafkaWorld) -> None:
+    counted: list[int] = []
+    log = KafkaLog(world.connection, world.topic, f"{world.topic}/counted", on_record=lambda: counted.append(1))
     log.take_over()
     log.append_atomically([put("a", str(number)) for number in range(30)])
 
-    assert [1] * 10 == [told[-1] for _ in itertools.islice(log.read(), 10)]
-    assert 10 == len(told)
+    assert [1] * 10 == [counted[-1] for _ in itertools.islice(log.read(), 10)]
+    assert 10 == len(counted)
     log.close()
 
 
-def test_an_iterator_that_is_left_half_way_does_not_disturb_the_next(world: KafkaWorld) -> None:
+def test_an_abandoned_iterator_does_not_disturb_the_next(world: KafkaWorld) -> None:
     log = world.log()
     log.take_over()
     log.append_atomically([put("a", str(number)) for number in range(3000)])
@@ -373,14 +375,14 @@ def test_a_producer_knows_which_records_a_topic_takes_and_asks_once(
 
     # As a worker does: it waits for a topic that is just being made.
     assert [1, 1] == [producer.partition_count(name) for name in (small, topic)]
-    found = [producer.topic_limits(name) for name in (small, topic, "nobody-made-this", small)]
+    topic_limits = [producer.topic_limits(name) for name in (small, topic, "missing-topic", small)]
     producer.close()
 
-    assert [1000, MESSAGE_BYTES_MAX, None, 1000] == [limits and limits.batch_bytes_max for limits in found]
-    assert [small, topic, "nobody-made-this"] == asked
+    assert [1000, MESSAGE_BYTES_MAX, None, 1000] == [limits and limits.batch_bytes_max for limits in topic_limits]
+    assert [small, topic, "missing-topic"] == asked
 
 
-def test_a_full_queue_is_waited_for(connection: KafkaConnection, topic: str) -> None:
+def test_a_producer_waits_for_space_in_a_full_queue(connection: KafkaConnection, topic: str) -> None:
     producer = TransactionalProducer(
         connection, f"{topic}/w", settings={"queue.buffering.max.messages": 10, "linger.ms": 0}
     )
@@ -398,7 +400,7 @@ def test_a_full_queue_is_waited_for(connection: KafkaConnection, topic: str) -> 
 
 
 def test_a_flush_waits_for_no_more_records(connection: KafkaConnection, topic: str) -> None:
-    """That is why producers may let records wait for others for long (`linger.ms`): nothing is committed later."""
+    """Producers may hold records for long (`linger.ms`): no commit waits for it."""
     lingers_ms = 30_000
     producer = TransactionalProducer(connection, f"{topic}/w", settings={"linger.ms": lingers_ms})
     producer.take_over()
@@ -414,8 +416,8 @@ def test_a_flush_waits_for_no_more_records(connection: KafkaConnection, topic: s
     assert [("k", "v")] == pairs(read_to_end(connection, topic))
 
 
-def test_a_transaction_that_timed_out_looks_like_being_fenced(connection: KafkaConnection, topic: str) -> None:
-    """The two cannot be told apart."""
+def test_a_timed_out_transaction_is_reported_as_fenced(connection: KafkaConnection, topic: str) -> None:
+    """Their errors are equal."""
     producer = TransactionalProducer(connection, f"{topic}/w", transaction_timeout_ms=1000)
     producer.take_over()
     producer.begin()
@@ -431,7 +433,7 @@ def test_a_transaction_that_timed_out_looks_like_being_fenced(connection: KafkaC
     assert list(read_to_end(connection, topic)) == []
 
 
-def test_fencing_ids_ends_what_their_owners_left_open(world: KafkaWorld) -> None:
+def test_fencing_ids_ends_the_open_transactions_of_their_owners(world: KafkaWorld) -> None:
     owners = {name: world.open_transaction(name, [put(name, "1")]) for name in ("x", "y", "z")}
 
     fence_transactional_ids(world.connection, [f"{world.topic}/{name}" for name in [*owners, "never-used"]])
@@ -442,7 +444,7 @@ def test_fencing_ids_ends_what_their_owners_left_open(world: KafkaWorld) -> None
     assert list(read_to_end(world.connection, world.topic)) == []
 
 
-def test_a_log_goes_on_with_a_new_producer_after_a_sign_of_trouble(world: KafkaWorld) -> None:
+def test_a_log_continues_with_a_new_producer_after_a_sign_of_trouble(world: KafkaWorld) -> None:
     log = KafkaLog(world.connection, world.topic, "w")
     log.take_over()
     log.append_atomically([put("a", "1")])
@@ -458,7 +460,7 @@ def test_a_log_goes_on_with_a_new_producer_after_a_sign_of_trouble(world: KafkaW
 
 
 def test_a_log_that_renews_its_id_notices_another_leader(world: KafkaWorld) -> None:
-    """Otherwise the renewal would fence the rightful owner and go on with old state (laws L4 and L5)."""
+    """Else the renewal would fence the rightful owner and keep old state (L4 and L5)."""
     log = KafkaLog(world.connection, world.topic, "w")
     log.take_over()
     log.append_atomically([put("a", "1")])
@@ -477,7 +479,7 @@ def test_a_log_that_renews_its_id_notices_another_leader(world: KafkaWorld) -> N
 
 
 def test_the_partitioner_is_the_one_of_jvm_producers(connection: KafkaConnection) -> None:
-    """Java's murmur2: `toPositive(murmur2("foobar")) % 8`, value from Kafka's own UtilsTest (-790332482)."""
+    """Java's `toPositive(murmur2("foobar")) % 8`, from Kafka's UtilsTest (-790332482)."""
     topic = create_topic(connection, partition_count=8)
     producer = TransactionalProducer(connection, f"{topic}/w")
     producer.take_over()
@@ -533,7 +535,7 @@ def a_producer_without_trouble(connection: KafkaConnection) -> TransactionalProd
 def test_after_trouble_at_a_commit_the_next_transaction_needs_a_new_producer(
     own_broker: DevBroker, trouble: str
 ) -> None:
-    """The guard of `stream.end_txn_guard`: an EndTxn that may have been sent twice is followed by a new epoch."""
+    """A new epoch follows an EndTxn that may have been sent twice (`end_txn_guard`)."""
     connection = KafkaConnection(bootstrap_servers=own_broker.bootstrap_servers)
     topic = create_topic(connection)
     producer = a_producer_without_trouble(connection)
@@ -566,7 +568,7 @@ def test_after_trouble_at_a_commit_the_next_transaction_needs_a_new_producer(
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-def test_closing_does_not_wait_for_a_broker_that_is_gone(own_broker: DevBroker, is_open: bool) -> None:
+def test_closing_does_not_wait_for_a_stopped_broker(own_broker: DevBroker, is_open: bool) -> None:
     connection = KafkaConnection(bootstrap_servers=own_broker.bootstrap_servers)
     topic = create_topic(connection)
     producer = TransactionalProducer(connection, f"{topic}/w")

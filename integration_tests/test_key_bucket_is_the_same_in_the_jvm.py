@@ -1,7 +1,7 @@
-"""The rule that says which bucket a message falls into stands twice: in Python and as an expression of the JVM.
+"""The rule for the bucket of a message exists in Python and as a JVM expression.
 
 Python's (`plan.elasticity.key_bucket`) is the source; here both see the same random messages. The routes that follow
-stand twice as well: a micro-batch has them from the JVM, a worker that reads by itself from `TailRoutes`.
+exist twice as well: a micro-batch has them from the JVM, a worker that reads by itself from `TailRoutes`.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def _a_session(scratch: Path) -> SparkSession:
 
 def messages(count: int) -> list[Message]:
     luck = random.Random(SEED)
-    found: list[Message] = []
+    drawn: list[Message] = []
     for _ in range(count):
         topic, partition = luck.choice(PARTITIONS)
         key = None if luck.random() < 0.2 else luck.randbytes(luck.choice([0, 1, 3, 4, 7, 8, 31, 32, 33, 100]))
         # Near the floors, and where numbers get long.
         offset = luck.choice([luck.randrange(40), 2**31 + luck.randrange(40), 2**53 + luck.randrange(40)])
-        found.append((topic, partition, offset, key))
-    return found
+        drawn.append((topic, partition, offset, key))
+    return drawn
 
 
 def routes_in_the_jvm(session: SparkSession, starts: Sequence[BucketStart], given: Sequence[Message]) -> list[int]:
@@ -73,15 +73,15 @@ def routes_in_the_jvm(session: SparkSession, starts: Sequence[BucketStart], give
         "id long, topic string, partition int, offset long, key binary",
     )
     route = route_column(lookup_table(starts))
-    found = frame.select("id", route.alias("route")).orderBy(F.col("id")).collect()
-    return [row["route"] for row in found]
+    rows = frame.select("id", route.alias("route")).orderBy(F.col("id")).collect()
+    return [row["route"] for row in rows]
 
 
 def routes_in_python(starts: Sequence[BucketStart], given: Sequence[Message]) -> list[int]:
-    """From the definition: the one bucket that holds the message, unless the message is done already."""
+    """By definition: the bucket that holds the message, unless it is done already."""
     # With one bucket per partition the scan itself begins at the start.
     counts = any(start.ssp_kb.factor > 1 or start.floors for start in starts)
-    found = []
+    routes = []
     for topic, partition, offset, key in given:
         fitting = [
             route
@@ -94,8 +94,8 @@ def routes_in_python(starts: Sequence[BucketStart], given: Sequence[Message]) ->
             )
         ]
         assert len(fitting) <= 1, "one owner of each message"
-        found.append(fitting[0] if fitting else -1)
-    return found
+        routes.append(fitting[0] if fitting else -1)
+    return routes
 
 
 def holds(ssp_kb: SspKeyBucket, topic: str, partition: int, offset: int, key: bytes | None) -> bool:
@@ -153,7 +153,7 @@ def test_one_topic_alone_needs_no_choice_of_topic(session: SparkSession) -> None
     assert routes_in_python(starts, given) == routes_in_the_jvm(session, starts, given), f"seed {SEED}"
 
 
-def test_a_table_too_large_for_an_array_says_the_same(session: SparkSession) -> None:
+def test_a_table_too_large_for_an_array_gives_the_same_buckets(session: SparkSession) -> None:
     luck = random.Random(SEED)
     far = SystemStreamPartition("kafka", "orders", 40)
     starts = [a_start(SspKeyBucket(far, half, 2), 5, (SspKeyBucket(far, half + 2, 256), 30)) for half in range(2)]
@@ -176,13 +176,13 @@ def test_a_topic_that_is_not_granted_has_no_route(session: SparkSession) -> None
 
 
 def with_floors(luck: random.Random, factors: Sequence[int], finest: int) -> list[BucketStart]:
-    """Grants after merges: in each bucket some parts of the finest factor are done further than its start."""
-    found = []
+    """Grants after merges: some parts of each bucket are done beyond its start."""
+    starts = []
     for ssp_kb in all_buckets(factors):
         parts = [SspKeyBucket(ssp_kb.ssp, bucket, finest) for bucket in range(ssp_kb.bucket, finest, ssp_kb.factor)]
         done = luck.sample(parts, len(parts) // 2)
-        found.append(a_start(ssp_kb, luck.randrange(20), *((part, luck.randrange(20, 40)) for part in done)))
-    return found
+        starts.append(a_start(ssp_kb, luck.randrange(20), *((part, luck.randrange(20, 40)) for part in done)))
+    return starts
 
 
 @pytest.mark.parametrize("factors", [(1, 1, 1, 1), (2, 4, 1, 8)], ids=str)
@@ -205,7 +205,7 @@ LENGTH_MAX = 256
 def test_a_million_keys_of_every_length_fall_into_the_same_buckets_and_above_or_below_the_same_floors(
     session: SparkSession,
 ) -> None:
-    """Keys are made on both sides from their number, so that only numbers pass between."""
+    """Both sides make keys from their number, so that only numbers are passed."""
     floors = random.Random(SEED).choices(range(KEYS), k=LENGTH_MAX)
     ssp = SystemStreamPartition("kafka", "orders", 0)
     # One route for each half, and a floor in each of the 256 buckets of the finest factor.
@@ -222,7 +222,7 @@ def test_a_million_keys_of_every_length_fall_into_the_same_buckets_and_above_or_
         F.substring(F.concat(digest, digest, digest, digest), F.lit(1), length.cast("int")).alias("key"),
     )
 
-    found = frame.select(
+    table = frame.select(
         route_column(lookup_table(starts)).alias("route"),
         route_column(lookup_table([a_start(ssp_kb) for ssp_kb in all_buckets((256,), PARTITIONS[:1])])).alias(
             "bucket"
@@ -235,8 +235,8 @@ def test_a_million_keys_of_every_length_fall_into_the_same_buckets_and_above_or_
         bucket = key_bucket(key, number, 256)
         expected_buckets.append(bucket)
         expected_routes.append(bucket % 2 if number >= floors[bucket] else -1)
-    assert expected_buckets == found.column("bucket").to_pylist()
-    assert expected_routes == found.column("route").to_pylist()
+    assert expected_buckets == table.column("bucket").to_pylist()
+    assert expected_routes == table.column("route").to_pylist()
     assert {-1, 0, 1} == set(expected_routes)
 
 
@@ -245,7 +245,7 @@ FACTORS = (1, 2, 4, 8, 64, 256)
 
 
 def keys_and_offsets(luck: random.Random, count: int) -> tuple[list[bytes | None], list[int]]:
-    """Keys of 0 to 64 random bytes, some longer ones, some repeated ones, and rows without a key."""
+    """Random keys of 0 to 64 bytes, some longer, some repeated, and rows without one."""
     keys: list[bytes | None] = []
     for number in range(count):
         chance = luck.random()
@@ -269,12 +269,12 @@ def test_a_hundred_thousand_keys_fall_into_the_same_buckets_of_each_factor(sessi
     # With the buckets of one partition as the routes, a route is a bucket.
     tables = [lookup_table([a_start(ssp_kb) for ssp_kb in all_buckets((f,), PARTITIONS[:1])]) for f in FACTORS]
 
-    found = frame.select(
+    arrow_table = frame.select(
         *(route_column(table).alias(str(factor)) for factor, table in zip(FACTORS, tables, strict=True))
     ).toArrow()
 
     for factor in FACTORS:
-        of_jvm = found.column(str(factor)).to_pylist()
+        of_jvm = arrow_table.column(str(factor)).to_pylist()
         differing = [
             (key, offset, bucket)
             for key, offset, bucket in zip(keys, offsets, of_jvm, strict=True)
@@ -297,7 +297,7 @@ def _is_text(key: bytes) -> bool:
 
 
 def a_random_plan(luck: random.Random) -> list[BucketStart]:
-    """Routes over up to three topics with any factors, floors and broadcast inputs; some buckets are of others."""
+    """Routes over topics with any factors, floors and broadcast inputs."""
     starts: list[BucketStart] = []
     for topic in luck.sample(["orders", "page.views", "refunds", "rules"], luck.randrange(1, 4)):
         for partition in luck.sample(range(5), luck.randrange(1, 4)):
@@ -374,7 +374,7 @@ def test_random_plans_have_floors_and_broadcast_inputs_and_several_topics_and_fa
 def test_every_virtual_task_gets_every_broadcast_message_exactly_once(
     session: SparkSession, factor: int, has_floors: bool
 ) -> None:
-    """What took elasticity out of Samza: a broadcast message has a key, and so a bucket, and went to one task of it."""
+    """In Samza a broadcast message with a key went to one bucket's task only."""
     luck = random.Random(SEED)
     orders, rules = SystemStreamPartition("kafka", "orders", 0), SystemStreamPartition("kafka", "rules", 1)
     tasks = [f"Partition_0-{bucket}-{factor}" for bucket in range(factor)]
@@ -408,5 +408,5 @@ def test_every_virtual_task_gets_every_broadcast_message_exactly_once(
 
 
 def test_what_the_hash_of_a_key_costs_is_some_nanoseconds(session: SparkSession) -> None:
-    """Noise may hide it on a busy machine; it is never less than nothing, and never what a record costs."""
+    """On a busy machine noise may hide it, but it never reaches the cost of a record."""
     assert 0 <= keyhash_ns(session) < 2000

@@ -1,7 +1,7 @@
-"""The ledger test: a stateful job, killed in every part at random moments, and every record accounted for.
+"""The ledger test: a stateful job is killed in every part at random moments.
 
-A seed decides what is fed and when which process is killed; it is printed, and SAMZAPY_LEDGER_SEED repeats it (the
-machine's own timing stays its own). Each fault is proven: the process is gone. How many of them met an open
+A seed decides the records and the moments of the kills; it is printed, and SAMZAPY_LEDGER_SEED repeats it (the
+machine's own timing stays its own). Each fault is proven: the process has ended. How many of them met an open
 transaction is read off the slot files and printed: a run that met too few has proven too little, and fails.
 """
 
@@ -17,9 +17,9 @@ import pytest
 
 from integration_tests.ledger_run import TAILS, LedgerRun, Subject
 from integration_tests.random_kills import RECORDS_PER_S, WORK_S, disturb
-from integration_tests.seeds import told_seed
+from integration_tests.seeds import printed_seed
 from integration_tests.sizes import sized
-from integration_tests.support.ledger import told
+from integration_tests.support.ledger import describe_violations
 from integration_tests.timed_subject import TimedSubject
 from samzapy.errors import ExitCode
 
@@ -33,7 +33,7 @@ HIT_OPEN_MIN = sized(6, short=3)
 
 @dataclass(frozen=True)
 class Way:
-    """One of the ways in which records reach tasks; behind a backlog there are no tails, so their feed is slower.
+    """A way of records to tasks; a backlog prevents tails, so their feed is slower.
 
     Attributes:
         subject: the job. Under tails it also sets a timer for each record, and each timer must fire once.
@@ -50,9 +50,9 @@ WAYS = {
         Subject,
         {"task.batch.interval.ms": "1000", "task.tail.ms": "0"},
         RECORDS_PER_S,
-        sized(100_000, short=30_000),
+        sized(100_000, short=22_000),
     ),
-    "tails": Way(TimedSubject, TAILS, RECORDS_PER_S / 3, sized(40_000, short=20_000)),
+    "tails": Way(TimedSubject, TAILS, RECORDS_PER_S / 3, sized(40_000, short=14_000)),
 }
 
 
@@ -62,7 +62,7 @@ WAYS = {
 def test_no_record_is_lost_or_doubled_under_kills(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], way: Way
 ) -> None:
-    seed = told_seed("ledger test", "SAMZAPY_LEDGER_SEED", capsys)
+    seed = printed_seed("ledger test", "SAMZAPY_LEDGER_SEED", capsys)
     environment = {"RUNNING_SUMS_WORK_S": str(WORK_S)}
     # A batch of a partition takes several transactions, so that a kill also finds it half committed.
     overrides = {"task.transaction.max.ms": "100", **way.settings}
@@ -77,9 +77,11 @@ def test_no_record_is_lost_or_doubled_under_kills(
 
         with capsys.disabled():
             print(
-                f"ledger test: {chaos_s:.0f} s of chaos, {run.figures} {subject.told()}", file=sys.stderr, flush=True
+                f"ledger test: {chaos_s:.0f} s of chaos, {run.figures} {subject.summary()}",
+                file=sys.stderr,
+                flush=True,
             )
-        assert not violations, f"SAMZAPY_LEDGER_SEED={seed}: {told(violations)}"
+        assert not violations, f"SAMZAPY_LEDGER_SEED={seed}: {describe_violations(violations)}"
         assert FAULTS == run.figures.faults
         # A start may give up while the broker is away; nothing else ends the job but the test.
         assert {*run.figures.ended_by_itself} <= {ExitCode.TIMED_OUT}, run.job.all_log_text()

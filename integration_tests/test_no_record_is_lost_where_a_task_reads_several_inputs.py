@@ -1,4 +1,4 @@
-"""The ledger test of a job whose tasks read partitions of several inputs, killed at moments of chance.
+"""The ledger test of a job whose tasks read several inputs, with random kills.
 
 SAMZAPY_LEDGER_SEED repeats one. It is shorter than `test_no_record_is_lost_or_doubled_under_kills`.
 """
@@ -13,9 +13,9 @@ import pytest
 
 from integration_tests.ledger_run import TAILS, LedgerRun
 from integration_tests.random_kills import RECORDS_PER_S, WORK_S, disturb
-from integration_tests.seeds import told_seed
+from integration_tests.seeds import printed_seed
 from integration_tests.sizes import sized
-from integration_tests.support.ledger import told
+from integration_tests.support.ledger import describe_violations
 
 # Behind a backlog there are no tails.
 _RECORDS_PER_S = RECORDS_PER_S / 5
@@ -31,8 +31,8 @@ FAULTS = sized(
 def test_no_record_is_lost_or_doubled_where_a_task_reads_several_inputs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Cogrouped inputs: rows go to their tasks by a shuffle, and one transaction moves several positions."""
-    seed = told_seed("ledger test, cogroup", "SAMZAPY_LEDGER_SEED", capsys)
+    """Cogrouped inputs: rows are shuffled, and a transaction moves several positions."""
+    seed = printed_seed("ledger test, cogroup", "SAMZAPY_LEDGER_SEED", capsys)
     overrides = {
         "task.inputs": "kafka.fed,kafka.fed-too",
         "task.partition.scheme": "cogroup",
@@ -55,7 +55,7 @@ def test_no_record_is_lost_or_doubled_where_a_task_reads_several_inputs(
 
         with capsys.disabled():
             print(f"ledger test, cogroup: {chaos_s:.0f} s of chaos, {run.figures}", file=sys.stderr, flush=True)
-        assert not violations, f"SAMZAPY_LEDGER_SEED={seed}: {told(violations)}"
+        assert not violations, f"SAMZAPY_LEDGER_SEED={seed}: {describe_violations(violations)}"
         assert FAULTS == run.figures.faults
         assert [] == run.figures.ended_by_itself, run.job.all_log_text()
         assert run.figures.records >= RECORDS_MIN

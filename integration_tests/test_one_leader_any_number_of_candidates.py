@@ -1,4 +1,4 @@
-"""Candidates of one job on a real broker, without Spark: who leads, and for how long it takes to notice."""
+"""Candidates of one job on a real broker, without Spark: elections and takeovers."""
 
 from __future__ import annotations
 
@@ -35,37 +35,37 @@ ALONE_STOPPED_S = 9.0
 
 @pytest.fixture
 def contest(broker: DevBroker) -> Iterator[Contest]:
-    with Contest(broker.bootstrap_servers) as found:
-        yield found
+    with Contest(broker.bootstrap_servers) as new_contest:
+        yield new_contest
 
 
 @pytest.fixture
 def leader(contest: Contest) -> CandidateProcess:
-    found = contest.candidate()
-    wait_until(found.leads, 30, "the only candidate to lead")
-    return found
+    candidate = contest.candidate()
+    wait_until(candidate.leads, 30, "the only candidate to lead")
+    return candidate
 
 
 def election(
     contest: Contest, session_ms: int = CONFIG.election_session_ms, asked_within_s: float = ASKED_WITHIN_S
 ) -> KafkaElection:
-    found = KafkaElection(
+    kafka_election = KafkaElection(
         contest.connection,
         f"{contest.job_name}-1",
         session_ms=session_ms,
         heartbeat_ms=CONFIG.election_heartbeat_ms,
         asked_within_s=asked_within_s,
     )
-    found.start()
-    return found
+    kafka_election.start()
+    return kafka_election
 
 
 def findings(candidate: CandidateProcess) -> set[str]:
     """The codes that it shows."""
     _, answer = candidate.ask()
-    found = answer["findings"]
-    assert isinstance(found, list)
-    return {finding["code"] for finding in found}
+    shown = answer["findings"]
+    assert isinstance(shown, list)
+    return {finding["code"] for finding in shown}
 
 
 def test_a_second_candidate_that_joins_twenty_times_ends_no_term(contest: Contest, leader: CandidateProcess) -> None:
@@ -95,7 +95,7 @@ def test_a_second_candidate_that_joins_twenty_times_ends_no_term(contest: Contes
 
 
 def test_the_joins_really_were_rebalances(contest: Contest) -> None:
-    """A candidate that leaves in good order hands its seat on within a second or two, not after a session."""
+    """A candidate that leaves in order hands its seat on before its session ends."""
     session_ms = 30_000
     first = election(contest, session_ms)
     assert first.wait(15_000)
@@ -112,7 +112,7 @@ def test_the_joins_really_were_rebalances(contest: Contest) -> None:
         second.close()
 
 
-def test_who_rejoins_stands_behind_the_others(contest: Contest) -> None:
+def test_a_candidate_that_rejoins_queues_after_the_others(contest: Contest) -> None:
     first = election(contest)
     assert first.wait(15_000)
     second = election(contest)
@@ -141,8 +141,8 @@ def test_an_unused_seat_is_given_up(contest: Contest) -> None:
         second.close()
 
 
-def test_a_seat_is_kept_while_something_long_goes_on(contest: Contest) -> None:
-    """A stream of millions of records takes longer to read than a coordinator may hang."""
+def test_a_seat_is_kept_during_a_long_operation(contest: Contest) -> None:
+    """A stream of millions of records is read for longer than a coordinator may hang."""
     busy = election(contest, asked_within_s=2.0)
     try:
         assert busy.wait(15_000)
@@ -152,7 +152,7 @@ def test_a_seat_is_kept_while_something_long_goes_on(contest: Contest) -> None:
             busy.still_at_work()
             return time.monotonic() > ends_at_s
 
-        wait_until(is_over, 10, "what takes so long to end")
+        wait_until(is_over, 10, "the long operation to end")
         assert busy.wait(0)
     finally:
         busy.close()
@@ -169,7 +169,7 @@ def test_a_session_that_the_broker_does_not_allow_is_named(broker: DevBroker, co
         too_short.close()
 
 
-def test_a_killed_leader_is_replaced_and_its_successor_goes_on_in_the_next_term(
+def test_a_killed_leader_is_replaced_by_a_successor_in_the_next_term(
     contest: Contest, leader: CandidateProcess
 ) -> None:
     others = [contest.candidate(), contest.candidate()]
@@ -180,13 +180,13 @@ def test_a_killed_leader_is_replaced_and_its_successor_goes_on_in_the_next_term(
     assert term.pid in {other.pid for other in others}
     successor = next(other for other in others if other.pid == term.pid)
     wait_until(successor.leads, 30, "the successor to answer")
-    assert [1, 2] == [found.term for found in contest.terms()]
+    assert [1, 2] == [term.term for term in contest.terms()]
 
 
-def test_who_takes_over_goes_on_with_what_its_predecessor_would_only_have_shown(
+def test_a_successor_acts_on_state_that_its_predecessor_only_reported(
     broker: DevBroker, contest: Contest, leader: CandidateProcess
 ) -> None:
-    """A setting under which data may be lost, and an input that is not there: both would be refused at a start."""
+    """A setting that may lose data, and a missing input: a start would refuse both."""
     other = contest.candidate()
     kept = ConfigResource(ConfigResource.Type.TOPIC, contest.topic)
     kept.add_incremental_config(
@@ -196,18 +196,18 @@ def test_who_takes_over_goes_on_with_what_its_predecessor_would_only_have_shown(
     client.incremental_alter_configs([kept])[kept].result()
     client.delete_topics([contest.input_topic])[contest.input_topic].result()
     admin = KafkaAdmin(contest.connection)
-    wait_until(lambda: not admin.find([contest.input_topic]), 30, "the input to be gone")
+    wait_until(lambda: not admin.find([contest.input_topic]), 30, "the input to be deleted")
 
     leader.kill()
 
     assert other.pid == contest.wait_for_term(2).pid
     wait_until(other.leads, 30, "the other one to lead")
     wait_until(lambda: {"topic-tombstone-retention"} <= findings(other), 30, "it to show the setting")
-    assert [1, 2] == [found.term for found in contest.terms()]
+    assert [1, 2] == [term.term for term in contest.terms()]
 
 
 def test_a_leader_that_was_stopped_answers_503_and_writes_nothing(contest: Contest, leader: CandidateProcess) -> None:
-    """SIGSTOP for longer than the session, SIGCONT: from then on it is a candidate, and can lead again.
+    """After a SIGSTOP longer than the session it is a candidate, and can lead again.
 
     On both topics that a leader writes to: it may have had a request in its hands when it was stopped.
     """
@@ -240,7 +240,7 @@ def test_a_leader_that_was_stopped_answers_503_and_writes_nothing(contest: Conte
 
 
 def test_a_single_candidate_that_was_stopped_leads_again(contest: Contest, leader: CandidateProcess) -> None:
-    """Fenced by nobody, out of the group all the same: its own time-out must not end its candidacy."""
+    """It is out of the group without a fence: its time-out must not end its candidacy."""
     leader.stop()
     stopped_s = time.monotonic()
     wait_until(lambda: time.monotonic() - stopped_s > ALONE_STOPPED_S, 2 * ALONE_STOPPED_S, "the session to run out")

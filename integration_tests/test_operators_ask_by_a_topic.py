@@ -1,6 +1,6 @@
-"""Requests on the placement topic of a job that runs: with Kafka's own tools, from Python, and from the command line.
+"""Requests on the placement topic: by Kafka's tools, Python and the command line.
 
-The coordinators are processes that are killed; the container is one that only says what a container would say.
+The coordinators are processes that are killed; the container only sends a container's heartbeats.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ def samzapy(job: OperatedJob, *arguments: str) -> Result:
 
 @pytest.fixture
 def job(broker: DevBroker) -> Iterator[OperatedJob]:
-    with OperatedJob(broker.bootstrap_servers, job_placement_expiry_ms="300000") as found:
-        yield found
+    with OperatedJob(broker.bootstrap_servers, job_placement_expiry_ms="300000") as operated_job:
+        yield operated_job
 
 
 def answered(store: ContainerPlacementMetadataStore, request: uuid.UUID, status: StatusCode) -> str:
     """The text of the answer, once it has that status."""
 
     def text() -> str | None:
-        found = store.read_container_placement_response_message(request)
-        return found.response_message if found is not None and found.status_code is status else None
+        response = store.read_container_placement_response_message(request)
+        return response.response_message if response is not None and response.status_code is status else None
 
     return wait_until(text, 30, f"the answer {status}")
 
 
 def lines_of_the_page(run_id: str) -> list[str]:
-    """The requests that docs/reference/placement-messages.md shows, for this run and with the time of now."""
-    found = re.findall(r"^.*RequestMessage\"?\]?\|.*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    """The requests in docs/reference/placement-messages.md, for this run and time."""
+    lines = re.findall(r"^.*RequestMessage\"?\]?\|.*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     now = f'"timestamp":{time.time_ns() // 1_000_000}'
-    return [re.sub(r'"timestamp":\d+', now, line.replace(RUN_OF_THE_PAGE, run_id)) for line in found]
+    return [re.sub(r'"timestamp":\d+', now, line.replace(RUN_OF_THE_PAGE, run_id)) for line in lines]
 
 
-def test_requests_of_the_console_producer_are_answered_where_the_console_consumer_reads(job: OperatedJob) -> None:
+def test_requests_of_the_console_producer_get_answers_that_the_console_consumer_reads(job: OperatedJob) -> None:
     lines = lines_of_the_page(job.run_id)
     assert 3 == len(lines)
 
@@ -83,14 +83,14 @@ def test_requests_of_the_console_producer_are_answered_where_the_console_consume
 
     standing = consume(job.bootstrap_servers, job.placement, are_terminal)
     answers = {key: json.loads(standing[key]) for key in keys}
-    assert ["SUCCEEDED", "SUCCEEDED", "BAD_REQUEST"] == [found["statusCode"] for found in answers.values()]
+    assert ["SUCCEEDED", "SUCCEEDED", "BAD_REQUEST"] == [answer["statusCode"] for answer in answers.values()]
     status, _, move = answers.values()
     assert json.loads(status["responseMessage"])["processorId"] == "0"
     assert "wanted another container than that of processor 0" in move["responseMessage"]
-    assert all(found["timestamp"] > 1_700_000_000_000 for found in answers.values())
+    assert all(answer["timestamp"] > 1_700_000_000_000 for answer in answers.values())
 
 
-def test_a_leader_that_is_killed_between_request_and_answer_is_succeeded_by_one_that_answers(
+def test_the_successor_of_a_leader_killed_between_request_and_answer_answers(
     job: OperatedJob,
 ) -> None:
     job.restarts = False
@@ -102,10 +102,10 @@ def test_a_leader_that_is_killed_between_request_and_answer_is_succeeded_by_one_
         request = store.write_container_placement_request_message(job.run_id, "0", action=Action.RESTART_QUERY)
         answered(store, request, StatusCode.IN_PROGRESS)
         wait_until(lambda: job.ordered == 1, 30, "the order")
-        _, told = job.leader.ask()
+        _, shown = job.leader.ask()
         assert [0, 1, 2] == sorted(
             int(re.findall(r"at offset (\d+)", finding["found"])[0])
-            for finding in told["findings"]  # type: ignore[attr-defined]
+            for finding in shown["findings"]  # type: ignore[attr-defined]
         )
 
         job.fail_over()
@@ -124,7 +124,7 @@ def test_a_leader_that_is_killed_between_request_and_answer_is_succeeded_by_one_
         assert 1 == job.ordered
 
 
-def test_a_uuid_whose_messages_were_removed_is_known_to_the_next_leader(broker: DevBroker) -> None:
+def test_the_next_leader_knows_a_uuid_whose_messages_were_removed(broker: DevBroker) -> None:
     settings = {"job_placement_retention_ms": "1000", "job_placement_expiry_ms": "300000"}
     with OperatedJob(broker.bootstrap_servers, **settings) as job, job.store() as store:
         # The request stays open, and so on its topic, until it was read here.
@@ -155,7 +155,7 @@ def test_a_uuid_whose_messages_were_removed_is_known_to_the_next_leader(broker: 
 
 
 def collected_at(job: OperatedJob, request: uuid.UUID) -> int:
-    """The offset behind the tombstones of a request on the placement topic; 0 while its messages stand there."""
+    """The offset after the tombstones of a request; 0 while its messages are kept."""
     key = f"request-memory/{request}".encode()
     newest = next((record for record in reversed(job.history) if record.key == key), None)
     put = None if newest is None else decode(newest, topic=job.topic)
@@ -164,18 +164,20 @@ def collected_at(job: OperatedJob, request: uuid.UUID) -> int:
 
 def examples_of_the_page(language: str, job: OperatedJob) -> list[str]:
     """The first examples in that language, about this job on this broker."""
-    found = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[0]
+    example = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[
+        0
+    ]
     for shown, real in (
         ("localhost:9092", job.bootstrap_servers),
         ("flight-delays-1", job.job),
         (RUN_OF_THE_PAGE, job.run_id),
     ):
-        assert shown in found or shown == RUN_OF_THE_PAGE
-        found = found.replace(shown, real)
-    return found.splitlines()
+        assert shown in example or shown == RUN_OF_THE_PAGE
+        example = example.replace(shown, real)
+    return example.splitlines()
 
 
-def test_the_examples_of_the_page_do_what_it_says(job: OperatedJob) -> None:
+def test_the_examples_of_the_page_work_as_described(job: OperatedJob) -> None:
     names: dict[str, object] = {}
     exec("\n".join(examples_of_the_page("python", job)), names)  # our own page
     asked = names["uuid"]
@@ -184,16 +186,16 @@ def test_the_examples_of_the_page_do_what_it_says(job: OperatedJob) -> None:
         answered(store, asked, StatusCode.SUCCEEDED)
 
     commands = [line.split() for line in examples_of_the_page("bash", job)]
-    told = [CliRunner().invoke(container_command, words[2:]) for words in commands]
+    results = [CliRunner().invoke(container_command, words[2:]) for words in commands]
 
     assert ["status", "restart", "place", "standby", "gc"] == [words[2] for words in commands]
     # The job has one container, not on that host, and people started it.
-    assert [0, 0, 1, 1, 0] == [result.exit_code for result in told], [result.output for result in told]
-    assert "found worker-7; start one there first" in str(told[2].exception)
-    assert "samzapy job submit" in str(told[3].exception)
+    assert [0, 0, 1, 1, 0] == [result.exit_code for result in results], [result.output for result in results]
+    assert "found worker-7; start one there first" in str(results[2].exception)
+    assert "samzapy job submit" in str(results[3].exception)
 
 
-def test_the_command_line_asks_waits_and_clears_up(job: OperatedJob) -> None:
+def test_the_command_line_requests_waits_and_cleans_up(job: OperatedJob) -> None:
     status = samzapy(job, "status", "--processor-id", "0")
     restart = samzapy(job, "restart", "--processor-id", "0", "--request-expiry", "30")
     unknown = samzapy(job, "status", "--processor-id", "9")
@@ -216,7 +218,7 @@ def test_the_command_line_asks_waits_and_clears_up(job: OperatedJob) -> None:
         cleared = samzapy(job, "gc")
 
         assert "8 messages removed" in cleared.stdout
-        assert [open_request] == [found.uuid for found in store.read_all_container_placement_request_messages()]
+        assert [open_request] == [message.uuid for message in store.read_all_container_placement_request_messages()]
         store.delete_all_container_placement_messages(open_request)
         assert store.read_container_placement_request_message(open_request) is None
         store.write_request(
@@ -228,7 +230,7 @@ def test_the_command_line_asks_waits_and_clears_up(job: OperatedJob) -> None:
         assert [] == store.read_all_container_placement_request_messages()
 
 
-def test_the_command_of_the_seed_writes_a_request_and_tells_how_to_ask_for_it(
+def test_place_container_writes_a_request_and_prints_its_uuid(
     job: OperatedJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--deployment-id", job.run_id, "--app-name", job.job_name, "--processor-id", "0"]
@@ -246,8 +248,8 @@ def test_the_command_of_the_seed_writes_a_request_and_tells_how_to_ask_for_it(
         with pytest.raises(SystemExit) as ended:
             place_container([*words, *app_id])
         assert 0 == ended.value.code
-        said = capsys.readouterr().out
-        written += re.findall(r"\ARequest received query the status using: ([0-9a-f-]{36})\n\Z", said)
+        printed = capsys.readouterr().out
+        written += re.findall(r"\ARequest received query the status using: ([0-9a-f-]{36})\n\Z", printed)
 
     assert 3 == len({*written})
     with job.store() as store:
@@ -258,11 +260,11 @@ def test_the_command_of_the_seed_writes_a_request_and_tells_how_to_ask_for_it(
             # The job has one container, which is not there.
             assert "found worker-7" in answered(store, request, StatusCode.BAD_REQUEST)
     keys = {
-        f"samza-place-container-v1/{request}.ContainerPlacement{what}Message"
+        f"samza-place-container-v1/{request}.ContainerPlacement{kind}Message"
         for request in written
-        for what in ("Request", "Response")
+        for kind in ("Request", "Response")
     }
-    standing = consume(job.bootstrap_servers, job.placement, lambda found: keys <= found.keys())
+    standing = consume(job.bootstrap_servers, job.placement, lambda messages: keys <= messages.keys())
     assert [10_000] * 6 == [json.loads(standing[key])["requestExpiry"] for key in sorted(keys)]
 
 
@@ -271,14 +273,14 @@ def test_an_unread_request_has_the_status_created(job: OperatedJob) -> None:
     with job.store() as store:
         request = store.write_container_placement_request_message(job.run_id, "0", action=Action.CONTAINER_STATUS)
 
-    told = samzapy(job, "status", str(request))
+    result = samzapy(job, "status", str(request))
     unknown = samzapy(job, "status", str(uuid.uuid4()))
 
-    assert (0, "CREATED: not read yet") == (told.exit_code, told.stdout.partition(";")[0])
+    assert (0, "CREATED: not read yet") == (result.exit_code, result.stdout.partition(";")[0])
     assert isinstance(unknown.exception, RejectedError)
 
 
-def test_of_two_jobs_with_the_same_processors_each_does_what_it_was_asked(broker: DevBroker) -> None:
+def test_each_of_two_jobs_with_the_same_processors_obeys_its_own_requests(broker: DevBroker) -> None:
     with (
         OperatedJob(broker.bootstrap_servers) as job,
         OperatedJob(broker.bootstrap_servers) as other,
@@ -290,7 +292,7 @@ def test_of_two_jobs_with_the_same_processors_each_does_what_it_was_asked(broker
         message = store.read_container_placement_request_message(request)
         assert message is not None
 
-        # The same one on the other job's topic is of a run that is none of its own, also to who leads it next.
+        # On the other job's topic the same request names a run of another job, also for its next leader.
         others.write_request(message)
         assert job.run_id in answered(others, request, StatusCode.BAD_REQUEST)
         other.fail_over()

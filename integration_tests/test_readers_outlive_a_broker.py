@@ -1,4 +1,4 @@
-"""Readers that are kept, as the coordinator and each container keep theirs, while the broker dies and comes back."""
+"""Long-lived readers, as those of containers, while a broker restarts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from samzapy.testing.broker import DevBroker
 from samzapy.testing.topics import make_topics
 
 
-def test_a_reader_that_is_kept_goes_on_when_the_broker_is_back(own_broker: DevBroker) -> None:
-    """librdkafka's admin client does not by itself: refused as FENCED_LEADER_EPOCH, it would ask on for minutes."""
+def test_a_kept_reader_continues_after_a_restart_of_its_broker(own_broker: DevBroker) -> None:
+    """Else librdkafka's admin client would repeat FENCED_LEADER_EPOCH for minutes."""
     make_topics(own_broker.bootstrap_servers, {"lasting": 1})
     connection = KafkaConnection(bootstrap_servers=own_broker.bootstrap_servers)
     log = KafkaLog(connection, "lasting", "writer")

@@ -1,6 +1,6 @@
-"""What a worker is handed: the rows of whole tasks, one after the other, each in an order that no timing changes.
+"""A worker gets the rows of whole tasks, one after the other, in a fixed order.
 
-Spark without Kafka: the source is a frame whose Spark partitions stand for Kafka's, in whatever order a test likes.
+Spark without Kafka: the source is a frame whose Spark partitions replace Kafka's, in the order that a test sets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SOURCE = (
 
 
 class Row(NamedTuple):
-    """A row as a worker got it: in which Spark partition, as which one there, and what it was."""
+    """A row as a worker got it: its Spark partition, its index there, and its fields."""
 
     spark_partition: int
     number: int
@@ -38,7 +38,7 @@ class Row(NamedTuple):
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     scratch: Path = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as environment:
-        # Else Spark's workers are whatever python3 is first in PATH.
+        # Else Spark's workers run the first python3 in PATH.
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         session = _a_session(scratch)
     session.sparkContext.setLogLevel("ERROR")
@@ -65,14 +65,14 @@ def _a_session(scratch: Path) -> SparkSession:
 
 
 def a_source(session: SparkSession, *partitions: tuple[str, Sequence[int]]) -> DataFrame:
-    """A Spark partition for each `topic.partition` and the offsets of its rows, as they stand there."""
-    found: DataFrame | None = None
+    """A Spark partition for each `topic.partition`, with rows at these offsets."""
+    source: DataFrame | None = None
     for text, offsets in partitions:
         topic, _, number = text.rpartition(".")
         frame = a_partition(session, [(topic, int(number), offset, b"k", b"v", None, None) for offset in offsets])
-        found = frame if found is None else found.unionAll(frame)
-    assert found is not None
-    return found
+        source = frame if source is None else source.unionAll(frame)
+    assert source is not None
+    return source
 
 
 def a_partition(session: SparkSession, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
@@ -115,8 +115,8 @@ COGROUP = a_work_plan(
 )
 
 
-def test_each_task_s_rows_come_in_one_piece_input_by_input_by_offset(session: SparkSession) -> None:
-    """Also when what lies on the disk of the shuffle is mixed, and read in another order than it was written."""
+def test_each_tasks_rows_arrive_together_by_input_and_offset(session: SparkSession) -> None:
+    """Also if the shuffle files are mixed, and read in another order than written."""
     offsets = list(range(40))
     source = a_source(
         session,
@@ -129,7 +129,7 @@ def test_each_task_s_rows_come_in_one_piece_input_by_input_by_offset(session: Sp
         ("orders.0", offsets),
     )
 
-    found = handed_to_workers(rows_by_task(source, COGROUP, dict.fromkeys(_ssp_kbs(COGROUP), 0)))
+    handed = handed_to_workers(rows_by_task(source, COGROUP, dict.fromkeys(_ssp_kbs(COGROUP), 0)))
 
     # Whole tasks in turn: the first and the third one to the first core, the second one to the second.
     in_order = {0: [0, 1, 2, 5, 6], 1: [3, 4]}
@@ -137,11 +137,11 @@ def test_each_task_s_rows_come_in_one_piece_input_by_input_by_offset(session: Sp
         core: [(route, offset) for route in routes for offset in offsets] for core, routes in in_order.items()
     }
     assert expected == {
-        core: [(row.route, row.offset) for row in found if row.spark_partition == core] for core in range(CORES)
+        core: [(row.route, row.offset) for row in handed if row.spark_partition == core] for core in range(CORES)
     }
 
 
-def test_every_task_gets_every_broadcast_row_once_and_the_others_none_of_its_own(session: SparkSession) -> None:
+def test_every_task_gets_every_broadcast_row_once_and_only_its_own_other_rows(session: SparkSession) -> None:
     plan = a_work_plan(
         *[
             (f"Partition_{task}", ssp_kb)
@@ -164,7 +164,7 @@ def test_every_task_gets_every_broadcast_row_once_and_the_others_none_of_its_own
         ("orders.1", range(10)),
     )
 
-    found = handed_to_workers(rows_by_task(source, plan, dict.fromkeys(_ssp_kbs(plan), 0)))
+    handed = handed_to_workers(rows_by_task(source, plan, dict.fromkeys(_ssp_kbs(plan), 0)))
 
     of_a_task = [range(3), range(4), range(5, 25), range(10)]
     expected = {
@@ -178,7 +178,7 @@ def test_every_task_gets_every_broadcast_row_once_and_the_others_none_of_its_own
         for core, tasks in {0: [0, 2], 1: [1]}.items()
     }
     assert expected == {
-        core: [(row.route, row.offset) for row in found if row.spark_partition == core] for core in range(CORES)
+        core: [(row.route, row.offset) for row in handed if row.spark_partition == core] for core in range(CORES)
     }
 
 
@@ -191,11 +191,11 @@ def test_key_buckets_of_one_partition_go_to_their_own_tasks(session: SparkSessio
     )
     source = a_source(session, ("orders.0", range(20)), ("rules.0", range(5)))
 
-    found = handed_to_workers(rows_by_task(source, plan, dict.fromkeys(_ssp_kbs(plan), 0)))
+    handed = handed_to_workers(rows_by_task(source, plan, dict.fromkeys(_ssp_kbs(plan), 0)))
 
-    assert [0, 1, 2, 3, 4] == [row.offset for row in found if row.route == 1]
-    assert [0, 1, 2, 3, 4] == [row.offset for row in found if row.route == 3]
-    assert list(range(20)) == sorted(row.offset for row in found if row.route in (0, 2))
+    assert [0, 1, 2, 3, 4] == [row.offset for row in handed if row.route == 1]
+    assert [0, 1, 2, 3, 4] == [row.offset for row in handed if row.route == 3]
+    assert list(range(20)) == sorted(row.offset for row in handed if row.route in (0, 2))
 
 
 def test_the_direct_path_moves_no_row(session: SparkSession) -> None:

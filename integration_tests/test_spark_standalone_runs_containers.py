@@ -1,4 +1,4 @@
-"""A real Spark master with three workers, and what the launcher sees and does there. One cluster for all."""
+"""The launcher on a real Spark master with three workers for all tests."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from confluent_kafka.admin import AdminClient
 from integration_tests.launched_run import LaunchedRun
 from integration_tests.ledger_run import INPUT
 from integration_tests.placed_on_spark import SparkStory
-from integration_tests.seeds import told_seed
+from integration_tests.seeds import printed_seed
 from integration_tests.support.job_process import JobProcess
-from integration_tests.support.ledger import told
+from integration_tests.support.ledger import describe_violations
 from integration_tests.support.spark_cluster import Ports, SparkCluster
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.clients import KafkaConnection
@@ -43,7 +43,7 @@ from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 
 JOBS = Path(__file__).parent / "jobs"
-PROGRAM = JOBS / "tells_where_it_is.py"
+PROGRAM = JOBS / "reports_its_start.py"
 S = LaunchedState
 _STARTS_WITHIN_S = 240.0
 _NO_START_FOR_S = 20.0
@@ -85,7 +85,7 @@ class RunOnSpark(LaunchedRun):
         return {str(launch.execution_id) for launch in launches if launch.processor_id == processor_id}
 
     def lose_range(self, partition: int) -> int:
-        """Write records that are in no ledger, and delete them; returns the offset that the partition begins with."""
+        """Write and delete records outside the ledger; returns the new begin offset."""
         producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers})
         offsets: list[int] = []
         for _ in range(3):
@@ -131,7 +131,7 @@ class Run:
 
     def another_launcher(self) -> StandaloneLauncher:
         """One that knows nothing yet, as that of the next coordinator."""
-        files = [f"{name}={self._directory}/{name}" for name in ("said", "told")]
+        files = [f"{name}={self._directory}/{name}" for name in ("report", "exit_code")]
         program = ContainerProgram(
             job="where-1", job_file=str(PROGRAM), overrides=files, python=sys.executable, memory_mib=512
         )
@@ -139,13 +139,15 @@ class Run:
         return StandaloneLauncher(master, program, partial(ask, timeout_ms=10_000, bytes_max=4 * 1024 * 1024))
 
     def launch(self, execution_id: str, host: str) -> Launch:
-        found = a_launch(f"{self._directory.name}-{execution_id}", processor_id="7", host=host)
-        self._launches.append(found)
-        wait_until(lambda: self._is_launched(found), 60, f"{found.execution_id} to be launched", poll_interval_s=0.3)
-        return found
+        launch = a_launch(f"{self._directory.name}-{execution_id}", processor_id="7", host=host)
+        self._launches.append(launch)
+        wait_until(
+            lambda: self._is_launched(launch), 60, f"{launch.execution_id} to be launched", poll_interval_s=0.3
+        )
+        return launch
 
     def _is_launched(self, launch: Launch) -> bool:
-        """As a coordinator does: what is not possible now is asked for again."""
+        """Ask again for a launch that is not possible now, as a coordinator does."""
         try:
             self.launcher.launch(launch)
         except LaunchError:
@@ -153,35 +155,35 @@ class Run:
         return True
 
     def seen(self, launch: Launch, launcher: StandaloneLauncher | None = None) -> Launched:
-        """What a launcher says; silence is a state of its own here."""
+        """The answer of a launcher; silence is a state of its own here."""
         try:
-            found = (launcher or self.launcher).look([launch])
+            launched = (launcher or self.launcher).look([launch])
         except LaunchError as error:
             return Launched(state=S.UNKNOWN, reason=str(error))
-        return found.get(launch.execution_id, Launched(state=S.UNKNOWN, reason="it is left out"))
+        return launched.get(launch.execution_id, Launched(state=S.UNKNOWN, reason="it is left out"))
 
     def wait(self, launch: Launch, state: LaunchedState, reason: str = "") -> Launched:
-        """What is said of it once it is in `state`, with `reason` in the reason."""
+        """Wait until it is in `state`, with `reason` in the reason."""
 
         def reached() -> Launched | None:
-            found = self.seen(launch)
-            return found if found.state is state and reason in found.reason else None
+            launched = self.seen(launch)
+            return launched if launched.state is state and reason in launched.reason else None
 
         return wait_until(reached, _STARTS_WITHIN_S, f"{launch.execution_id} to be {state}", poll_interval_s=0.3)
 
-    def said(self, launch: Launch) -> dict[str, Any]:
-        path = self._directory / f"said-{launch.execution_id}"
-        wait_until(path.exists, _STARTS_WITHIN_S, f"{launch.execution_id} to say where it is")
+    def start_report(self, launch: Launch) -> dict[str, Any]:
+        path = self._directory / f"report-{launch.execution_id}"
+        wait_until(path.exists, _STARTS_WITHIN_S, f"{launch.execution_id} to report its start")
         return dict(json.loads(path.read_text()))
 
     def process(self, launch: Launch) -> ProcessIdentity:
-        return ProcessIdentity.of(self.said(launch)["pid"])
+        return ProcessIdentity.of(self.start_report(launch)["pid"])
 
     def tell(self, launch: Launch, code: int) -> None:
-        (self._directory / f"told-{launch.execution_id}").write_text(str(code))
+        (self._directory / f"exit_code-{launch.execution_id}").write_text(str(code))
 
     def drivers_on_the_page(self) -> list[Any]:
-        """Those that run, as the master tells them."""
+        """The running drivers, as the master lists them."""
         page = wait_until(self.cluster.page, 60, "the master's page", poll_interval_s=0.3)
         return list(page["activedrivers"])
 
@@ -190,7 +192,7 @@ class Run:
             return
         for launch in self._launches:
             self.launcher.kill(launch)
-        wait_until(lambda: not self.cluster.drivers(), 60, "every driver to be gone")
+        wait_until(lambda: not self.cluster.drivers(), 60, "every driver to end")
         wait_until(lambda: not self._on_the_page(), 60, "the master to know that", poll_interval_s=0.3)
 
     def _on_the_page(self) -> object:
@@ -201,13 +203,13 @@ class Run:
 def test_a_container_runs_with_its_own_cores_on_the_host_that_it_is_wanted_on(run: Run) -> None:
     launch = run.launch("e1", "w2")
 
-    found = run.wait(launch, S.RUNNING)
-    said = run.said(launch)
+    launched = run.wait(launch, S.RUNNING)
+    report = run.start_report(launch)
 
-    assert "w2" == found.host
-    assert ("local[1,1]", 10) == (said["master"], said["rows"])
-    assert "7" == said["settings"]["processor.id"]
-    environment = said["environment"]
+    assert "w2" == launched.host
+    assert ("local[1,1]", 10) == (report["master"], report["rows"])
+    assert "7" == report["settings"]["processor.id"]
+    environment = report["environment"]
     assert (launch.execution_id, "w2") == (environment["EXECUTION_ENV_CONTAINER_ID"], environment["SAMZAPY_HOST"])
     assert str(run.cluster.directory / "w2" / "state") == environment["SAMZAPY_SET_LOCAL_STORE_DIR"]
     assert {"w1": 2, "w2": 1, "w3": 2} == run.launcher.hosts()
@@ -227,18 +229,18 @@ def test_a_container_runs_with_its_own_cores_on_the_host_that_it_is_wanted_on(ru
 @pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (7, None)])
 def test_the_history_shows_how_a_container_ended(run: Run, code: int, exit_code: int | None) -> None:
     launch = run.launch("e1", "w1")
-    run.said(launch)
+    run.start_report(launch)
 
     run.tell(launch, code)
-    # A worker copies what its driver says in a thread of its own, which may be late.
+    # A worker copies its driver's output in a thread of its own, which may be late.
     ended = run.wait(launch, S.ENDED, reason=":" if code else "")
 
     assert exit_code == ended.exit_code
-    assert ("driver FAILED: told to end with 7" if code else "driver FINISHED") == ended.reason
-    assert ended == run.seen(launch, run.another_launcher()), "who comes later adopts it, and sees the same"
+    assert ("driver FAILED: asked to end with 7" if code else "driver FINISHED") == ended.reason
+    assert ended == run.seen(launch, run.another_launcher()), "a later launcher adopts it, and sees the same"
 
 
-def test_a_host_that_is_full_takes_nothing_and_nothing_waits_there(run: Run) -> None:
+def test_a_full_host_takes_no_container_and_queues_none(run: Run) -> None:
     for number in range(2):
         run.wait(run.launch(f"e{number}", "w3"), S.RUNNING)
 
@@ -247,14 +249,14 @@ def test_a_host_that_is_full_takes_nothing_and_nothing_waits_there(run: Run) -> 
     assert 2 == len(run.drivers_on_the_page())
 
 
-def test_a_master_that_is_silent_killed_or_back_ends_nothing(run: Run) -> None:
+def test_a_silent_killed_or_restarted_master_ends_no_container(run: Run) -> None:
     launch = run.launch("e1", "w2")
     run.wait(launch, S.RUNNING)
     process = run.process(launch)
     master = run.cluster.living("master")
 
     assert master.send(signal.SIGSTOP)
-    wait_until(master.is_stopped, 10, "the master to stand still")
+    wait_until(master.is_stopped, 10, "the master to stop")
     assert S.UNKNOWN is run.seen(launch).state
     run.cluster.kill_one("master")
     assert S.UNKNOWN is run.seen(launch).state
@@ -277,7 +279,7 @@ def sees_until_running(run: Run, launch: Launch, act: Callable[[], None]) -> set
     return seen
 
 
-def test_a_worker_that_dies_takes_its_containers_with_it_and_no_other(run: Run) -> None:
+def test_a_dying_worker_ends_its_own_containers_and_no_others(run: Run) -> None:
     launch, other = run.launch("e1", "w1"), run.launch("e2", "w3")
     process, elsewhere = run.process(launch), run.process(other)
 
@@ -294,11 +296,11 @@ def test_a_job_runs_as_a_driver_and_drains_when_it_is_killed(
     cluster: SparkCluster, broker: DevBroker, tmp_path: Path
 ) -> None:
     name, servers = f"on-spark-{uuid.uuid4().hex[:8]}", broker.bootstrap_servers
-    fed, sums, without_key = (f"{what}-{name}" for what in ("fed", "sums", "without-key"))
+    fed, sums, without_key = (f"{topic}-{name}" for topic in ("fed", "sums", "without-key"))
     make_topics(servers, {fed: 2, sums: 1, without_key: 1})
     job_file = tmp_path / "job.py"
     source = (JOBS / "running_sums.py").read_text()
-    job_file.write_text(source.replace('os.environ.get("RUNNING_SUMS_WORD", "")', f'"-{name}"'))
+    job_file.write_text(source.replace('os.environ.get("RUNNING_SUMS_SUFFIX", "")', f'"-{name}"'))
     (tmp_path / "job.properties").write_text((JOBS / "running_sums.properties").read_text())
     overrides = [f"job.name={name}", f"task.inputs=kafka.{fed}", f"systems.kafka.bootstrap.servers={servers}"]
     config = a_config(
@@ -321,11 +323,11 @@ def test_a_job_runs_as_a_driver_and_drains_when_it_is_killed(
     )
     assert (cluster.directory / "w2" / "state" / f"{name}-1").is_dir(), "the state of w2 is apart from others'"
     launcher.kill(launch)
-    wait_until(lambda: not cluster.drivers(), 60, "every process of it to be gone")
+    wait_until(lambda: not cluster.drivers(), 60, "every process of it to end")
 
     topic = coordinator_topic(f"{name}-1")
-    found = (decode(record, topic=topic) for record in read_to_end(connection, topic))
-    phases = [record.container for record in found if isinstance(record, ContainerPut)]
+    records = (decode(record, topic=topic) for record in read_to_end(connection, topic))
+    phases = [record.container for record in records if isinstance(record, ContainerPut)]
     assert (launch.execution_id, "7", ContainerPhase.STOPPED, "drained") == (
         phases[-1].execution_id,
         phases[-1].processor_id,
@@ -339,7 +341,7 @@ def test_a_job_runs_as_a_driver_and_drains_when_it_is_killed(
 def test_a_processor_that_lost_input_is_suspended_until_a_rewind_and_the_others_continue(
     cluster: SparkCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = told_seed("a lost input range on Spark", "SAMZAPY_SUSPENDED_SEED", capsys)
+    seed = printed_seed("a lost input range on Spark", "SAMZAPY_SUSPENDED_SEED", capsys)
     with RunOnSpark(cluster, tmp_path, seed=seed) as run:
         run.feed(100)
         run.job.start()
@@ -381,7 +383,7 @@ def test_a_processor_that_lost_input_is_suspended_until_a_rewind_and_the_others_
         run.wait(lambda: run.suspended() == [], 60, "the status to name no suspended processor")
         violations = run.finish()
 
-        assert not violations, f"SAMZAPY_SUSPENDED_SEED={seed}: {told(violations)}"
+        assert not violations, f"SAMZAPY_SUSPENDED_SEED={seed}: {describe_violations(violations)}"
 
 
 def test_standbys_of_one_round_are_on_workers_of_their_own(cluster: SparkCluster) -> None:
@@ -400,12 +402,12 @@ def test_a_container_whose_worker_is_full_is_started_on_another_one(cluster: Spa
         here = job.host_of("0")
         job.ends(job.launch_of("0").execution_id, 137)
         job.fills(here, 2)
-        assert 0 == job.hosts()[here], "the master says so"
+        assert 0 == job.hosts()[here], "as the master reports it"
 
         job.settles(30)
 
         assert job.host_of("0") in {"w1", "w2", "w3"} - {here}
-        assert [1] == [found.failures for found in job.state.launches.values()], "the one that ended, and no start"
+        assert [1] == [launch.failures for launch in job.state.launches.values()], "the one that ended, and no start"
 
 
 def test_a_standby_reaches_the_worker_in_another_rack(cluster: SparkCluster) -> None:
@@ -418,7 +420,7 @@ def test_a_standby_reaches_the_worker_in_another_rack(cluster: SparkCluster) -> 
         assert ["w1", "w2", "w3"] == [job.processes[name].host for name in job.started], "each was tried once"
 
 
-def test_the_cluster_is_asked_for_again_as_it_is_and_not_otherwise(cluster: SparkCluster) -> None:
+def test_a_running_cluster_is_accepted_again_only_with_the_same_shape(cluster: SparkCluster) -> None:
     before = cluster.processes()
     cluster.start()
 
@@ -434,16 +436,16 @@ def test_a_port_that_is_taken_is_named(cluster: SparkCluster, tmp_path: Path) ->
         SparkCluster(tmp_path, workers=1, ports=Ports(rest_port=taken)).start()
 
 
-def test_nothing_is_left_of_a_cluster_that_is_stopped(run: Run) -> None:
-    """Also of a driver that stands still. The last test: there is no cluster afterwards."""
+def test_a_stopped_cluster_leaves_no_process(run: Run) -> None:
+    """Also of a stopped driver. The last test: there is no cluster afterwards."""
     cluster = run.cluster
     process = run.process(run.launch("e1", "w1"))
     assert process.send(signal.SIGSTOP)
-    wait_until(process.is_stopped, 10, "it to stand still")
+    wait_until(process.is_stopped, 10, "it to stop")
     left = [*cluster.drivers(), *filter(None, cluster.processes().values())]
 
     cluster.stop()
 
     assert process in left
-    assert not [found for found in left if found.is_alive()]
+    assert not [process for process in left if process.is_alive()]
     assert 0 == cluster.stop()

@@ -1,4 +1,4 @@
-"""`samzapy stream replay` lists what the coordinator wrote, and what nobody can read, and harms nothing."""
+"""`samzapy stream replay` lists all records, unreadable ones too, and writes none."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def replay(connection: KafkaConnection, job: str, output: str) -> Result:
     return CliRunner().invoke(stream, arguments)
 
 
-def test_each_record_is_shown_with_what_it_changed_and_why(connection: KafkaConnection, job: str) -> None:
+def test_each_record_is_shown_with_its_change_and_its_cause(connection: KafkaConnection, job: str) -> None:
     write(
         connection,
         job,

@@ -1,5 +1,7 @@
-"""More tasks than slots, a slow task, a hot partition, an input with an open transaction, and a broker that is away,
-each met in a tail: the ledger is as exact as without tails."""
+"""Tails meet too many tasks, a slow task, open transactions and a lost broker.
+
+A hot partition is among them. The ledger is as exact as without tails.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from confluent_kafka import Producer
 
 from integration_tests.crash_points_run import a_run
 from integration_tests.ledger_run import INPUT, LedgerRun
-from integration_tests.support.ledger import told
+from integration_tests.support.ledger import describe_violations
 from integration_tests.support.tails import Tails
 from integration_tests.tailed_run import await_answers, feed_and_await, feed_in_a_tail, handled_in_a_tail
 from samzapy.testing.waiting import wait_until
@@ -52,12 +54,12 @@ def test_slow_tasks_and_odd_inputs_in_tails_lose_and_double_nothing(
 
     with capsys.disabled():
         print(f"\nodd inputs in tails: {run.figures}", file=sys.stderr, flush=True)
-    assert not violations, told(violations)
-    assert (1, []) == (run.figures.starts, run.figures.ended_by_itself)
+    assert not violations, describe_violations(violations)
+    assert (1, []) == (run.figures.starts, run.figures.ended_by_itself), run.job.all_log_text()
 
 
 def slow_messages_in_a_tail(run: LedgerRun, tails: Tails) -> None:
-    """Messages of one key take long; those of other keys stand before, between and behind them."""
+    """Messages of one key take long; other keys' are before, between and after them."""
     feed_in_a_tail(run, tails, EACH)
     for _ in range(SLOW):
         run.feeder.feed_now(1, "slow")
@@ -73,14 +75,16 @@ def a_hot_partition_in_a_tail(run: LedgerRun, tails: Tails) -> None:
 
 
 def an_open_transaction_in_a_tail(run: LedgerRun, tails: Tails) -> None:
-    """Messages behind an open transaction of their partition wait for its end, and no others do."""
+    """Only messages behind an open transaction of their partition wait for its end."""
     before = feed_in_a_tail(run, tails, EACH)
-    somebody = Producer({"bootstrap.servers": run.broker.bootstrap_servers, "transactional.id": "somebody"})
-    somebody.init_transactions(30)
-    somebody.begin_transaction()
+    other_producer = Producer(
+        {"bootstrap.servers": run.broker.bootstrap_servers, "transactional.id": "other-producer"}
+    )
+    other_producer.init_transactions(30)
+    other_producer.begin_transaction()
     for _ in range(UNCOMMITTED):
-        somebody.produce(INPUT, b"never committed", b"never committed", 0)
-    assert 0 == somebody.flush(30)
+        other_producer.produce(INPUT, b"never committed", b"never committed", 0)
+    assert 0 == other_producer.flush(30)
 
     answered = len(run.ledger.acked)
     run.feeder.feed_now(EACH)
@@ -89,10 +93,10 @@ def an_open_transaction_in_a_tail(run: LedgerRun, tails: Tails) -> None:
     expected = len(run.ledger.acked) - waiting
     run.wait(lambda: run.watcher.count() == expected, _WITHIN_S, "the answers to the other partitions")
     after = handled_in_a_tail(run, tails, before.in_tails)
-    assert after.is_of_order(before), "the tails went on"
+    assert after.is_of_order(before), "the tails continued"
     assert run.watcher.count() == expected, "nothing behind the transaction was handled"
 
-    somebody.abort_transaction(30)
+    other_producer.abort_transaction(30)
     await_answers(run)
 
 

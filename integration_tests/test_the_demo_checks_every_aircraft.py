@@ -1,4 +1,4 @@
-"""`scripts/demo` as a newcomer meets it: without a terminal, kept running, stopped, interrupted.
+"""`scripts/demo` without a terminal: kept running, stopped, interrupted.
 
 Started through its Python file: `scripts/setup`, which the shell file calls first, is what set this environment up.
 """
@@ -51,19 +51,19 @@ def job_of(directory: Path) -> ProcessIdentity:
 
 
 def processes_with(mark: str) -> list[int]:
-    """The pids that live and have inherited the mark: all that demos started, and what that started."""
-    found = []
+    """The pids of living processes with the mark: those of demos and their children."""
+    pids = []
     for directory in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             is_dead = (directory / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
             if not is_dead and mark.encode() in (directory / "environ").read_bytes().split(b"\0"):
-                found.append(int(directory.name))
-    return found
+                pids.append(int(directory.name))
+    return pids
 
 
 @pytest.fixture
 def mark(monkeypatch: pytest.MonkeyPatch) -> str:
-    """In the environment of whatever is started from now on."""
+    """A mark in the environment of all later processes."""
     value = uuid.uuid4().hex
     monkeypatch.setenv("SAMZAPY_TEST_DEMO", value)
     return f"SAMZAPY_TEST_DEMO={value}"
@@ -79,12 +79,14 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
-    """A demo's directory; what still runs out of it at the end is ended."""
+    """A demo's directory; its remaining processes are ended afterwards."""
     yield tmp_path / "demo"
     run_demo(tmp_path / "demo", "--stop")
 
 
-def test_a_demo_is_right_can_be_kept_and_a_second_one_begins_anew(directory: Path, short: Path, mark: str) -> None:
+def test_a_demo_is_correct_can_be_kept_and_a_second_one_starts_afresh(
+    directory: Path, short: Path, mark: str
+) -> None:
     kept = run_demo(directory, "--keep")
 
     assert (0, "") == (kept.returncode, kept.stderr)
@@ -109,7 +111,7 @@ def test_a_demo_is_right_can_be_kept_and_a_second_one_begins_anew(directory: Pat
 
     assert 0 == stopped.returncode
     assert broker.process() is None
-    wait_until(lambda: not processes_with(mark), 30, "the demo's processes to be gone")
+    wait_until(lambda: not processes_with(mark), 30, "the demo's processes to end")
 
     again = subprocess.run(short_command(short, "never", directory), capture_output=True, text=True, timeout=400)
 
@@ -125,7 +127,7 @@ def test_a_demo_that_scales_its_job_and_lets_its_topic_grow_is_right(directory: 
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
 
     assert (0, "") == (done.returncode, done.stderr)
-    told = (
+    expected_lines = (
         f"Published {short_demo.FLIGHTS_AT_FIRST:,} flights",
         f"{short_demo.FLIGHTS_PER_S:,} more flights come in each second",
         "SUCCEEDED: 16 tasks run with factor 4",
@@ -135,7 +137,7 @@ def test_a_demo_that_scales_its_job_and_lets_its_topic_grow_is_right(directory: 
         f"Read {SHORT_COUNT:,} records, lag 0",
         f"of all {len(flights.expected_from(short).figures):,} aircraft",
     )
-    assert re.search(".*".join(map(re.escape, told)), done.stdout, re.DOTALL), done.stdout
+    assert re.search(".*".join(map(re.escape, expected_lines)), done.stdout, re.DOTALL), done.stdout
 
 
 @pytest.mark.parametrize(("moment", "shown"), list(short_demo.MOMENTS.items()))
@@ -153,15 +155,15 @@ def test_an_interrupted_demo_leaves_nothing_running(
             second = run_demo(directory)
         finally:
             demo.send_signal(signal.SIGCONT)
-        told, said = demo.communicate(timeout=300)
+        printed, errors = demo.communicate(timeout=300)
 
     assert 3 == second.returncode, "two at once in one directory"
-    assert 130 == demo.returncode, said
-    assert "spark-submit " in told, "no job was started"
-    assert re.search(shown, told), "interrupted at another moment"
-    assert "broker and job are stopped" in said
+    assert 130 == demo.returncode, errors
+    assert "spark-submit " in printed, "no job was started"
+    assert re.search(shown, printed), "interrupted at another moment"
+    assert "broker and job are stopped" in errors
     assert DevBroker(directory / "broker", detached=True).process() is None
-    wait_until(lambda: not processes_with(mark), 30, "the demo's processes to be gone")
+    wait_until(lambda: not processes_with(mark), 30, "the demo's processes to end")
 
 
 def test_a_demo_whose_output_is_closed_leaves_nothing_running(directory: Path) -> None:
@@ -194,11 +196,11 @@ def test_two_acts_at_once_are_refused(tmp_path: Path) -> None:
     assert "wanted --scale or --cluster, found both" in refused.stderr
 
 
-# --- what the job says of itself ---
+# --- the status of the job ---
 
 
 def a_status(**of_last_task: object) -> dict[str, Any]:
-    """Two processors on two hosts, the first one with two tasks; the last task is the second processor's."""
+    """Two processors on two hosts; the first one has two tasks, the second one."""
     tasks = [
         {"processorId": processor_id, "owner": f"e{processor_id}", "positions": [position]}
         for processor_id, position in (
@@ -214,10 +216,10 @@ def a_status(**of_last_task: object) -> dict[str, Any]:
 
 
 def test_a_processor_is_at_work_where_all_its_tasks_are() -> None:
-    found = screen.parse_status(a_status()).runners
+    runners = screen.parse_status(a_status()).runners
 
     assert {"0": ("e0", "w0"), "1": ("e1", "w1")} == {
-        processor_id: (runner.execution_id, runner.host) for processor_id, runner in found.items()
+        processor_id: (runner.execution_id, runner.host) for processor_id, runner in runners.items()
     }
 
 
@@ -228,7 +230,7 @@ def test_a_processor_is_at_work_where_all_its_tasks_are() -> None:
         {"owner": "e7"},
         {"positions": [{"ssp": "kafka.flights.2:0/1", "offsetEnd": None}]},
     ],
-    ids=["nobody's", "of a container that is gone", "not begun"],
+    ids=["of no container", "of an ended container", "not begun"],
 )
 def test_a_processor_with_a_task_that_does_not_run_is_not_at_work(of_last_task: dict[str, object]) -> None:
     assert ["0"] == list(screen.parse_status(a_status(**of_last_task)).runners)
@@ -269,7 +271,7 @@ def test_what_is_expected_is_the_data_set_and_not_the_job(expected: Any) -> None
     assert all((0, 0, None) == (item["delayed"], item["sum_min"], item["worst_min"]) for item in without_delay)
 
 
-def test_published_messages_say_what_pandas_reads(expected: Any) -> None:
+def test_published_messages_equal_the_rows_that_pandas_reads(expected: Any) -> None:
     keys: dict[str, int] = {}
     without_key, delay_sum_min = 0, 0
     for key, value in flights.messages(flights.data_set()):
@@ -302,15 +304,15 @@ def test_one_wrong_figure_of_one_aircraft_is_named(expected: Any, right: Any, na
 
 
 def test_an_update_lost_or_done_twice_is_named(expected: Any) -> None:
-    found = flights.Outputs()
+    outputs = flights.Outputs()
     for tailnum, figures in sorted(expected.figures.items()):
         for count in range(1, figures["flights"] + 1):
             # Of one aircraft the third update came twice and the fifth never.
             seen = 3 if (tailnum, count) == ("N8698A", 4) else count
-            found.add_update(tailnum.encode(), json.dumps({**figures, "flights": seen}).encode())
-    found.aside = expected.aside + 1
+            outputs.add_update(tailnum.encode(), json.dumps({**figures, "flights": seen}).encode())
+    outputs.aside = expected.aside + 1
 
-    wrong = flights.differences(expected, found)
+    wrong = flights.differences(expected, outputs)
 
     assert [
         "flights-without-tailnum: wanted 2,512 messages, found 2,513",

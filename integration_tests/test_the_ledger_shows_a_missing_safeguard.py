@@ -1,6 +1,6 @@
-"""With one safeguard of the runtime taken out (`jobs/mutants.py`), the scenario of a crash point breaks a rule.
+"""Without one safeguard (`jobs/mutants.py`) a scenario of crashes breaks a rule.
 
-So what the rules pass in `test_crash_points_of_the_commit_path` is due to the safeguard, not to luck.
+So the rules hold in `test_crash_points_of_the_commit_path` because of the safeguard, and not by luck.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from integration_tests.crash_points_run import (
     wake_up_when_another_one_has_its_task,
 )
 from integration_tests.sizes import FULL, VARIABLE
-from integration_tests.support.ledger import Violation, told
+from integration_tests.support.ledger import Violation, describe_violations
 
 pytestmark = [pytest.mark.ledger, pytest.mark.timeout(900)]
 
@@ -75,15 +75,15 @@ full_only = pytest.mark.skipif(not FULL, reason=f"run with {VARIABLE}=full")
 @pytest.mark.parametrize(
     ("mutant", "rules"),
     [
-        # A store one transaction behind: sums go on from an old state.
+        # A store one transaction behind: sums continue from an old state.
         (without_catching_up, {"D"}),
-        # What was sent before the crash stays, and is sent again.
+        # The outputs before the crash stay, and are sent again.
         (without_transactions, {"C"}),
         # The recovery starts where the hidden commits began.
         pytest.param(without_reading_to_the_end, {"C"}, marks=full_only),
-        # What the old owner committed in the gap is done again by the new one.
+        # The new owner repeats the messages that the old one committed in the gap.
         pytest.param(replaying_before_fencing, {"C"}, marks=full_only),
-        # What a worker of the query before commits to Kafka, and not to its store, is done again by the one that runs.
+        # A worker of the old query commits to Kafka but not to its store; the running query repeats these messages.
         pytest.param(without_query_numbers, {"C"}, marks=full_only),
     ],
     ids=["catching-up", "transactions", "reading-to-the-end", "fencing-before-replaying", "query-numbers"],
@@ -93,4 +93,4 @@ def test_the_ledger_shows_a_safeguard_that_was_taken_out(
 ) -> None:
     violations = mutant(tmp_path)
 
-    assert rules <= {violation.rule for violation in violations}, told(violations)
+    assert rules <= {violation.rule for violation in violations}, describe_violations(violations)

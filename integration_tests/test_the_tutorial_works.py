@@ -1,4 +1,4 @@
-"""Every block of docs/tutorial/first-job.md, in order, in an empty directory, on a broker of its own."""
+"""Every block of docs/tutorial/first-job.md, in order, on a broker of its own."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.timeout(300)
-def test_every_block_of_the_tutorial_does_what_the_page_says(directory: Path) -> None:
+def test_every_block_of_the_tutorial_works_as_described(directory: Path) -> None:
     assert 6 == run_blocks(blocks(), directory, Path(sys.executable).parent, within_s=280)

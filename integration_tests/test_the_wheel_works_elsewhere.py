@@ -1,4 +1,4 @@
-"""The wheel in an empty environment runs the first job of the tutorial. pip needs the package index."""
+"""The wheel in an empty environment runs the tutorial's first job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.timeout(900)
 def test_the_installed_wheel_runs_the_first_job_of_the_tutorial(directory: Path) -> None:
-    """With the versions of this environment, so that pip finds in its cache what it made for it."""
+    """With the versions of this environment, which are in pip's cache."""
     wheel = make_wheel(directory)
     programs = directory / "environment" / "bin"
     run(sys.executable, "-m", "venv", directory / "environment")

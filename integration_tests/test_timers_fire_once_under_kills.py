@@ -1,4 +1,4 @@
-"""Timers under the ledger: workers die as timers fire, the job is down while they become due, and each fires once.
+"""Timers under the ledger fire once, though workers die and the job is down.
 
 Beside other faults they are in `test_no_record_is_lost_or_doubled_under_kills.py` and, while the job is scaled, in
 `test_a_job_is_scaled_while_it_runs.py`.
@@ -16,7 +16,7 @@ import pytest
 from integration_tests.crash_points_run import Points, die_at
 from integration_tests.ledger_run import TAILS, LedgerRun
 from integration_tests.sizes import sized
-from integration_tests.support.ledger import told
+from integration_tests.support.ledger import describe_violations
 from integration_tests.timed_subject import TimedSubject
 
 LATE_MAX_MS = 20_000
@@ -76,8 +76,10 @@ def test_each_timer_fires_once_though_workers_die_as_it_fires_and_the_job_is_dow
         violations = run.finish()
 
         with capsys.disabled():
-            print(f"timers: {waiting} wait at the stop, {run.figures}; {subject.told()}", file=sys.stderr, flush=True)
-        assert not violations, told(violations)
+            print(
+                f"timers: {waiting} wait at the stop, {run.figures}; {subject.summary()}", file=sys.stderr, flush=True
+            )
+        assert not violations, describe_violations(violations)
         assert waiting > 100
         # Only workers died; the second start is the test's.
         assert (2, []) == (run.figures.starts, run.figures.ended_by_itself)

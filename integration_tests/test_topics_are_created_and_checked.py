@@ -1,4 +1,4 @@
-"""A topic of ours is made with explicit settings; one that is wrong is refused by name, with the remedy."""
+"""Own topics have explicit settings; wrong ones are refused with the remedy."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def create(connection: KafkaConnection, name: str, partition_count: int = 1, **s
     make_topics(connection.bootstrap_servers, {name: partition_count}, settings)
 
 
-def test_a_topic_of_ours_is_made_with_its_settings(connection: KafkaConnection, admin: KafkaAdmin, job: str) -> None:
+def test_an_own_topic_is_made_with_its_settings(connection: KafkaConnection, admin: KafkaAdmin, job: str) -> None:
     for spec in (coordinator_spec(job), checkpoint_spec(job), changelog_spec(job, "counts", 3)):
-        found = admin.ensure_topic(spec)
+        topic = admin.ensure_topic(spec)
 
-        assert (found.name, found.partition_count) == (spec.name, spec.partition_count)
+        assert (topic.name, topic.partition_count) == (spec.name, spec.partition_count)
         resource = ConfigResource(ConfigResource.Type.TOPIC, spec.name)
         client = plain_client(connection)
         settings = client.describe_configs([resource])[resource].result()
@@ -71,19 +71,19 @@ def test_a_topic_of_ours_is_made_with_its_settings(connection: KafkaConnection, 
             assert not settings[name].is_default, f"{name} is only the broker's default"
 
 
-def test_a_topic_that_is_there_and_right_is_taken_as_it_is(admin: KafkaAdmin, job: str) -> None:
+def test_an_existing_topic_with_the_right_settings_is_accepted(admin: KafkaAdmin, job: str) -> None:
     first = admin.ensure_topic(coordinator_spec(job))
 
     assert admin.ensure_topic(coordinator_spec(job)) == first
 
 
-def test_a_topic_that_was_made_again_has_another_id(connection: KafkaConnection, admin: KafkaAdmin, job: str) -> None:
+def test_a_recreated_topic_has_another_id(connection: KafkaConnection, admin: KafkaAdmin, job: str) -> None:
     spec = coordinator_spec(job)
     first = admin.ensure_topic(spec)
     client = plain_client(connection)
     client.delete_topics([spec.name])[spec.name].result()
     # The controller has removed it; the broker that is asked hears of it a little later.
-    wait_until(lambda: not admin.find([spec.name]), 60.0, f"{spec.name} to be gone")
+    wait_until(lambda: not admin.find([spec.name]), 60.0, f"{spec.name} to be deleted")
 
     second = admin.ensure_topic(spec)
 
@@ -106,7 +106,7 @@ def test_a_topic_that_was_made_again_has_another_id(connection: KafkaConnection,
         ("min.insync.replicas", "2", "--add-config min.insync.replicas=1"),
     ],
 )
-def test_a_setting_that_loses_data_is_refused_with_the_command_that_mends_it(
+def test_a_setting_that_loses_data_is_refused_with_the_command_that_corrects_it(
     connection: KafkaConnection, admin: KafkaAdmin, job: str, setting: str, value: str, remedy: str
 ) -> None:
     spec = coordinator_spec(job)
@@ -122,14 +122,14 @@ def test_a_setting_that_loses_data_is_refused_with_the_command_that_mends_it(
     assert message.endswith(remedy)
 
 
-@pytest.mark.parametrize(("found", "remedy"), [(1, "--partitions 2"), (3, "--delete --topic")])
+@pytest.mark.parametrize(("partition_count", "remedy"), [(1, "--partitions 2"), (3, "--delete --topic")])
 def test_a_wrong_partition_count_is_refused(
-    connection: KafkaConnection, admin: KafkaAdmin, job: str, found: int, remedy: str
+    connection: KafkaConnection, admin: KafkaAdmin, job: str, partition_count: int, remedy: str
 ) -> None:
     spec = replace(coordinator_spec(job), partition_count=2)
-    create(connection, spec.name, found, **spec.settings)
+    create(connection, spec.name, partition_count, **spec.settings)
 
-    with pytest.raises(TopicPolicyError, match=f"with 2 partitions, found {found}.*{remedy}"):
+    with pytest.raises(TopicPolicyError, match=f"with 2 partitions, found {partition_count}.*{remedy}"):
         admin.ensure_topic(spec)
 
 
@@ -187,7 +187,7 @@ def test_a_reachable_cluster_is_fine(admin: KafkaAdmin) -> None:
 def test_a_security_protocol_that_the_listener_lacks_is_reported_as_such(
     connection: KafkaConnection, properties: dict[str, str]
 ) -> None:
-    """Kafka itself only says "transport failure"."""
+    """Kafka itself only reports "transport failure"."""
     wrong = KafkaConnection(bootstrap_servers=connection.bootstrap_servers, properties=properties)
 
     with pytest.raises((ConfigError, BrokerUnavailableError), match="authentication or TLS") as caught:
@@ -208,7 +208,7 @@ def test_fixed_settings_of_any_spec_are_checked(connection: KafkaConnection, adm
         admin.ensure_topic(spec)
 
 
-def test_a_look_tells_settings_and_what_is_not_there(
+def test_a_look_shows_the_settings_of_topics_and_the_missing_topics(
     connection: KafkaConnection, admin: KafkaAdmin, job: str
 ) -> None:
     spec = coordinator_spec(job)
@@ -222,7 +222,7 @@ def test_a_look_tells_settings_and_what_is_not_there(
     assert looked.cluster == Cluster(bootstrap_servers=connection.bootstrap_servers, broker_count=1)
 
 
-def test_who_begins_to_lead_looks_at_once_and_then_now_and_then(admin: KafkaAdmin, job: str) -> None:
+def test_a_new_leader_checks_topics_at_once_and_then_periodically(admin: KafkaAdmin, job: str) -> None:
     spec = coordinator_spec(job)
     admin.ensure_topic(spec)
     leads = threading.Event()
@@ -250,7 +250,7 @@ def test_a_checkpoint_topic_that_is_made_again_ends_the_job_that_runs(
     spec = checkpoint_spec(job.job)
     recorded = service.status().state.own_topics[spec.name]
     job.client.delete_topics([spec.name])[spec.name].result()
-    wait_until(lambda: not admin.find([spec.name]), 60.0, f"{spec.name} to be gone")
+    wait_until(lambda: not admin.find([spec.name]), 60.0, f"{spec.name} to be deleted")
     admin.ensure_topic(spec)
 
     watch.start()
@@ -273,9 +273,11 @@ def test_the_topic_of_an_intermediate_stream_is_created_at_once_and_only_the_lea
             task_inputs=f"kafka.in-{job}",
             task_intermediate_again_partitions=str(partitions),
         )
-        found = submission_of(config, admin, "processor 0", NO_GROUPERS, CoordinatorState() if is_leader else None)
-        (of_input,) = [one for one in found.inputs if one.system_stream.stream == topic]
-        (own,) = [one for one in found.own_topics if one.name == topic]
+        submission = submission_of(
+            config, admin, "processor 0", NO_GROUPERS, CoordinatorState() if is_leader else None
+        )
+        (of_input,) = [one for one in submission.inputs if one.system_stream.stream == topic]
+        (own,) = [one for one in submission.own_topics if one.name == topic]
         assert (of_input.topic_id, of_input.partition_count) == (own.topic_id, own.partition_count)
         count = own.partition_count
         assert count == admin.partition_count(topic)

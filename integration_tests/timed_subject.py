@@ -20,7 +20,7 @@ _SHOWN_MAX = 5
 
 
 class TimedSubject(Subject):
-    """Running sums, a timer for each record with a key, and windows in which these are counted.
+    """Running sums, a timer for each record with a key, and windows that count them.
 
     Attributes:
         late_ms: how late the timers fired that were set for a moment.
@@ -39,9 +39,21 @@ class TimedSubject(Subject):
         self._ticks: set[int] = set()
 
     def is_settled(self, run: LedgerRun) -> bool:
-        """Whether as many timers have fired, and as many records were counted, as there are records with keys."""
+        """Whether timers fired and records were counted for all records with keys."""
         answers = _count(run, OUTPUT)
         return not self.left(run) and answers == self._counted(run, COUNTED) == self._counted(run, PER_SPAN)
+
+    def unsettled(self, run: LedgerRun) -> str:
+        figures = f"{_count(run, OUTPUT)} answers, {self.left(run)} timers left"
+        for topic in (COUNTED, PER_SPAN):
+            figures += f", {self._counted(run, topic)} records in {topic}"
+        set_timers = self._set_timers(run)
+        return f"{figures}; {len(set_timers)} timers are set: {set_timers[:_SHOWN_MAX]}"
+
+    @staticmethod
+    def _set_timers(run: LedgerRun) -> list[bytes]:
+        left = dict(run.changelog_records("_timers"))
+        return [key for key, value in left.items() if value is not None]
 
     def _counted(self, run: LedgerRun, topic: str) -> int:
         """How many records the results on a topic have counted."""
@@ -54,18 +66,18 @@ class TimedSubject(Subject):
         return sum(total for (name, _), (_, total) in self._added.items() if name == topic)
 
     def left(self, run: LedgerRun) -> int:
-        """How many timers have not fired yet, those of messages that were not handled yet included."""
+        """The count of timers that have not fired yet, with those of unhandled messages."""
         return sum(fed.key is not None for fed in run.ledger.acked) - _count(run, FIRED)
 
     def waiting(self, run: LedgerRun) -> int:
         """How many timers are set, and have not fired yet."""
         return _count(run, OUTPUT) - _count(run, FIRED)
 
-    def check(self, run: LedgerRun, found: Topics) -> Iterator[Violation]:
-        yield from super().check(run, found)
+    def check(self, run: LedgerRun, outputs: Topics) -> Iterator[Violation]:
+        yield from super().check(run, outputs)
         counts: Counter[bytes | None] = Counter()
         fired: Counter[str] = Counter()
-        for (topic, _), records in sorted(found.items()):
+        for (topic, _), records in sorted(outputs.items()):
             for record in records if topic == FIRED else ():
                 value = json.loads(record.value or b"")
                 counts[record.key] += 1
@@ -75,26 +87,23 @@ class TimedSubject(Subject):
                 self.late_ms.append(value["lateMs"])
         wanted = {str(place) for fed, place in run.ledger.acked.items() if fed.key is not None}
         twice = [src for src, count in fired.items() if count > 1]
-        for what, srcs in (
+        for fault, srcs in (
             ("never fired", wanted - fired.keys()),
             ("were never set", fired.keys() - wanted),
             ("fired twice", twice),
         ):
             if srcs:
-                yield Violation("C", f"{len(srcs)} timers {what}: {', '.join(sorted(srcs)[:_SHOWN_MAX])}")
-        yield from self._check_windows(run, found)
-        yield from self._check_spans(run, found)
-        left = {}
-        for key, value in run.changelog_records("_timers"):
-            left[key] = value
-        still_set = [key for key, value in left.items() if value is not None]
+                yield Violation("C", f"{len(srcs)} timers {fault}: {', '.join(sorted(srcs)[:_SHOWN_MAX])}")
+        yield from self._check_windows(run, outputs)
+        yield from self._check_spans(run, outputs)
+        still_set = self._set_timers(run)
         if still_set:
             yield Violation("D", f"{len(still_set)} timers are still set: {still_set[:_SHOWN_MAX]}")
 
-    def _check_windows(self, run: LedgerRun, found: Topics) -> Iterator[Violation]:
+    def _check_windows(self, run: LedgerRun, outputs: Topics) -> Iterator[Violation]:
         counts: Counter[bytes | None] = Counter()
         ticks: set[tuple[bytes | None, int]] = set()
-        for (topic, _), records in sorted(found.items()):
+        for (topic, _), records in sorted(outputs.items()):
             for record in records if topic == COUNTED else ():
                 value = json.loads(record.value or b"")
                 counts[record.key] += value["count"]
@@ -107,11 +116,11 @@ class TimedSubject(Subject):
             wrong = sorted(str(key) for key in counts.keys() | wanted.keys() if counts[key] != wanted[key])
             yield Violation("C", f"windows have counted {len(wrong)} keys wrong: {', '.join(wrong[:_SHOWN_MAX])}")
 
-    def _check_spans(self, run: LedgerRun, found: Topics) -> Iterator[Violation]:
+    def _check_spans(self, run: LedgerRun, outputs: Topics) -> Iterator[Violation]:
         counts: Counter[bytes | None] = Counter()
         spans: Counter[tuple[bytes | None, int]] = Counter()
         late = []
-        for (topic, _), records in sorted(found.items()):
+        for (topic, _), records in sorted(outputs.items()):
             for record in records if topic == PER_SPAN else ():
                 value = json.loads(record.value or b"")
                 counts[record.key] += value.get("count", 1)
@@ -132,7 +141,7 @@ class TimedSubject(Subject):
             wrong = sorted(str(key) for key in counts.keys() | wanted.keys() if counts[key] != wanted[key])
             yield Violation("C", f"spans have counted {len(wrong)} keys wrong: {', '.join(wrong[:_SHOWN_MAX])}")
 
-    def told(self) -> str:
+    def summary(self) -> str:
         late_ms = sorted(self.late_ms)
         timers = f"{len(late_ms)} timers, late by {late_ms[len(late_ms) // 2]} ms (p50), {late_ms[-1]} ms at most"
         return f"{timers}, {len(self._ticks)} windows, {self._spans} spans of event time"

@@ -13,7 +13,7 @@ from samzapy.errors import ConfigError, TaskModuleError
 from samzapy.model import clock_entry, timer_entry, window_entry
 from samzapy.model.serde import NamedSerde, key_serde_of, name_of, named, serde_of, with_flags
 from samzapy.model.timer_entry import Domain
-from samzapy.state import State
+from samzapy.state import ExpiryClock, State
 from samzapy.streams import STREAM_OF_HANDLER, AnyStream
 from samzapy.timers import TIMER_OF_HANDLER, Timer
 
@@ -59,14 +59,26 @@ class Declared:
     @property
     def has_timers(self) -> bool:
         """Whether timers are set: those of the task, or those by which entries expire."""
-        return bool(self.timers) or any(state.ttl_ms is not None for state in self.states.values())
+        return bool(self.timers) or self.has_ttl
+
+    @property
+    def has_ttl(self) -> bool:
+        """Whether entries of a state expire."""
+        return any(state.ttl_ms is not None for state in self.states.values())
+
+    @property
+    def goes_by_event_time(self) -> bool:
+        """Whether the task uses the time of its messages.
+
+        Its entries expire by that then.
+        """
+        has_timers = any(timer.domain is Domain.EVENT for timer in self.timers.values())
+        return has_timers or any(stream.event_time is not None or stream.disorder_ms for stream in self.inputs)
 
     @property
     def keeps_time(self) -> bool:
         """Whether the task keeps event time, or must know the end of its inputs."""
-        has_timers = any(timer.domain is Domain.EVENT for timer in self.timers.values())
-        has_time = any(stream.event_time is not None or stream.disorder_ms for stream in self.inputs)
-        return has_timers or has_time or self.has_end
+        return self.goes_by_event_time or self.has_end
 
     @property
     def acts_by_time(self) -> bool:
@@ -113,8 +125,7 @@ class Declared:
             if state.kind != "value":
                 settings.append(_setting(f"stores.{name}.kind", state.kind, state.place))
                 settings.append(_setting(f"stores.{name}.key.serde", state.sub_keys, state.place))
-            if state.ttl_ms is not None:
-                settings.append(_setting(f"stores.{name}.ttl.ms", str(state.ttl_ms), state.place))
+            settings += self._ttl_settings(state)
         if self.has_timers:
             prefix = f"stores.{timer_entry.STORE}"
             settings += [
@@ -138,6 +149,12 @@ class Declared:
         if self.window_ms is not None:
             settings.append(_setting(WINDOW_KEY, str(self.window_ms), self.place))
         return tuple(settings) if self.inputs else ()
+
+    def _ttl_settings(self, state: State) -> Iterator[Setting]:
+        if state.ttl_ms is not None:
+            yield _setting(f"stores.{state.name}.ttl.ms", str(state.ttl_ms), state.place)
+            if self.goes_by_event_time:
+                yield _setting(f"stores.{state.name}.ttl.clock", "event", state.place)
 
     def check(self, config: JobConfig) -> None:
         """Refuse inputs, maps, lists and windows that only the configuration declares.
@@ -352,7 +369,9 @@ def handle_of(instance: Any, name: str) -> Handle:
 
 
 class Time(Protocol):
-    """The clocks that timers go by."""
+    """The clocks that timers and expiries go by."""
+
+    expiry: ExpiryClock
 
     def wall_ms(self) -> int: ...
 
@@ -369,7 +388,7 @@ def bind(instance: Any, own: Declared, stores: Mapping[str, Any], context: Any, 
     """Give an instance its context, and its states and timers of one task."""
     instance.context = context
     for name, state in own.states.items():
-        setattr(instance, name, state.bound(stores, time.wall_ms))
+        setattr(instance, name, state.bound(stores, time.expiry))
     for name, timer in own.timers.items():
         clock = (time.event_ms, time.note_event_timer) if timer.domain is Domain.EVENT else (time.wall_ms,)
         setattr(instance, name, timer.bound(stores, *clock))

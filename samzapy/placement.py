@@ -22,6 +22,7 @@ from __future__ import annotations
 import time
 import uuid as uuids
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -42,6 +43,7 @@ from samzapy.model.placement import (
     StatusCode,
     rewind_arguments,
 )
+from samzapy.model.request_signature import SIGNATURE_HEADER, VALID_MS, signature
 from samzapy.model.topics import placement_topic
 from samzapy.stream.keys import KeyForm, PlacementKey, parse_placement_key
 from samzapy.stream.log import LogRecord, Write
@@ -83,6 +85,8 @@ class ContainerPlacementMetadataStore:
         properties: librdkafka's, to get into the cluster (`security.protocol`).
         encoding: how requests are written; both encodings are read.
         key_form: how keys of requests are spelled.
+        credential: returns a credential of scope `operate`, which requests are signed with; called for each request.
+            None, or a call that returns None: requests are not signed.
     """
 
     def __init__(
@@ -93,11 +97,13 @@ class ContainerPlacementMetadataStore:
         properties: Mapping[str, str | Secret] | None = None,
         encoding: Encoding = Encoding.JSON,
         key_form: KeyForm = KeyForm.TEXT,
+        credential: Callable[[], str | None] | None = None,
     ) -> None:
         self.job = job
         self._connection = KafkaConnection(bootstrap_servers=bootstrap_servers, properties=properties or {})
         self._encoding = encoding
         self._key_form = key_form
+        self._credential = credential
         self._topic: PlacementTopic | None = None
 
     def __enter__(self) -> Self:
@@ -237,7 +243,7 @@ class ContainerPlacementMetadataStore:
             write = encode_message(message, place)
         except ValueError as error:
             raise ConfigError(f"{error}; nothing was written") from error
-        self._started().write([write])
+        self._started().write([self._signed(write)])
 
     def read_container_placement_request_message(self, uuid: uuids.UUID) -> ContainerPlacementRequestMessage | None:
         """The request, as long as it is on the topic and readable."""
@@ -291,6 +297,14 @@ class ContainerPlacementMetadataStore:
             return message is None or message.uuid in over or message.deployment_id != deployment_id
 
         return self._delete(is_outdated)
+
+    def _signed(self, write: Write) -> Write:
+        operator = None if self._credential is None else self._credential()
+        if operator is None:
+            return write
+        expires_ms = time.time_ns() // 1_000_000 + VALID_MS
+        signed = signature(operator, write.key, write.value or b"", expires_ms)
+        return replace(write, headers={SIGNATURE_HEADER: signed})
 
     def _delete(self, is_unwanted: Callable[[_Standing], bool]) -> int:
         keys = [item.record.key for item in self._standing() if is_unwanted(item)]

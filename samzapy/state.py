@@ -18,7 +18,7 @@ entry of the message in hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from itertools import islice
 from typing import Any, Final, Generic, NoReturn, Protocol, Self, TypeVar, cast, overload
@@ -43,9 +43,12 @@ from samzapy.model.timer_entry import (
     STORE,
     Domain,
     Entry,
+    Timers,
     clear_moment,
+    domain_of,
     expiry_of,
     moment_of,
+    put_off,
     set_moment,
 )
 from samzapy.streams import place_of_caller
@@ -66,6 +69,36 @@ class Range(Entry, Protocol):
     """The store of a map or list."""
 
     def entries(self, first: Any = None, last: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]: ...
+
+
+class Number(Entry, Protocol):
+    """The store of a counter."""
+
+    def add(self, amount: int) -> int:
+        """Add to the number, 0 without one, and return the sum."""
+        ...
+
+
+class ExpiryClock(Protocol):
+    """The clock by which the entries of a task expire.
+
+    Attributes:
+        domain: of the expiries that are set.
+    """
+
+    domain: Domain
+
+    def expired_ms(self, domain: Domain) -> int:
+        """The moment up to which entries have expired for the call in hand.
+
+        Args:
+            domain: of an expiry. One of another clock was set by an earlier form of the task.
+        """
+        ...
+
+    def written_ms(self) -> int:
+        """The time of a write by the call in hand."""
+        ...
 
 
 class State:
@@ -89,7 +122,7 @@ class State:
         self.ttl_ms = ttl
         self.name = ""
         self._entries: Mapping[str, Entry] = _Unbound(self)
-        self._wall_ms: Callable[[], int] = _no_clock
+        self._clock: ExpiryClock | None = None
         self._is_refreshed_by_reads = refresh == "read"
         if scope not in SCOPES:
             raise TaskModuleError(f"{place}: wanted a scope of {', '.join(SCOPES)}, found {scope!r}")
@@ -101,15 +134,15 @@ class State:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = self.name or name
 
-    def bound(self, entries: Mapping[str, Entry], wall_ms: Callable[[], int]) -> Self:
+    def bound(self, entries: Mapping[str, Entry], clock: ExpiryClock) -> Self:
         """This state in one task.
 
         Args:
             entries: by name, the store of the message in hand.
-            wall_ms: the clock by which entries expire.
+            clock: by which entries expire.
         """
         new = copy(self)
-        new._entries, new._wall_ms = entries, wall_ms
+        new._entries, new._clock = entries, clock
         return new
 
     def _check_ttl(self, ttl: int) -> None:
@@ -133,8 +166,11 @@ class State:
         """
         if self.ttl_ms is None:
             return
+        clock = self._bound_clock
         expiry, step_ms = expiry_of(self.name, sub_key), max(1, self.ttl_ms // _STEPS)
-        set_moment(self._entries[STORE], expiry, Domain.PROCESSING, self._wall_ms() + self.ttl_ms, step_ms)
+        # An older message that comes later shortens no life: the order in which inputs are read counts for nothing.
+        set_to = put_off if clock.domain is Domain.EXPIRY else set_moment
+        set_to(cast(Timers, self._entries[STORE]), expiry, clock.domain, clock.written_ms() + self.ttl_ms, step_ms)
 
     def _forget(self, sub_key: bytes = b"") -> None:
         """Let an entry that is removed not expire."""
@@ -142,15 +178,24 @@ class State:
             clear_moment(self._entries[STORE], expiry_of(self.name, sub_key))
 
     def _is_over(self, sub_key: bytes = b"") -> bool:
-        """Whether an entry has expired; one without an expiry gets one now."""
+        """Whether an entry has expired.
+
+        One without an expiry by the task's clock gets one now.
+        """
         if self.ttl_ms is None:
             return False
-        raw = self._entries[STORE].get(expiry_of(self.name, sub_key))
-        if raw is not None and moment_of(raw) <= self._wall_ms():
+        clock, raw = self._bound_clock, self._entries[STORE].get(expiry_of(self.name, sub_key))
+        domain = None if raw is None else domain_of(raw)
+        if raw is not None and domain is not None and moment_of(raw) <= clock.expired_ms(domain):
             return True
-        if raw is None or self._is_refreshed_by_reads:
+        if domain is not clock.domain or self._is_refreshed_by_reads:
             self._touch(sub_key)
         return False
+
+    @property
+    def _bound_clock(self) -> ExpiryClock:
+        assert self._clock is not None, "the entries of a state that is not bound are refused before"
+        return self._clock
 
 
 class Value(State, Generic[T, D]):
@@ -197,13 +242,12 @@ class Counter(State):
     def add(self, amount: int = 1) -> int:
         """Add to the number, and return the sum."""
         entry = self._entries[self.name]
+        if self.ttl_ms is None:
+            return cast(Number, entry).add(amount)
         value: int | None = entry.get()
-        if value is None or (self.ttl_ms is not None and self._is_over()):
-            value = 0
-        total = value + amount
+        total = amount if value is None or self._is_over() else value + amount
         entry.put(total)
-        if self.ttl_ms is not None:
-            self._touch()
+        self._touch()
         return total
 
     def clear(self) -> None:
@@ -350,10 +394,6 @@ def _range_of(entry: Entry, first: Any, last: Any, *, reverse: bool = False) -> 
     return cast(Range, entry).entries(first, last, reverse=reverse)
 
 
-def _no_clock() -> int:
-    raise AssertionError("a state that is not bound has no clock")
-
-
 @overload
 def value(
     serde: Serde[T], *, default: T, scope: str = "key", ttl: int | None = None, refresh: str = "write"
@@ -374,7 +414,8 @@ def value(
     Args:
         default: the value of `get` where nothing is set.
         scope: `key`, `task` or `broadcast`, as `stores.<name>.scope`.
-        ttl: an entry is removed so many milliseconds after its last write, for instance `samzapy.hours(1)`.
+        ttl: an entry is removed so many milliseconds after its last write, for instance `samzapy.hours(1)`. By event
+            time where the task keeps it (docs/guides/state.md), else by the clock of the host.
         refresh: `write`, or `read`: also after its last read.
 
     Raises:

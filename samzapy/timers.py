@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import Final, Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar, cast
 
 from samzapy.durations import is_duration
 from samzapy.errors import OutsideMessageError, TaskError, TaskModuleError
@@ -30,6 +30,7 @@ from samzapy.model.timer_entry import (
     STORE,
     Domain,
     Entry,
+    Timers,
     clear_moment,
     moment_of,
     set_moment,
@@ -69,6 +70,8 @@ class Timer:
         self.domain = domain
         self.place = place
         self.name = ""
+        # The sub-key of the timer without a tag, which most timers are.
+        self._without_tag = b""
         self._resolution_ms = resolution_ms
         self._stores: Mapping[str, Entry] | None = None
         self._now_ms: Callable[[], int] | None = None
@@ -76,6 +79,7 @@ class Timer:
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = self.name or name
+        self._without_tag = sub_key_of(self.name, "")
 
     def bound(
         self, stores: Mapping[str, Entry], now_ms: Callable[[], int], on_set: Callable[[int], bool] | None = None
@@ -119,7 +123,7 @@ class Timer:
         entries, sub_key = self._entries(), self._sub_key(tag)
         if self._on_set is None or self._on_set(time_ms):
             # Rounded up: a timer never fires before its moment.
-            set_moment(entries, sub_key, self.domain, time_ms, self._resolution_ms)
+            set_moment(cast(Timers, entries), sub_key, self.domain, time_ms, self._resolution_ms)
 
     def clear(self, *, tag: str = "") -> None:
         """Let the timer not fire; nothing happens if it is not set."""
@@ -139,6 +143,8 @@ class Timer:
         return method
 
     def _sub_key(self, tag: str) -> bytes:
+        if tag == "":
+            return self._without_tag
         if not isinstance(tag, str) or "\0" in tag:
             raise TaskError(f"timer {self.name}: wanted a tag as text without a zero character, found {tag!r}")
         return sub_key_of(self.name, tag)

@@ -40,7 +40,7 @@ from integration_tests.chaos_plan import KINDS, plan_of
 from integration_tests.comings_and_goings import RECORDS_PER_S, ComingsAndGoings
 from integration_tests.factor_walk import FactorWalk
 from integration_tests.subjects import SUBJECTS
-from integration_tests.support.ledger import Violation, told
+from integration_tests.support.ledger import Violation, describe_violations
 
 SECONDS = 600.0
 CHANGES, EXPANSIONS = 30, 3
@@ -56,7 +56,10 @@ def main(arguments: Sequence[str]) -> int:
     print(f"chaos: {' '.join(arguments)} --seed {options.seed}, in {directory}", flush=True)
     violations, kept = _on_a_cluster(options, directory) if options.cluster else _by_hand(options, directory)
     if violations:
-        print(f"chaos: --seed {options.seed}: {told(violations)}\nlogs and data are in {directory}", file=sys.stderr)
+        print(
+            f"chaos: --seed {options.seed}: {describe_violations(violations)}\nlogs and data are in {directory}",
+            file=sys.stderr,
+        )
         return 1
     shutil.rmtree(directory)
     print(f"chaos: 0 lost, 0 twice, 0 out of order, nothing granted twice{kept}")
@@ -109,7 +112,7 @@ def _by_hand(options: argparse.Namespace, directory: Path) -> tuple[Sequence[Vio
         violations = run.finish()
         if isinstance(run, FactorWalk):
             print(f"chaos: {run.deaths} killed, {len(run.changes.crash_points)} of them at named crash points")
-        print(f"chaos: {time.monotonic() - begun_s:.0f} s, {run.told()}", flush=True)
+        print(f"chaos: {time.monotonic() - begun_s:.0f} s, {run.summary()}", flush=True)
     return violations, "" if options.scale else "; whoever kept its grants kept its query"
 
 

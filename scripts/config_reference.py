@@ -88,7 +88,9 @@ systems.kafka.client.sasl.username=flights
 systems.kafka.client.sasl.password=${env:KAFKA_PASSWORD}
 ```
 
-What stands on a command line, every user of the host can see, so `--set` is no place for it.
+Every user of the host can read a command line, so a `--set` with a secret is refused,
+and so is an option of spark-submit that sounds like one.
+`--set systems.kafka.client.sasl.password='${env:KAFKA_PASSWORD}'` is taken.
 The key decides what is a secret, not the variable:
 under a key that is none, what the variable holds is shown and recorded.
 """

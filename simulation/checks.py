@@ -147,7 +147,9 @@ class Ledger:
             self._reached.setdefault(place, [0] * FINEST)
         return done
 
-    def commit(self, grant: Grant, ssp_kb: SspKeyBucket, begins: Mapping[int, int], offset_to: int, who: str) -> None:
+    def commit(
+        self, grant: Grant, ssp_kb: SspKeyBucket, begins: Mapping[int, int], offset_to: int, owner: str
+    ) -> None:
         """Note that messages from `begins`, by key bucket, to `offset_to` were handled.
 
         The transaction is recorded.
@@ -160,8 +162,8 @@ class Ledger:
             if offset_from < done[bucket] or self._inputs.has(ssp, bucket, done[bucket], offset_from):
                 kind = "twice" if offset_from < done[bucket] else "not at all"
                 raise BrokenLawError(
-                    f"{who} committed bucket {bucket} of {ssp_kb} from {offset_from} to {offset_to}, the work before "
-                    f"ended at {done[bucket]}: what lies in between is done {kind}"
+                    f"{owner} committed bucket {bucket} of {ssp_kb} from {offset_from} to {offset_to}, the work before "
+                    f"ended at {done[bucket]}: the messages in between are done {kind}"
                 )
         values = self._values_of(grant, ssp_kb)
         for key in self._inputs.messages(ssp, begins, min(begins.values(), default=offset_to), offset_to):
@@ -188,7 +190,7 @@ class Ledger:
         reached = self._reached[ssp, ""]
         return any(self._inputs.has(ssp, bucket, reached[bucket], offset_to) for bucket in range(FINEST))
 
-    def check_written(self, grant: Grant, store: str, written: Mapping[bytes, bytes | None], who: str) -> None:
+    def check_written(self, grant: Grant, store: str, written: Mapping[bytes, bytes | None], owner: str) -> None:
         """Check the entries that a task wrote, by their changelog keys, after its commit."""
         if grant.epoch <= self._counts_after:
             return
@@ -196,11 +198,11 @@ class Ledger:
         for key, value in written.items():
             if wanted.get(key) != value:
                 raise BrokenLawError(
-                    f"{who} committed {value!r} as running value of {key!r} in task {grant.task_name}, wanted "
+                    f"{owner} committed {value!r} as running value of {key!r} in task {grant.task_name}, wanted "
                     f"{wanted.get(key)!r}"
                 )
 
-    def check_restored(self, grant: Grant, store: str, restored: Mapping[bytes, bytes], who: str) -> None:
+    def check_restored(self, grant: Grant, store: str, restored: Mapping[bytes, bytes], owner: str) -> None:
         """Check the state that a task begins with.
 
         It is the work of all earlier owners of its keys.
@@ -209,7 +211,7 @@ class Ledger:
         if grant.epoch > self._counts_after and restored != wanted:
             differing = sorted(key for key in {*restored, *wanted} if restored.get(key) != wanted.get(key))
             raise BrokenLawError(
-                f"{who} begins task {grant.task_name} under epoch {grant.epoch} with "
+                f"{owner} begins task {grant.task_name} under epoch {grant.epoch} with "
                 f"{ {key: restored.get(key) for key in differing} } in store {store}, wanted "
                 f"{ {key: wanted.get(key) for key in differing} }"
             )
@@ -230,13 +232,13 @@ class Ledger:
     # --- decisions ---
 
     def go_on_from(self, place: Place, bucket: int, offset: int) -> None:
-        """By an operator's word a bucket goes on elsewhere."""
+        """Continue a bucket at the offset of an operator's startpoint."""
         self._move(place, bucket, offset)
 
     def take_over(
         self, task_name: TaskName, positions: Mapping[SystemStreamPartition, int], source: TaskName
     ) -> None:
-        """A task goes on in the broadcast inputs as another one did.
+        """Continue a task in the broadcast inputs where another one was.
 
         It has the positions and the copy of that task.
         """
@@ -263,11 +265,11 @@ class LaunchTruth(Protocol):
     """The true state of the executions that a coordinator starts."""
 
     def was_level(self, execution_id: ExecutionId) -> bool:
-        """Whether it ever said that it has the state of all tasks of its processor."""
+        """Whether it ever reported the state of all tasks of its processor as complete."""
         ...
 
-    def was_said_to_end(self, execution_id: ExecutionId) -> bool:
-        """Whether the cluster manager ever said that it is gone."""
+    def was_reported_ended(self, execution_id: ExecutionId) -> bool:
+        """Whether the cluster manager ever reported its end."""
         ...
 
     def check_place(self, launch: Launch, state: CoordinatorState) -> None:
@@ -296,7 +298,7 @@ class NobodyLaunched:
     def was_level(self, execution_id: ExecutionId) -> bool:
         return True
 
-    def was_said_to_end(self, execution_id: ExecutionId) -> bool:
+    def was_reported_ended(self, execution_id: ExecutionId) -> bool:
         return False
 
     def check_place(self, launch: Launch, state: CoordinatorState) -> None:
@@ -340,7 +342,7 @@ class LogChecks:
         self.is_compacted = False
         # Grants of key buckets, and those of them with floors: how much a history scales.
         self.elastic_grants = self.floored_grants = 0
-        # Buckets that went on from where an operator said; tasks that began with the broadcast copy of another one.
+        # Buckets that continued at an operator's startpoint; tasks that began with another one's broadcast copy.
         self.rewound_grants = self.inherited_copies = 0
         self.runs = 0
         self.factor_changes = self.expansions = 0
@@ -359,8 +361,8 @@ class LogChecks:
         self._ordered: set[str] = set()
         # The newest startpoint of each bucket of the finest factor that no grant has taken up, by its place; and of
         # each task, as its broadcast state is taken over by others too.
-        self._words: dict[tuple[SystemStreamPartition, int], Startpoint] = {}
-        self._words_of_task: dict[Place, Startpoint] = {}
+        self._startpoints: dict[tuple[SystemStreamPartition, int], Startpoint] = {}
+        self._startpoints_of_task: dict[Place, Startpoint] = {}
         # The last owner of each bucket of a base task, and its epoch.
         self._holders: dict[tuple[int, int], TaskName] = {}
         self._epoch_of: dict[TaskName, int] = {}
@@ -397,7 +399,7 @@ class LogChecks:
         if self.foreign_left.get(raw.key, raw.offset) < raw.offset:
             del self.foreign_left[raw.key]
         if raw.offset != self._offset_last + 1:
-            # A marker stands between two transactions.
+            # A marker is between two transactions.
             self.transactions += 1
         self._offset_last = raw.offset
         self._numbers(raw, record)
@@ -475,7 +477,7 @@ class LogChecks:
         if headers is None or headers.event != VALUE_RESTORED:
             return False
         if (None if isinstance(record, Removed) else record) != before:
-            raise BrokenLawError(f"{_at(raw)}: said to be written again, and it was {before}")
+            raise BrokenLawError(f"{_at(raw)}: recorded as written again, and it was {before}")
         self.restored += 1
         return True
 
@@ -485,21 +487,21 @@ class LogChecks:
         A standby that takes over after a loss has no request.
         """
         if record.uuid and record.uuid in self._ordered:
-            raise BrokenLawError(f"{_at(raw)}: what {record.uuid} asked for is done again")
+            raise BrokenLawError(f"{_at(raw)}: the request {record.uuid} is done again")
         self._ordered.add(record.uuid)
         self.placements += isinstance(record, PlacedPut)
         if isinstance(record, PlacedPut) and not self.launch_truth.was_level(record.execution_id):
             raise BrokenLawError(f"{_at(raw)}: {record.execution_id} is to run tasks whose state it does not have")
 
     def _launch(self, raw: LogRecord, launch: Launch) -> None:
-        """An execution recorded as gone was seen to be gone.
+        """An execution recorded as ended was seen to have ended.
 
         A new one is at a right place.
         """
         self.launches_recorded.add(launch.execution_id)
         self.launch_truth.check_place(launch, self._invariants.state)
-        if launch.phase is LaunchPhase.ENDED and not self.launch_truth.was_said_to_end(launch.execution_id):
-            raise BrokenLawError(f"{_at(raw)}: nobody said that {launch.execution_id} has ended")
+        if launch.phase is LaunchPhase.ENDED and not self.launch_truth.was_reported_ended(launch.execution_id):
+            raise BrokenLawError(f"{_at(raw)}: no report says that {launch.execution_id} has ended")
 
     def _latest(self, key: str) -> CoordinatorRecord | None:
         item = self._live.get(_namespace(key), {}).get(key)
@@ -513,7 +515,7 @@ class LogChecks:
         headers = _parsed_headers(raw.headers)
         if headers is None:
             raise BrokenLawError(f"{_at(raw)}: no headers")
-        # The numbers go on from the last record that is there; the cleaner may have taken a tombstone at the end.
+        # The numbers continue from the last record that is there; the cleaner may have taken a tombstone at the end.
         may_repeat = self.is_compacted and isinstance(record, TermPut)
         if headers.seq > self._seq_last + 1 or (headers.seq <= self._seq_last and not may_repeat):
             raise BrokenLawError(f"{_at(raw)}: L5, seq {headers.seq} follows {self._seq_last}")
@@ -582,22 +584,28 @@ class LogChecks:
         """Every task of the plan that is meant has taken it up, and its owner knows of it."""
         generation = self._latest("generation")
         assert isinstance(generation, GenerationPut), "a rewind of no plan"
-        words = [
+        startpoints = [
             item.record.startpoint
             for item in self._live.get("startpoint", {}).values()
             if isinstance(item.record, StartpointPut) and item.record.startpoint.uuid == uuid
         ]
 
         def is_meant(planned: PlannedTaskPut) -> bool:
-            return any(word.ssp_kb.overlaps(ssp_kb) for word in words for ssp_kb in planned.positions)
+            return any(
+                startpoint.ssp_kb.overlaps(ssp_kb) for startpoint in startpoints for ssp_kb in planned.positions
+            )
 
-        waiting = [word for word in (*self._words.values(), *self._words_of_task.values()) if word.uuid == uuid]
+        waiting = [
+            startpoint
+            for startpoint in (*self._startpoints.values(), *self._startpoints_of_task.values())
+            if startpoint.uuid == uuid
+        ]
         self._at_work(raw, generation, is_meant)
         in_force = [item.record for item in self._live["plan"].values()]
-        for word in waiting:
+        for startpoint in waiting:
             for task in in_force:
                 assert isinstance(task, PlannedTaskPut)
-                if task.generation == generation.generation and word.ssp_kb in task.positions:
+                if task.generation == generation.generation and startpoint.ssp_kb in task.positions:
                     raise BrokenLawError(f"{_at(raw)}: a rewind succeeded, {task.task_name} has not taken it up")
 
     def _at_work(self, raw: LogRecord, generation: GenerationPut, is_meant: Callable[[PlannedTaskPut], bool]) -> None:
@@ -613,7 +621,7 @@ class LogChecks:
                 continue
             owner = newest.get(task.task_name)
             if owner is None or owner.released or not self._has_read(owner.execution_id, owner.epoch):
-                raise BrokenLawError(f"{_at(raw)}: a request succeeded, nobody is at {task.task_name}")
+                raise BrokenLawError(f"{_at(raw)}: a request succeeded, no container is at {task.task_name}")
 
     def _l6(self, raw: LogRecord, grant: Grant) -> None:
         if grant.released:
@@ -631,7 +639,7 @@ class LogChecks:
         for start in own:
             if unread := self._unread_before(start.ssp_kb.ssp):
                 raise BrokenLawError(f"{_at(raw)}: out of order, {start.ssp_kb} is granted before {unread} is done")
-            self._goes_on(raw, start)
+            self._check_continued(raw, start)
         if len(own) < len(grant.starts):
             self._broadcast(raw, grant, [start for start in grant.starts if start.ssp_kb.reader])
         bucket, factor = grant.key_bucket
@@ -639,19 +647,23 @@ class LogChecks:
             self._holders[grant.changelog_partition, piece] = grant.task_name
         self._epoch_of[grant.task_name] = grant.epoch
 
-    def _goes_on(self, raw: LogRecord, start: BucketStart) -> None:
-        """A start is where the work ended, or where an operator's later word says."""
+    def _check_continued(self, raw: LogRecord, start: BucketStart) -> None:
+        """A start is where the work ended, or at a later startpoint of an operator."""
         ssp = start.ssp_kb.ssp
         done = self._ledger.done((ssp, ""))
         for bucket, offset in start.positions(FINEST).items():
-            word = self._words.pop((ssp, bucket), None)
-            wanted, why = (done[bucket], "the work on that ended") if word is None else (word.offset_next, "rewound")
+            startpoint = self._startpoints.pop((ssp, bucket), None)
+            wanted, why = (
+                (done[bucket], "the work on that ended")
+                if startpoint is None
+                else (startpoint.offset_next, "rewound")
+            )
             if offset != wanted:
                 raise BrokenLawError(
                     f"{_at(raw)}: {start.ssp_kb} granted from {offset} in bucket {bucket} of {FINEST}, {why} "
                     f"at {wanted}"
                 )
-            if word is not None:
+            if startpoint is not None:
                 self.rewound_grants += 1
                 self._ledger.go_on_from((ssp, ""), bucket, offset)
 
@@ -686,23 +698,23 @@ class LogChecks:
         self.inherited_copies += fitting[0] != name
         self._ledger.take_over(name, positions, fitting[0])
         for ssp in positions:
-            self._words_of_task.pop((ssp, name), None)
+            self._startpoints_of_task.pop((ssp, name), None)
 
     def _read_by(self, ssp: SystemStreamPartition, parent: TaskName, name: TaskName) -> int:
         """How far `name` would be in a broadcast input that it takes over from `parent`."""
         for reader in (name, parent):
-            word = self._words_of_task.get((ssp, reader))
-            if word is not None and word.epoch > self._epoch_of.get(parent, 0):
-                return word.offset_next
+            startpoint = self._startpoints_of_task.get((ssp, reader))
+            if startpoint is not None and startpoint.epoch > self._epoch_of.get(parent, 0):
+                return startpoint.offset_next
         return self._ledger.position((ssp, parent))
 
-    def _startpoint(self, word: Startpoint) -> None:
-        ssp_kb = word.ssp_kb
+    def _startpoint(self, startpoint: Startpoint) -> None:
+        ssp_kb = startpoint.ssp_kb
         if ssp_kb.reader:
-            self._words_of_task[ssp_kb.ssp, ssp_kb.reader] = word
+            self._startpoints_of_task[ssp_kb.ssp, ssp_kb.reader] = startpoint
             return
         for bucket in range(ssp_kb.bucket, FINEST, ssp_kb.factor):
-            self._words[ssp_kb.ssp, bucket] = word
+            self._startpoints[ssp_kb.ssp, bucket] = startpoint
 
     def _startpoint_removed(self, key: str) -> None:
         parsed = _parsed_key(key)
@@ -710,17 +722,17 @@ class LogChecks:
             return
         ssp_kb = SspKeyBucket.parse(parsed.parts[0])
         if not ssp_kb.reader and any(
-            (word := self._words.get((ssp_kb.ssp, bucket))) is not None and word.ssp_kb == ssp_kb
+            (startpoint := self._startpoints.get((ssp_kb.ssp, bucket))) is not None and startpoint.ssp_kb == ssp_kb
             for bucket in range(ssp_kb.bucket, FINEST, ssp_kb.factor)
         ):
             raise BrokenLawError(f"{key} was removed, and no grant has taken it up")
-        self._words_of_task.pop((ssp_kb.ssp, ssp_kb.reader), None)
+        self._startpoints_of_task.pop((ssp_kb.ssp, ssp_kb.reader), None)
 
     def _begin_anew(self, counts_after: int) -> None:
         """A run of a bounded job counts nothing of earlier ones."""
         self.counts_after = counts_after
         self._ledger.begin_anew(counts_after)
-        for table in (self._words, self._words_of_task, self._holders, self._epoch_of):
+        for table in (self._startpoints, self._startpoints_of_task, self._holders, self._epoch_of):
             table.clear()
 
     def _l1(self, changed: Iterable[str]) -> None:
@@ -747,7 +759,7 @@ class LogChecks:
 
 
 def _break_l1(offset_next: int, part: str) -> Never:
-    raise BrokenLawError(f"before offset {offset_next}: L1, what compaction leaves folds to another state ({part})")
+    raise BrokenLawError(f"before offset {offset_next}: L1, the compacted records fold to another state ({part})")
 
 
 class Probe:

@@ -5,7 +5,7 @@ It is slow.
 Between a request for a start and the process there may be anything: nothing (the request is lost), a long time, or two
 processes, because two coordinators asked in the same moment. Answers are lost, and an answer may be old when it
 arrives. It is as good as `coordinator.ports.Launcher` asks and no better: actions are idempotent by execution id, and
-it only reports executions as gone that are.
+it only reports executions as ended that have ended.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SimulatedCluster:
 
     Attributes:
         is_quiet: no trouble any more.
-        said_to_end: the executions that it ever said were gone.
+        reported_ended: the executions whose end it ever reported.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class SimulatedCluster:
         fault: Callable[[str, str], None],
     ) -> None:
         self.is_quiet = False
-        self.said_to_end: set[ExecutionId] = set()
+        self.reported_ended: set[ExecutionId] = set()
         self.processes: list[SimulatedContainer] = []
         self._slots = dict(slots)
         self._remembers = remembers
@@ -127,7 +127,7 @@ class SimulatedCluster:
         seen = {launch.execution_id: self._seen(launch) for launch in launches}
         known = {execution_id: state for execution_id, state in seen.items() if state is not None}
         ended = {execution_id for execution_id, state in known.items() if state.state is LaunchedState.ENDED}
-        self.said_to_end |= ended
+        self.reported_ended |= ended
         return known
 
     def hosts(self) -> Mapping[str, int | None]:
@@ -142,7 +142,7 @@ class SimulatedCluster:
 
     # --- events ---
 
-    def goes_on(self) -> None:
+    def start_due(self) -> None:
         """Start the processes that are due; some end at once."""
         now_ms = self._clock.monotonic_ms()
         due = [
@@ -177,7 +177,7 @@ class SimulatedCluster:
 
     def _seen(self, launch: Launch) -> Launched | None:
         if self._happens(_UNKNOWN):
-            return Launched(state=LaunchedState.UNKNOWN, reason="nobody knows")
+            return Launched(state=LaunchedState.UNKNOWN, reason="unknown")
         running = self._running(launch.execution_id)
         if running:
             return Launched(state=LaunchedState.RUNNING, host=running[0].host, handle=str(running[0].pid))
@@ -231,15 +231,15 @@ class SimulatedCluster:
     def _happens(self, likelihood: float) -> bool:
         return not self.is_quiet and self._random.random() < likelihood
 
-    def _refuse_now(self, what: str, launch: Launch) -> None:
+    def _refuse_now(self, action: str, launch: Launch) -> None:
         if self._happens(_NOT_NOW):
-            self._fault(f"{what} is refused", launch.execution_id)
-            raise LaunchError(f"no {what} now")
+            self._fault(f"{action} is refused", launch.execution_id)
+            raise LaunchError(f"no {action} now")
 
-    def _lose_the_answer(self, what: str, launch: Launch) -> None:
+    def _lose_the_answer(self, action: str, launch: Launch) -> None:
         if self._happens(_NOT_NOW):
-            self._fault(f"{what} without an answer", launch.execution_id)
-            raise LaunchError(f"{what}: no answer")
+            self._fault(f"{action} without an answer", launch.execution_id)
+            raise LaunchError(f"{action}: no answer")
 
 
 class ReachedCluster:
@@ -249,7 +249,7 @@ class ReachedCluster:
 
     Args:
         between: anything that can happen between two effects; may be the end of the coordinator.
-        check_start: told of each start before it is asked for; judges it.
+        check_start: gets each start before it is requested; judges it.
     """
 
     def __init__(
@@ -286,8 +286,8 @@ class ReachedCluster:
         """See `Launcher.hosts`."""
         return self._cluster.hosts()
 
-    def _meet(self, what: str) -> None:
+    def _meet(self, action: str) -> None:
         try:
-            self._between(what)
+            self._between(action)
         except BrokerUnavailableError as error:
             raise LaunchError(str(error)) from error

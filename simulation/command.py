@@ -24,13 +24,14 @@ from simulation.world import EVENT_COUNT
 @click.option(
     "--kind",
     type=click.Choice([kind.value for kind in Kind]),
-    help="What the job is like; by default the seed chooses.",
+    help="The kind of job; by default the seed chooses.",
 )
 @click.pass_context
 def simulate(context: click.Context, seed: int, count: int, events: int, kind: str | None) -> None:
     """Live through a job's history made from a seed, and check each step.
 
-    One history is told line by line; of several, each that breaks a law or ends in an error is named. Exit code 1 then.
+    One history is shown line by line; of several, each that breaks a law or ends in an error is named. Exit code 1
+    then.
     """
     broken = 0
     for number in range(seed, seed + count):
@@ -42,7 +43,7 @@ def simulate(context: click.Context, seed: int, count: int, events: int, kind: s
             broken += 1
             click.echo(f"seed {number}: {error}")
         except Exception as error:
-            # No law, but the product cannot go on; the others are lived through all the same.
+            # No law, but the product cannot continue; the other histories are still simulated.
             broken += 1
             if count == 1:
                 click.echo("".join(traceback.format_exception(error)), err=True)
@@ -59,8 +60,8 @@ def simulate(context: click.Context, seed: int, count: int, events: int, kind: s
 def _error_text(error: Exception) -> str:
     """The error that ended a history, its place, and the command to repeat it."""
     place = traceback.extract_tb(error.__traceback__)[-1]
-    said = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno}, in {place.name})"
-    return "\n".join((said, *getattr(error, "__notes__", ())))
+    summary = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno}, in {place.name})"
+    return "\n".join((summary, *getattr(error, "__notes__", ())))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ take a transactional id, begin a transaction, commit it. It is as careful as a c
 particular it looks at its lease only before it begins.
 
 It reads its inputs by micro-batches, which begin where the last one ended, and by tails in between, which begin at the
-positions. So micro-batches bring again what tails have handled.
+positions. So micro-batches repeat messages that tails have handled.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class SimulatedContainer:
 
     Attributes:
         alive: the process is there; a paused one is, too.
-        said_to_be_lost: a heartbeat was answered `alive: false`.
+        is_reported_lost: a heartbeat was answered `alive: false`.
         lease_until_ms: in true time.
         serving: the grants of its query; it commits only under these.
         is_commit_in_flight: it was killed after it had sent a commit, which may still arrive.
@@ -119,7 +119,7 @@ class SimulatedContainer:
         is_deaf: it does not stop on any request.
         answers_until_ms: from then on, in true time, its heartbeats arrive and every answer to it is lost; None: never.
         unanswered_since_ms: when it sent the first heartbeat of those that had no answer; None while the last one had.
-        was_level: it once said that it has the state of all tasks of its processor.
+        was_level: it once reported the state of all tasks of its processor as complete.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class SimulatedContainer:
         self.stopping = False
         self.is_commit_in_flight = False
         self.is_hung = self.is_deaf = self.was_level = False
-        self.said_to_be_lost = False
+        self.is_reported_lost = False
         self.answers_until_ms: int | None = None
         self.unanswered_since_ms: int | None = None
         self.state = ContainerPhase.STARTED
@@ -202,7 +202,7 @@ class SimulatedContainer:
 
     @property
     def is_given_up(self) -> bool:
-        return self.orders.is_given_up or self.said_to_be_lost
+        return self.orders.is_given_up or self.is_reported_lost
 
     def wanted(self) -> tuple[Grant, ...]:
         """The grants that it should serve."""
@@ -213,7 +213,7 @@ class SimulatedContainer:
         return wanted
 
     def held(self) -> frozenset[HeldGrant]:
-        """A grant once read stands in the list until it is let go."""
+        """A grant once read stays in the list until it is released."""
         wanted = () if self.state is ContainerPhase.STOPPED else self.wanted()
         return frozenset(HeldGrant(grant.task_name, grant.epoch) for grant in (*wanted, *self.serving))
 
@@ -230,7 +230,7 @@ class SimulatedContainer:
         return StandbyState(self._config, self.execution_id, ports)
 
     def warmth(self) -> StandbyProgress | None:
-        """How ready it is, as a heartbeat says; None where it keeps nothing warm."""
+        """How ready it is, as in a heartbeat; None if it keeps nothing warm."""
         wanted = self.orders.to_keep_warm() if self._is_launched else None
         if wanted is None or self.wanted():
             return None
@@ -322,7 +322,7 @@ class SimulatedContainer:
                 return "ends"
             return "has stopped"
         if self.stopping and luck < 0.3 and self.serving:
-            # Its query does not end in time: it says that it stops, and that it has not let go.
+            # Its query does not end in time: it reports that it stops, and that it has not released its grants.
             self.state = ContainerPhase.STOPPED
             return "stops without letting go"
         if self.stopping or self.orders.is_finished or (self.orders.is_stopping and not self.is_deaf):
@@ -499,7 +499,7 @@ class SimulatedContainer:
         chosen = (behind + behind)[begin : begin + 1 + int(luck * len(behind) / 2)]
         ranges = self._ranges(chosen, 1 + int(luck * luck * 16))
         if not ranges:
-            return "reads past what is not its own, or is done"
+            return "reads past messages that are not its own, or are done"
         try:
             handled = tuple(self._handle(ranges)) if self._environments else ()
         except (LostContainerError, DeadlineError):
@@ -601,7 +601,7 @@ class SimulatedContainer:
         except (FencedError, ProducerError):
             return self._fail("is fenced at its begin")
         if work.is_of_driver:
-            return f"begins to record what it read past, {len(work.ranges)} positions, and to remove {len(writes)}"
+            return f"records the offsets that it read past, {len(work.ranges)} positions, and to remove {len(writes)}"
         how = "begins in a tail" if self._is_tailing else "begins"
         return f"{how} {', '.join(f'{ssp_kb} {first}-{end}' for ssp_kb, first, end in work.ranges)}"
 

@@ -2,8 +2,8 @@
 
 It is the real `CoordinatorService`, with ports that fail as the world does.
 
-Between two effects of a coordinator anything may happen (`Surroundings.between`): it is killed there, or it stands
-still while the world goes on, its successor included. Both are why the ports below ask before and after each effect.
+Between two effects of a coordinator anything may happen (`Surroundings.between`): it is killed there, or it is
+paused while the world continues, with its successor. So the ports below ask before and after each effect.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from samzapy.errors import (
     TemporaryError,
 )
 from samzapy.model.container import coordinator_transactional_id
+from samzapy.model.container_end import ContainerEnd
+from samzapy.model.job import ExecutionId
 from samzapy.model.launch import Launch
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.stream.log import LogRecord, Write
@@ -60,7 +62,7 @@ class Surroundings(Protocol):
     inputs: Inputs
     submission: SubmitJob
 
-    def between(self, process: CoordinatorProcess, what: str) -> None:
+    def between(self, process: CoordinatorProcess, step: str) -> None:
         """Any thing that can happen between two effects of a process.
 
         Raises:
@@ -152,6 +154,9 @@ class CoordinatorProcess:
     def is_alive(self, boot_id: str, pid: int, process_started_ms: int) -> bool | None:
         return self._world.process_lives(self.host, boot_id, pid)
 
+    def end_of(self, execution_id: ExecutionId) -> ContainerEnd | None:
+        return None
+
     def wait(self, timeout_ms: int) -> bool:
         return self._world.is_elected(self.name)
 
@@ -206,8 +211,8 @@ class CoordinatorProcess:
         """A command from outside; it is lost with the process, or its term."""
         self.queue.append(command)
 
-    def _between(self, what: str) -> None:
-        self._world.between(self, what)
+    def _between(self, step: str) -> None:
+        self._world.between(self, step)
         if not self.alive:
             raise ProcessEnded
 
@@ -229,7 +234,7 @@ class CoordinatorProcess:
             self._world.note(f"{self.name} is refused and ends")
             self.alive = False
         except SamzapyError as error:
-            raise BrokenLawError(f"L9, {self.name} cannot go on: {type(error).__name__}: {error}") from error
+            raise BrokenLawError(f"L9, {self.name} cannot continue: {type(error).__name__}: {error}") from error
         except ProcessEnded:
             self.alive = False
         finally:

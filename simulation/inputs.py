@@ -2,7 +2,7 @@
 
 Buckets are of the finest factor.
 
-Nothing but its key is ever looked at of a message. Which bucket a key falls into says the product's own rule
+Only the key of a message is ever used. The bucket of a key comes from the product's own rule
 (`plan.elasticity`).
 """
 
@@ -54,7 +54,7 @@ class Inputs:
         return len(self._buckets[ssp])
 
     def has(self, ssp: SystemStreamPartition, bucket: int, offset_from: int, offset_to: int) -> bool:
-        """Whether a message of a key bucket stands there."""
+        """Whether a message of a key bucket is there."""
         return bucket in self._buckets[ssp][offset_from:offset_to]
 
     def messages(

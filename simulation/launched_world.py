@@ -12,7 +12,7 @@ The cluster manager creates processes on request. The coordinators' own watch re
 - an execution recorded as gone was reported so, and tasks only go where their state is;
 - a run is finished by a request, or because containers failed too often and the records say so;
 - standbys of several processors that are wanted in one round are spread over the hosts;
-- in the end every processor runs, its standbys stand by on hosts of their own, and there is no process that no record
+- in the end every processor runs, its standbys are on hosts of their own, and there is no process that no record
   asks for.
 """
 
@@ -120,15 +120,15 @@ class LaunchedWorld(World):
 
     def _check_start(self, launch: Launch) -> None:
         if launch.execution_id not in self.checks.launches_recorded:
-            raise BrokenLawError(f"{launch.execution_id} is started, and no record says so")
+            raise BrokenLawError(f"{launch.execution_id} is started, and no record shows it")
 
     def was_level(self, execution_id: ExecutionId) -> bool:
         """See `LaunchTruth`."""
         return any(container.was_level for container in self.containers if container.execution_id == execution_id)
 
-    def was_said_to_end(self, execution_id: ExecutionId) -> bool:
+    def was_reported_ended(self, execution_id: ExecutionId) -> bool:
         """See `LaunchTruth`."""
-        return execution_id in self.cluster.said_to_end
+        return execution_id in self.cluster.reported_ended
 
     def check_place(self, launch: Launch, state: CoordinatorState) -> None:
         """See `LaunchTruth`: decisions of one round see each other.
@@ -170,7 +170,7 @@ class LaunchedWorld(World):
         config = self.submission.config
         has_failed = config.fails_job_after_retries and failed_job(state, config.container_retry_count)
         if state.run is None or (state.run.run_id not in self.operator.stops and not has_failed):
-            raise BrokenLawError("the run is finished, and no record says why")
+            raise BrokenLawError("the run is finished, and no record has the reason")
 
     def _containers_are_looked_after(self) -> None:
         process = self.pick(
@@ -179,8 +179,8 @@ class LaunchedWorld(World):
         if process is not None:
             process.look_after_containers()
 
-    def _cluster_goes_on(self) -> None:
-        self.cluster.goes_on()
+    def _cluster_continues(self) -> None:
+        self.cluster.start_due()
 
     def _process_comes_again(self) -> None:
         """A cluster manager that keeps things running starts an ended process again.
@@ -194,11 +194,11 @@ class LaunchedWorld(World):
             self.cluster.comes_again(launch, process.host)
 
     def _stranger_comes(self) -> None:
-        self.fault("somebody starts a container by hand")
+        self.fault("an operator starts a container by hand")
         self.start_container(PROCESSORS[self.random.randrange(len(PROCESSORS))])
 
     def _container_hangs(self) -> None:
-        """A recorded execution hangs: an unknown one that hangs could not be found."""
+        """A recorded execution hangs: an unknown one that hangs could not be seen."""
         known = {
             launch.execution_id
             for launch in self.checks.state.launches.values()
@@ -217,11 +217,11 @@ class LaunchedWorld(World):
             self.fault("container does not stop", container.execution_id)
             container.is_deaf = True
 
-    def _everybody_goes_on(self) -> None:
-        super()._everybody_goes_on()
+    def _all_continue(self) -> None:
+        super()._all_continue()
         for process in [candidate for candidate in self.candidates if is_drivable(candidate)]:
             process.look_after_containers()
-        self.cluster.goes_on()
+        self.cluster.start_due()
 
     # --- the operator ---
 
@@ -267,7 +267,7 @@ class LaunchedWorld(World):
         was_quiet, self.cluster.is_quiet = self.cluster.is_quiet, True
         for process in self.candidates:
             process.look_after_containers()
-        self.cluster.goes_on()
+        self.cluster.start_due()
         self.cluster.is_quiet = was_quiet
         self._judge()
         run = self.checks.state.run
@@ -276,7 +276,7 @@ class LaunchedWorld(World):
             self.submission = self.a_submission(self.submission.config)
             self._must_submit = True
 
-    def _replace_the_gone(self) -> None:
+    def _replace_ended_containers(self) -> None:
         """That is the coordinator's part."""
 
     def _unrest(self) -> list[str]:
@@ -372,7 +372,7 @@ class LaunchedWorld(World):
         return super()._weight(event, _OFTEN.get(event, weight))
 
     def _weighted(self) -> Sequence[tuple[Event, float]]:
-        left_out = {containers.container_starts, containers.everybody_stops, World._everybody_goes_on}
+        left_out = {containers.container_starts, containers.all_stop, World._all_continue}
         return (*(event for event in super()._weighted() if event[0] not in left_out), *_WEIGHTED)
 
 
@@ -382,8 +382,8 @@ def _named(container: SimulatedContainer) -> str:
 
 _WEIGHTED: tuple[tuple[Event, float], ...] = (
     (LaunchedWorld._containers_are_looked_after, 14),
-    (LaunchedWorld._cluster_goes_on, 8),
-    (LaunchedWorld._everybody_goes_on, 30),
+    (LaunchedWorld._cluster_continues, 8),
+    (LaunchedWorld._all_continue, 30),
     (LaunchedWorld._process_comes_again, 0.5),
     (LaunchedWorld._stranger_comes, 0.3),
     (LaunchedWorld._container_hangs, 0.3),

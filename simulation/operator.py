@@ -44,7 +44,7 @@ class Operator:
 
     Args:
         actions: the actions to choose from.
-        destinations: the hosts, and words for hosts, that containers are to go to.
+        destinations: the hosts, and names for hosts, that containers are to move to.
 
     Attributes:
         stops: the runs that were asked to stop.
@@ -111,7 +111,7 @@ class Operator:
             timestamp_ms=timestamp_ms,
             action=action,
             arguments=arguments,
-            # The next scale may begin while this one goes on.
+            # The next scale may begin during this one.
             request_expiry=timedelta(seconds=3) if action.is_of_job and random.random() < 0.7 else None,
         )
         place = Place(
@@ -175,7 +175,7 @@ class Operator:
             value = latest.get(message_key(memory.uuid, RESPONSE_TYPE, Place.parse(memory.place)))
             status = None if value is None else decode_message(value).status_code
             if memory.phase is not MemoryPhase.COLLECTED and status is not memory.status_code:
-                unanswered.append(f"{memory.uuid} was {memory.status_code}, its answer says {status}")
+                unanswered.append(f"{memory.uuid} was {memory.status_code}, its answer has {status}")
         return unanswered
 
 

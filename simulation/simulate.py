@@ -39,8 +39,8 @@ def simulate(
     `tell` hears each line of the trace as it happens.
 
     Raises:
-        BrokenLawError: a law did not hold; says how to see the history again.
-        Exception: any error of the product, or the simulation; a note says how to see it again.
+        BrokenLawError: a law did not hold; names the command that repeats the history.
+        Exception: any error of the product, or the simulation; a note names the command that repeats it.
     """
     again = f"See it happen with: scripts/simulate --seed {seed} --events {event_count}"
     if kind is not None:

@@ -107,6 +107,14 @@ class LocalTransaction:
         """No task of a simulation has timers."""
         raise AssertionError("no task has timers here")
 
+    def remove_due(self, store: str, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
+        """No task of a simulation has timers."""
+        raise AssertionError("no task has timers here")
+
+    def count(self, store: str) -> int:
+        """No task of a simulation has timers."""
+        raise AssertionError("no task has timers here")
+
     def check(self) -> None:
         """Nothing is ever damaged here."""
 

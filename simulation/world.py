@@ -285,25 +285,25 @@ class World:
 
     # --- the world as coordinators meet it (coordinators.Surroundings) ---
 
-    def between(self, process: CoordinatorProcess, what: str) -> None:
+    def between(self, process: CoordinatorProcess, step: str) -> None:
         if self._quiet:
             return
         luck = self.random.random()
         if luck < 0.0025:
-            self.fault("coordinator killed", f"{process.name} {what}")
+            self.fault("coordinator killed", f"{process.name} {step}")
             raise ProcessEnded
-        if luck < _STANDSTILL.get(what, 0.01) and self._depth == 0:
-            self.fault("coordinator stands still", f"{process.name} {what}")
+        if luck < _STANDSTILL.get(step, 0.01) and self._depth == 0:
+            self.fault("coordinator paused", f"{process.name} {step}")
             self._depth += 1
             for _ in range(1 + self.random.randrange(NESTED_MAX)):
                 self._event()
             self._depth -= 1
-            self.note(f"{process.name} goes on")
+            self.note(f"{process.name} continues")
         if self.broker_away:
             self.broker_away -= 1
             raise BrokerUnavailableError("no broker answers")
-        if what in _FRAGILE and self.random.random() < 0.1:
-            self.fault("request without an answer", f"{process.name} {what}")
+        if step in _FRAGILE and self.random.random() < 0.1:
+            self.fault("request without an answer", f"{process.name} {step}")
             raise BrokerUnavailableError("no broker answers")
 
     def trouble_append(self, process: CoordinatorProcess, log: MemoryLog, count: int) -> None:
@@ -343,7 +343,7 @@ class World:
         return name in self.elected
 
     def rejoin_election(self, name: str) -> None:
-        """The seat goes to the next, in the order of the candidates."""
+        """Give the seat to the next candidate in order."""
         names = [candidate.name for candidate in self.candidates]
         others = [candidate.name for candidate in self.candidates if candidate.name != name and candidate.alive]
         if name in self.elected and others and not self._quiet:
@@ -394,7 +394,7 @@ class World:
 
     def _deliver(self, message: _Message) -> None:
         process = next(candidate for candidate in self.candidates if candidate.name == message.to)
-        # A paused process reads it when it goes on.
+        # A paused process reads it when it continues.
         if not process.alive or process.paused or process.busy:
             return
         container = message.container
@@ -436,7 +436,7 @@ class World:
         if expected:
             container.lease_until_ms = max(container.lease_until_ms, message.sent_ms + process.lease_ms)
         elif container.alive:
-            container.said_to_be_lost = True
+            container.is_reported_lost = True
         self.note(f"{process.name} hears {container.execution_id}{'' if expected else ', which is not expected'}")
 
     def advance(self, ms: int) -> None:
@@ -447,7 +447,7 @@ class World:
             for transactional_id, since_ms in tuple(topic.open_since().items()):
                 if now_ms - since_ms >= TRANSACTION_TIMEOUT_MS:
                     topic.time_out(transactional_id)
-                    self.note(f"the broker ends what {transactional_id} left open")
+                    self.note(f"the broker ends the open transaction of {transactional_id}")
 
     def start_container(self, processor_id: str) -> None:
         self._executions += 1
@@ -548,7 +548,7 @@ class World:
         if command.offset_next > position:
             process.queue.append(command)
 
-    def _everybody_goes_on(self) -> None:
+    def _all_continue(self) -> None:
         """A second in which every process does its steps.
 
         A start comes further so, and is killed no less.
@@ -720,7 +720,7 @@ class World:
                 self._must_submit = False
         run = self.checks.state.run
         if run is None or not run.finished or (run.ended and not self._is_over()):
-            self._replace_the_gone()
+            self._replace_ended_containers()
         self._quiet_cluster()
         for container in [container for container in self.containers if container.alive and not container.paused]:
             self._quiet_container(container)
@@ -740,7 +740,7 @@ class World:
         if container.alive or container.state is ContainerPhase.STOPPED:
             self.send(container)
 
-    def _replace_the_gone(self) -> None:
+    def _replace_ended_containers(self) -> None:
         living = {
             container.processor_id for container in self.containers if container.alive and not container.stopping
         }
@@ -916,7 +916,7 @@ _STANDSTILL = {
     "before append": 0.03,
     "after append": 0.03,
 }
-"""How often a coordinator stands still there; more often where its successor must not be surprised."""
+"""How often a coordinator is paused there; more often at risky steps."""
 _FRAGILE = ("fence", "before positions")
 _IDLE = ("has nothing to do", "has no lease", "waits for a lease", "waits for positions")
 """The steps of a container that cannot come further."""
@@ -935,12 +935,12 @@ _WEIGHTED: tuple[tuple[Event, float], ...] = (
     (containers.container_dies, 0.8),
     (containers.commit_of_the_dead_arrives, 1.5),
     (containers.container_pauses, 0.8),
-    (containers.container_goes_on, 1.6),
+    (containers.container_continues, 1.6),
     (containers.container_is_asked_to_stop, 0.9),
     (coordinators.coordinator_dies, 0.3),
     (coordinators.coordinator_comes_back, 1.5),
     (coordinators.coordinator_pauses, 0.6),
-    (coordinators.coordinator_goes_on, 1.5),
+    (coordinators.coordinator_continues, 1.5),
     (coordinators.election, 1.2),
     (environment.broker_goes_away, 0.6),
     (environment.stream_is_compacted, 0.8),
@@ -948,16 +948,16 @@ _WEIGHTED: tuple[tuple[Event, float], ...] = (
     (inputs.input_grows, 0.5),
     (coordinators.topics_are_looked_at, 1.5),
     (operator.operator_changes_the_configuration, 0.2),
-    (containers.everybody_stops, 0.15),
+    (containers.all_stop, 0.15),
     (operator.operator_asks, 1.5),
     (operator.operator_scales, 2),
     (operator.operator_rewinds, 0.7),
     (coordinators.inbox_is_read, 4),
-    (World._everybody_goes_on, 0),
+    (World._all_continue, 0),
 )
 
 _OF_A_WALK: Mapping[Event, float] = {
-    World._everybody_goes_on: 30,
+    World._all_continue: 30,
     operator.operator_scales: 6,
     inputs.input_grows: 2,
     containers.container_starts: 6,

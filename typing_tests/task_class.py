@@ -1,4 +1,4 @@
-"""What type checkers accept and refuse in a task class. A line with `# wrong` must have an error, and no other one may.
+"""A task class for type checkers. A line with `# wrong` must have an error, and no other line may.
 
 In a line with `# wrong (mypy)` mypy alone finds it.
 """

@@ -1,4 +1,4 @@
-"""What the documentation says must be so: links, files, settings, exit codes, the example."""
+"""The statements of the documentation hold: links, files, settings, exit codes, the example."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from samzapy.config import Secret, in_force, merge, parse_config, read_propertie
 from samzapy.errors import ExitCode, SamzapyError
 from samzapy.inspection.load import Advice
 from samzapy.inspection.metrics import METRICS
+from samzapy.inspection.standstill import Cause
 from samzapy.model.finding import CODES, Severity
 from samzapy.model.ssp import SystemStream
 from samzapy.plan.groupers import Groupers
@@ -71,9 +72,9 @@ def test_the_map_in_the_architecture_is_the_one_that_is_checked() -> None:
     config = ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     layers = config["importlinter:contract:map"]["layers"].split("\n")
-    wanted = "  >  ".join(layer.replace("samzapy.", "") for layer in layers if layer)
+    expected = "  >  ".join(layer.replace("samzapy.", "") for layer in layers if layer)
 
-    assert wanted in text_of("docs/internals/architecture.md")
+    assert expected in text_of("docs/internals/architecture.md")
 
 
 @pytest.mark.parametrize("package", ["coordinator", "container"])
@@ -81,9 +82,9 @@ def test_the_order_inside_a_package_is_the_one_that_is_checked(package: str) -> 
     config = ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     layers = config[f"importlinter:contract:{package}"]["layers"].split("\n")
-    wanted = "  >  ".join(layer for layer in layers if layer)
+    expected = "  >  ".join(layer for layer in layers if layer)
 
-    assert re.search(rf"^{package}: +{re.escape(wanted)}$", text_of("docs/internals/architecture.md"), re.MULTILINE)
+    assert re.search(rf"^{package}: +{re.escape(expected)}$", text_of("docs/internals/architecture.md"), re.MULTILINE)
 
 
 def test_every_invariant_is_defined_once_and_guarded_by_a_test_that_exists() -> None:
@@ -92,6 +93,14 @@ def test_every_invariant_is_defined_once_and_guarded_by_a_test_that_exists() -> 
 
     assert [f"L{number}" for number in range(1, 11)] == [name for name, _ in rows]
     assert [] == [test for _, test in rows if not any(f"def {test}(" in text for text in code)]
+
+
+def test_every_protection_is_shown_by_a_test_that_exists() -> None:
+    rows = re.findall(r"^\| .*\. \| `(test_\w+)` \|$", text_of("docs/guides/security.md"), re.MULTILINE)
+    code = [path.read_text() for name in ("unit_tests", "integration_tests") for path in (ROOT / name).rglob("*.py")]
+
+    assert 10 <= len(rows)
+    assert [] == [test for test in rows if not any(f"def {test}(" in text for text in code)]
 
 
 def test_every_namespace_of_the_coordinator_stream_is_explained() -> None:
@@ -116,6 +125,12 @@ def test_every_finding_is_explained_with_its_severity() -> None:
         assert ("`degraded`" in text) == (CODES[code] is Severity.DEGRADED), code
 
 
+def test_every_cause_of_a_standstill_is_explained() -> None:
+    causes = re.findall(r"^\| `([a-z-]+)` \|", text_of("docs/guides/standstill.md"), re.MULTILINE)
+
+    assert [cause.value for cause in Cause] == causes
+
+
 def test_every_metric_is_in_the_table_with_its_kind_its_labels_and_its_meaning() -> None:
     rows = re.findall(r"^\| `samzapy_\w+` .*\|$", text_of("docs/reference/metrics.md"), re.MULTILINE)
 
@@ -138,22 +153,22 @@ def test_every_exit_code_is_documented_under_its_name() -> None:
     assert codes == {name: int(code) for code, name in rows}
 
 
-def test_supervisors_hold_back_what_the_coordinator_would_not_start_again() -> None:
+def test_supervisors_do_not_restart_ends_that_the_coordinator_would_not_restart() -> None:
     """In a self-managed job they alone can: a container that ends with one of these codes would end so again."""
     pages = ("docs/guides/production-checklist.md", "docs/reference/exit-codes.md")
     units = [codes for page in pages for codes in re.findall(r"\bRestartPreventExitStatus=([\d ]+)", text_of(page))]
 
-    wanted = {ExitCode.USAGE, ExitCode.REJECTED, ExitCode.TASK_FAILED, ExitCode.BAD_DATA}
-    assert [wanted, wanted] == [{int(code) for code in codes.split()} for codes in units]
+    expected = {ExitCode.USAGE, ExitCode.REJECTED, ExitCode.TASK_FAILED, ExitCode.BAD_DATA}
+    assert [expected, expected] == [{int(code) for code in codes.split()} for codes in units]
 
 
 def test_every_error_ends_with_a_documented_exit_code() -> None:
     codes = {code for name, code in vars(ExitCode).items() if name.isupper()}
-    found = [SamzapyError]
-    for error in found:
-        found.extend(error.__subclasses__())
+    errors = [SamzapyError]
+    for error in errors:
+        errors.extend(error.__subclasses__())
 
-    assert {error.exit_code for error in found} <= codes
+    assert {error.exit_code for error in errors} <= codes
 
 
 def test_the_example_of_the_readme_is_short_and_is_a_job(tmp_path: Path) -> None:
@@ -307,7 +322,7 @@ def test_the_changelog_knows_the_version() -> None:
     assert f"\n## [{__version__}]" in text_of("CHANGELOG.md")
 
 
-def test_decisions_are_numbered_without_a_gap_and_say_how_they_could_be_wrong() -> None:
+def test_decisions_are_numbered_without_a_gap_and_name_the_signs_that_they_are_wrong() -> None:
     pages = sorted((ROOT / "docs" / "internals" / "adr").glob("*.md"))
     headings = ("Context", "Decision", "Alternatives", "Consequences", "How we would know it was wrong")
 

@@ -9,6 +9,7 @@ import pytest
 from samzapy.errors import TaskError, TaskModuleError
 from samzapy.task import load_task_factory
 from samzapy.testing.task_kit import InputMessage, TaskRun, run_task
+from unit_tests.container.task.test_time_figures import AWorker
 
 _TASK = """
 import samzapy as sz
@@ -101,3 +102,24 @@ def test_a_method_with_other_arguments_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(TaskModuleError, match=r"wanted Sums.end_of_stream\(self, out\)"):
         load_task_factory(path)()
+
+
+def test_an_error_of_end_of_stream_gives_up_the_local_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = """
+    def process(self, message, out): ...
+
+    def end_of_stream(self, out):
+        raise ValueError("the end")
+"""
+    worker = AWorker(tmp_path, body, settings=[f"{key}={value}" for key, value in BOUNDED.items()])
+    begin, begun, given_up = worker.state.begin, [], []
+    monkeypatch.setattr(worker.state, "begin", lambda: (begun.append(1), begin())[1])
+    monkeypatch.setattr(worker.state, "abort", lambda: given_up.append(1))
+
+    worker.runner.covered({0: 2**62})
+    (report,) = worker.runner.run([], worker.slot)
+
+    assert "failed at end_of_stream" in report.error
+    assert begun and len(begun) == len(given_up)

@@ -12,16 +12,16 @@ from samzapy.errors import ExitCode, SamzapyError
 
 
 def all_errors() -> list[type[SamzapyError]]:
-    """Every class of the tree, in whatever module it stands."""
+    """Every class of the tree, in every module."""
     for module in pkgutil.walk_packages(samzapy.__path__, "samzapy."):
         importlib.import_module(module.name)
-    found, waiting = [], [SamzapyError]
+    errors, waiting = [], [SamzapyError]
     while waiting:
         kind = waiting.pop()
         if kind.__module__.startswith("samzapy."):
-            found.append(kind)
+            errors.append(kind)
         waiting.extend(kind.__subclasses__())
-    return sorted(found, key=lambda kind: kind.__name__)
+    return sorted(errors, key=lambda kind: kind.__name__)
 
 
 def drawn() -> dict[str, str | None]:
@@ -30,10 +30,10 @@ def drawn() -> dict[str, str | None]:
     parents: dict[str, str | None] = {}
     above: dict[int, str] = {}
     for line in errors.__doc__.splitlines():
-        if found := re.match(r"^((?:│   |    )*)(?:[├└]── )?([A-Z]\w+Error)\b", line):
-            depth = 0 if "──" not in line else len(found[1]) // 4 + 1
-            parents[found[2]] = above.get(depth - 1)
-            above[depth] = found[2]
+        if match := re.match(r"^((?:│   |    )*)(?:[├└]── )?([A-Z]\w+Error)\b", line):
+            depth = 0 if "──" not in line else len(match[1]) // 4 + 1
+            parents[match[2]] = above.get(depth - 1)
+            above[depth] = match[2]
     return parents
 
 
@@ -43,13 +43,13 @@ def test_every_error_is_drawn_in_the_tree_under_its_parent() -> None:
     assert expected == drawn()
 
 
-def test_every_error_says_in_its_docstring_what_it_means() -> None:
+def test_every_error_has_its_meaning_in_its_docstring() -> None:
     assert [] == [kind.__name__ for kind in all_errors() if not kind.__doc__]
 
 
 @pytest.mark.parametrize("kind", all_errors())
 def test_an_error_ends_the_process_with_its_branch_s_exit_code(kind: type[SamzapyError]) -> None:
-    """Design section 14; scripts and schedulers rely on these numbers."""
+    """Scripts and schedulers rely on these numbers."""
     branches = [
         (errors.ConfigError, 2),
         (errors.RejectedError, 3),

@@ -1,4 +1,4 @@
-"""What `pip install samzapy` brings, and what it must."""
+"""The contents of `pip install samzapy`, and its requirements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from unit_tests.fixtures.wheel import make_wheel
 ROOT = Path(__file__).parents[1]
 
 
-def test_what_spark_asks_for_at_the_first_batch_comes_with_a_plain_install() -> None:
+def test_the_packages_that_spark_asks_for_at_the_first_batch_come_with_a_plain_install() -> None:
     """`mapInArrow` ends a query that finds no pandas, though it hands over Arrow batches alone."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
@@ -31,7 +31,7 @@ def test_what_spark_asks_for_at_the_first_batch_comes_with_a_plain_install() -> 
 
 
 @pytest.mark.parametrize(
-    ("banner", "found"),
+    ("banner", "expected"),
     [
         (None, "none"),
         ('java version "1.8.0_392"', "8"),
@@ -39,9 +39,10 @@ def test_what_spark_asks_for_at_the_first_batch_comes_with_a_plain_install() -> 
         ("no words that mean anything", "none"),
     ],
 )
-def test_setup_asks_for_java_before_it_fetches_anything(tmp_path: Path, banner: str | None, found: str) -> None:
+def test_setup_asks_for_java_before_it_fetches_anything(tmp_path: Path, banner: str | None, expected: str) -> None:
     tree, java = tmp_path / "tree", tmp_path / "java" / "bin" / "java"
-    for name in ("scripts/setup", "setup.cfg", "pyproject.toml", "samzapy/adapters/maven/spark-kafka-4.2.lock"):
+    lists = ("requirements/dev.txt", "samzapy/adapters/maven/spark-kafka-4.2.lock")
+    for name in ("scripts/setup", "setup.cfg", "pyproject.toml", *lists):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tree / name)
     if banner is not None:
@@ -49,7 +50,7 @@ def test_setup_asks_for_java_before_it_fetches_anything(tmp_path: Path, banner: 
         java.write_text(f"#!/bin/sh\necho '{banner}' >&2\n")
         java.chmod(0o755)
 
-    told = subprocess.run(
+    result = subprocess.run(
         [tree / "scripts/setup"],
         env={**os.environ, "JAVA_HOME": str(tmp_path / "java")},
         capture_output=True,
@@ -57,8 +58,8 @@ def test_setup_asks_for_java_before_it_fetches_anything(tmp_path: Path, banner: 
         timeout=120,
     )
 
-    assert 2 == told.returncode
-    assert told.stderr.startswith(f"scripts/setup: wanted Java 17 or newer, found {found} as '{java}'. Install ")
+    assert 2 == result.returncode
+    assert result.stderr.startswith(f"scripts/setup: wanted Java 17 or newer, found {expected} as '{java}'. Install ")
     assert not (tree / ".venv").exists()
 
 
@@ -84,10 +85,10 @@ def test_the_wheel_has_every_schema_of_this_release_and_of_those_before_it(wheel
 
 
 def test_the_wheel_has_every_module_the_pinned_jars_and_the_mark_of_its_types(wheel: ZipFile) -> None:
-    wanted = {f"samzapy/{name}" for pattern in ("*.py", "*.lock") for name in below(ROOT / "samzapy", pattern)}
+    expected = {f"samzapy/{name}" for pattern in ("*.py", "*.lock") for name in below(ROOT / "samzapy", pattern)}
 
-    assert set() == {*wanted, "samzapy/py.typed"} - {*wheel.namelist()}
-    assert {"kafka-broker.lock", "kafka-tools.lock", "spark-kafka-4.0.lock"} <= {Path(name).name for name in wanted}
+    assert set() == {*expected, "samzapy/py.typed"} - {*wheel.namelist()}
+    assert {"kafka-broker.lock", "kafka-tools.lock", "spark-kafka-4.0.lock"} <= {Path(name).name for name in expected}
 
 
 def test_the_wheel_has_its_license_and_nothing_of_the_tests(wheel: ZipFile) -> None:

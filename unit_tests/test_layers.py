@@ -20,8 +20,8 @@ REPOSITORY = Path(__file__).parent.parent
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 
 
-def test_the_packages_know_only_what_lies_below_them() -> None:
-    """The contracts stand in `setup.cfg`; the output names the import that breaks one."""
+def test_the_packages_know_only_the_layers_below_them() -> None:
+    """The contracts are in `setup.cfg`; the output names the import that breaks one."""
     ran = subprocess.run(
         [sys.executable, "-c", LINT, "--config", "setup.cfg", "--no-logo", "--no-cache"],
         cwd=REPOSITORY,
@@ -125,7 +125,7 @@ def test_a_new_module_must_be_given_a_place(imports: ImportGraph) -> None:
 PUBLIC = "import samzapy, samzapy.audit, samzapy.placement, samzapy.runtime.job_file"
 
 
-def test_what_a_job_file_imports_loads_neither_the_command_line_nor_test_tools() -> None:
+def test_the_imports_of_a_job_file_load_neither_the_command_line_nor_test_tools() -> None:
     loaded = subprocess.run(
         [sys.executable, "-c", f"{PUBLIC}, sys; print(*sys.modules)"],
         cwd=REPOSITORY,
@@ -151,8 +151,23 @@ def test_modules_that_read_foreign_bytes_load_no_code() -> None:
         for name in _loaders_in(ast.parse(path.read_text()))
     ]
 
-    # The schemas are files of the package.
-    assert ["samzapy/stream/single_object.py: importlib.resources"] == loaders
+    # The schemas, and the templates of the page, are files of the package.
+    readers = ("samzapy/stream/single_object.py", "samzapy/adapters/web/page_rendering.py")
+    assert sorted(f"{reader}: importlib.resources" for reader in readers) == sorted(loaders)
+
+
+def test_modules_that_read_foreign_bytes_read_json_by_the_strict_reader() -> None:
+    """`json.loads` takes text that is no JSON, and values that are nested too deep to be written again."""
+    readers = [
+        str(path.relative_to(REPOSITORY))
+        for folder in READERS
+        for path in sorted((REPOSITORY / "samzapy" / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("json.loads", "json.load")
+    ]
+
+    # Both read schemas of this package.
+    assert ["samzapy/stream/export.py", "samzapy/stream/single_object.py"] == readers
 
 
 def _loaders_in(tree: ast.Module) -> Iterator[str]:
@@ -171,7 +186,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert [] == _circles({module: imported & graph.keys() for module, imported in graph.items()})
 
 
-def test_a_circle_is_found() -> None:
+def test_a_circle_is_reported() -> None:
     assert [{"a", "b"}] == _circles({"a": {"b"}, "b": {"a", "c"}, "c": set()})
 
 

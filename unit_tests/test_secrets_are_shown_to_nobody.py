@@ -1,5 +1,6 @@
 """Secrets are planted into random configurations, good ones and bad ones, and looked for in everything that comes out:
-records, log lines, messages with all their causes, what commands print, and what the coordinator answers over HTTP."""
+records, log lines, messages with all their causes, the command that `samzapy run` becomes, the output of commands, and
+the answers of the coordinator over HTTP."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 
 from samzapy.adapters.kafka.clients import KafkaConnection, make_client
 from samzapy.adapters.spark.java_properties import java_properties
+from samzapy.adapters.web.routes import Answering
 from samzapy.adapters.web.server import CoordinatorServer
 from samzapy.cli import run
 from samzapy.cli.config import config as config_command
@@ -55,9 +57,9 @@ TAKEN = [
     "some.credential",
     "DB_PASSWD",
 ]
-"""Beside `sasl.password`, without which nobody is let in; the others are refused, since one of the clients has none."""
+"""Beside `sasl.password`, which every client needs; the others are refused, since one of the clients has none."""
 NAMES = ["sasl.password", *TAKEN, "ssl.key.pem", "sasl.jaas.config", "sasl.oauthbearer.config"]
-# What makes a start refuse a configuration, with a secret near it.
+# Settings for which a start refuses a configuration, with a secret near them.
 MISTAKES = [
     "nonsense=1",
     "job.container.lost.ms=1",
@@ -76,23 +78,28 @@ planted = st.text("ABCDEFGHJKLMNPQRSTUVWXYZ23456789", min_size=14, max_size=20).
 
 @st.composite
 def _cases(draw: st.DrawFn) -> tuple[Sequence[str], Sequence[str], Sequence[str], Mapping[str, str]]:
-    """Lines of a file, `--set`s, what is planted in them, and in the environment: every other one is as a start would
+    """Lines of a file, `--set`s, the secrets in them, and in the environment: every other one is as a start would
     take it."""
     secrets = draw(st.lists(planted, min_size=1, max_size=4, unique=True))
     is_good = draw(st.booleans())
-    wanted = len(secrets) - is_good
+    expected = len(secrets) - is_good
     names = draw(
-        st.lists(st.sampled_from(TAKEN if is_good else NAMES), min_size=wanted, max_size=wanted, unique=True)
+        st.lists(st.sampled_from(TAKEN if is_good else NAMES), min_size=expected, max_size=expected, unique=True)
     )
     if is_good:
         names.insert(0, "sasl.password")
-    variables = {f"PLANTED_{number}": secret for number, secret in enumerate(secrets) if draw(st.booleans())}
+    in_file = draw(st.integers(0, len(secrets)))
+    # Secrets on the command line itself are refused.
+    variables = {
+        f"PLANTED_{number}": secret
+        for number, secret in enumerate(secrets)
+        if draw(st.booleans()) or (is_good and number >= in_file)
+    }
     texts = [f"${{env:PLANTED_{number}}}" for number in range(len(secrets))]
     given_ = [
         f"systems.kafka.client.{name}={text if secret in variables.values() else secret}"
         for name, text, secret in zip(names, texts, secrets, strict=True)
     ]
-    in_file = draw(st.integers(0, len(given_)))
     lines, sets = [*LINES, *given_[:in_file]], given_[in_file:]
     if not is_good:
         lines.extend(draw(st.lists(st.sampled_from(MISTAKES), max_size=1)))
@@ -114,16 +121,16 @@ class Shown:
     def __init__(self) -> None:
         self.parts: list[tuple[str, str]] = []
 
-    def add(self, what: str, text: object) -> None:
-        self.parts.append((what, text.decode(errors="replace") if isinstance(text, bytes) else str(text)))
+    def add(self, place: str, text: object) -> None:
+        self.parts.append((place, text.decode(errors="replace") if isinstance(text, bytes) else str(text)))
 
-    def add_error(self, what: str, error: BaseException) -> None:
-        self.add(what, "".join(traceback.format_exception(error)))
-        self.add(what, repr(error))
+    def add_error(self, place: str, error: BaseException) -> None:
+        self.add(place, "".join(traceback.format_exception(error)))
+        self.add(place, repr(error))
 
     def check(self, secrets: Sequence[str]) -> None:
-        found = {what for what, text in self.parts for secret in secrets if secret in text}
-        assert not found, f"a secret is shown in: {', '.join(sorted(found))}"
+        places = {place for place, text in self.parts for secret in secrets if secret in text}
+        assert not places, f"a secret is shown in: {', '.join(sorted(places))}"
 
 
 class _Lines(logging.Handler):
@@ -145,10 +152,12 @@ class Answers:
         self._server = CoordinatorServer(
             host="127.0.0.1",
             port=0,
-            snapshot=lambda: None if self.service is None else self.service.status(),
-            put=lambda heartbeat: False,
-            clock=self._clock,
-            lease_ms=10_000,
+            answering=Answering(
+                snapshot=lambda: None if self.service is None else self.service.status(),
+                put=lambda heartbeat: False,
+                clock=self._clock,
+                lease_ms=10_000,
+            ),
         )
         self._address = urlsplit(self._server.start()).netloc
 
@@ -167,14 +176,14 @@ class Answers:
 
 @pytest.fixture(scope="module")
 def answers() -> Iterator[Answers]:
-    found = Answers()
-    yield found
-    found.close()
+    kept_answers = Answers()
+    yield kept_answers
+    kept_answers.close()
 
 
 @pytest.fixture
 def becomes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What `samzapy run` would become."""
+    """The command of `samzapy run`."""
     became: list[str] = []
     monkeypatch.setattr(os, "execve", lambda program, command, environment: became.extend(command))
     monkeypatch.setattr(run, "find_java", lambda: None)
@@ -191,10 +200,11 @@ def test_no_planted_secret_comes_out_of_anything(
 ) -> None:
     lines, sets, secrets, variables = case
     shown, file = Shown(), tmp_path / "job.properties"
+    before = len(becomes)
     file.write_text("".join(f"{line}\n" for line in lines))
     (tmp_path / "job.py").write_text("import samzapy\n\n@samzapy.task\ndef process(e, c, x):\n    pass\n")
     handler, root = _Lines(shown), logging.getLogger()
-    level, before = root.level, len(becomes)
+    level = root.level
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
     try:
@@ -208,23 +218,19 @@ def test_no_planted_secret_comes_out_of_anything(
         else:
             event("taken")
             _run(config, answers, shown)
-            # It was really there, and it reaches who connects.
-            assert all(
-                any(secret in word for word in becomes[before:])
-                or secret in file.read_text()
-                or secret in variables.values()
-                for secret in secrets
-            )
-            told = [value.reveal() for value in config.secrets.values()]
-            assert sorted(told) == sorted(secrets)
+            # It was really there, and it reaches the client.
+            assert all(secret in file.read_text() or secret in variables.values() for secret in secrets)
+            planted = [value.reveal() for value in config.secrets.values()]
+            assert sorted(planted) == sorted(secrets)
     finally:
         root.removeHandler(handler)
         root.setLevel(level)
 
+    shown.add("command of spark-submit", becomes[before:])
     shown.check(secrets)
 
 
-def test_what_is_planted_would_be_found() -> None:
+def test_a_planted_secret_is_detected() -> None:
     shown = Shown()
     shown.add("a record", b"\x00value=plantedX")
 
@@ -234,7 +240,7 @@ def test_what_is_planted_would_be_found() -> None:
 
 def _commands(file: Path, sets: Sequence[str], shown: Shown) -> None:
     options = ["--config", str(file), *(part for item in sets for part in ("--set", item))]
-    asked: Sequence[tuple[click.Command, Sequence[str]]] = [
+    commands: Sequence[tuple[click.Command, Sequence[str]]] = [
         (config_command, ["explain", *options]),
         (config_command, ["explain", *options, "-o", "json"]),
         (config_command, ["explain", "systems.kafka.client.sasl.password", *options]),
@@ -245,7 +251,7 @@ def _commands(file: Path, sets: Sequence[str], shown: Shown) -> None:
         if sets
         else (run.run, [str(file.with_suffix(".py"))]),
     ]
-    for command, arguments in asked:
+    for command, arguments in commands:
         result = CliRunner().invoke(command, arguments)
         shown.add(f"output of {command.name} {arguments[0]}", result.output)
         if isinstance(result.exception, SamzapyError):
@@ -285,15 +291,15 @@ def _run(config: JobConfig, answers: Answers, shown: Shown) -> None:
     for entry in history(world.log().read(), topic="t"):
         shown.add("history", json.dumps(as_json(entry)))
     assert any(b"***" in (record.value or b"") for record in world.log().read()), "secrets are recorded as ***"
-    answered = [
+    results = [
         answers.ask("GET", "/status"),
         answers.ask("GET", "/jobModel"),
         answers.ask("GET", "/containerHeartbeat?executionContainerId=e1"),
         answers.ask("POST", "/containerHeartbeat", "{}"),
         answers.ask("GET", "/nothing"),
     ]
-    assert [200, 200, 200, 400, 404] == [status for status, _ in answered]
-    for _, body in answered:
+    assert [200, 200, 200, 400, 404] == [status for status, _ in results]
+    for _, body in results:
         shown.add("answer", body)
 
 

@@ -17,7 +17,7 @@ WriteJob = Callable[[str], Path]
 
 @pytest.fixture
 def write_job(tmp_path: Path) -> Iterator[WriteJob]:
-    """Writes a job file; what loading it leaves in this process is undone."""
+    """Writes a job file; the effects of loading it on this process are undone."""
     path, modules = list(sys.path), set(sys.modules)
 
     def write(text: str) -> Path:
@@ -33,7 +33,7 @@ def write_job(tmp_path: Path) -> Iterator[WriteJob]:
 
 
 def call(process: Callable[..., None]) -> list[Any]:
-    """What a task that appends to its collector does."""
+    """The calls of a task that appends to its collector."""
     seen: list[Any] = []
     process("envelope", seen, "context")
     return seen
@@ -120,14 +120,14 @@ def test_a_class_without_process_is_refused_where_it_is_marked(write_job: WriteJ
         "class Job:\n    def process(self, e, c, x): c.append(e)\n    def close(self): yield\n",
     ],
 )
-def test_what_a_call_would_not_run_is_refused(write_job: WriteJob, text: str) -> None:
+def test_a_file_that_a_call_would_not_run_is_refused(write_job: WriteJob, text: str) -> None:
     """Its messages would count as handled, and nothing of it would have happened."""
     with pytest.raises(TaskModuleError, match=r"wanted a plain function, found \S+ with `async` or `yield`"):
         load_task_factory(write_job(f"import samzapy\n@samzapy.task\n{text}"))
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("def job(envelope): pass\n", "wanted job(envelope, collector, context), found job(envelope): too many"),
         ("def job(e, c, x, y): pass\n", "found job(e, c, x, y): missing a required argument: 'y'"),
@@ -151,8 +151,8 @@ def test_what_a_call_would_not_run_is_refused(write_job: WriteJob, text: str) ->
         ),
     ],
 )
-def test_what_every_call_would_fail_of_is_refused(write_job: WriteJob, text: str, wanted: str) -> None:
-    with pytest.raises(TaskModuleError, match=re.escape(wanted)):
+def test_a_file_that_every_call_would_fail_on_is_refused(write_job: WriteJob, text: str, expected: str) -> None:
+    with pytest.raises(TaskModuleError, match=re.escape(expected)):
         load_task_factory(write_job(f"import samzapy\n@samzapy.task\n{text}"))
 
 
@@ -166,7 +166,7 @@ def test_what_every_call_would_fail_of_is_refused(write_job: WriteJob, text: str
         "class Base:\n    def process(self, e, c, x): pass\n@samzapy.task\nclass Job(Base): pass\n",
     ],
 )
-def test_what_can_be_called_is_taken(write_job: WriteJob, text: str) -> None:
+def test_a_file_that_can_be_called_is_taken(write_job: WriteJob, text: str) -> None:
     mark = "" if "@samzapy.task" in text else "@samzapy.task\n"
     load_task_factory(write_job(f"import samzapy\n{mark}{text}"))
 
@@ -208,7 +208,7 @@ def test_a_name_that_is_there_or_may_come_is_taken(write_job: WriteJob, text: st
     load_task_factory(write_job(f"import samzapy\n{text}"))
 
 
-def test_a_file_without_a_task_says_so(write_job: WriteJob) -> None:
+def test_a_file_without_a_task_is_named(write_job: WriteJob) -> None:
     with pytest.raises(TaskModuleError, match=r"job.py: wanted one function or class .* found none"):
         load_task_factory(write_job("import samzapy\ndef job(e, c, x): pass\n"))
 
@@ -247,7 +247,7 @@ def test_a_job_file_can_import_modules_beside_it(write_job: WriteJob, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("import samzapy\n\n1 / 0\n", "line 3: ZeroDivisionError: division by zero"),
         ("def f():\n    raise SystemExit(3)\nf()\n", "line 2: SystemExit: 3"),
@@ -259,8 +259,10 @@ def test_a_job_file_can_import_modules_beside_it(write_job: WriteJob, tmp_path: 
         ),
     ],
 )
-def test_a_file_that_does_not_import_names_the_line_and_the_error(write_job: WriteJob, text: str, found: str) -> None:
-    with pytest.raises(TaskModuleError, match=re.escape(found)) as refused:
+def test_a_file_that_does_not_import_names_the_line_and_the_error(
+    write_job: WriteJob, text: str, expected: str
+) -> None:
+    with pytest.raises(TaskModuleError, match=re.escape(expected)) as refused:
         load_task_factory(write_job(text))
 
     assert "job.py does not import" in str(refused.value)
@@ -278,7 +280,7 @@ def test_the_line_is_named_also_when_the_path_is_relative(
         load_task_factory(Path("job.py"))
 
 
-def test_the_line_in_the_job_file_is_named_when_what_it_imports_fails(write_job: WriteJob, tmp_path: Path) -> None:
+def test_the_line_in_the_job_file_is_named_when_its_import_fails(write_job: WriteJob, tmp_path: Path) -> None:
     (tmp_path / "beside_broken.py").write_text("\n\n\nraise ValueError('deep')\n")
 
     with pytest.raises(TaskModuleError, match="line 2: ValueError: deep"):

@@ -8,6 +8,7 @@ from textwrap import dedent
 
 import pytest
 
+from samzapy.container.task.entry_time import HostExpiry
 from samzapy.container.task.event_time import TaskTime
 from samzapy.errors import ConfigError, SamzapyError, TaskError, TaskModuleError
 from samzapy.runtime.job_config import load_job
@@ -73,7 +74,7 @@ def test_a_message_has_the_declared_type_and_its_time(tmp_path: Path) -> None:
     assert ["Message Order 7"] == [sent.value for sent in run.outputs]
 
 
-def test_each_input_has_its_own_handler_and_the_others_go_to_process(tmp_path: Path) -> None:
+def test_each_input_has_its_own_handler_and_the_others_use_process(tmp_path: Path) -> None:
     text = """
     refunds = sz.Stream("kafka.refunds", key=sz.String, value=sz.Double)
     others = sz.Stream("kafka.others", key=sz.String, value=sz.Long)
@@ -105,7 +106,7 @@ def test_each_input_has_its_own_handler_and_the_others_go_to_process(tmp_path: P
 
 
 @pytest.mark.parametrize(("line", "scheme"), [("", "cogroup"), ("task.partition.scheme=max", "max")])
-def test_inputs_that_share_state_meet_in_one_task_unless_the_properties_say_otherwise(
+def test_inputs_that_share_state_meet_in_one_task_unless_the_properties_differ(
     tmp_path: Path, line: str, scheme: str
 ) -> None:
     job = a_job(tmp_path, _TOTALS.replace("inputs=[orders]", "inputs=[orders, totals]"), f"{line}\n")
@@ -295,7 +296,7 @@ def test_the_state_of_a_run_shows_maps_by_sub_key_and_lists_by_number(tmp_path: 
     assert {"a": {0: "q"}} == run.state("queue")
 
 
-def test_a_failed_message_leaves_maps_and_lists_as_they_were(tmp_path: Path) -> None:
+def test_a_failed_message_leaves_maps_and_lists_unchanged(tmp_path: Path) -> None:
     settings = {"task.error.policy": "dead-letter", "task.dead.letter.output": "kafka.dead"}
     job = a_job(tmp_path, _MAPS.format(scope=""))
     change = (
@@ -383,7 +384,8 @@ def test_state_is_bound_to_the_instance_of_one_task(tmp_path: Path) -> None:
     for task, own in zip((one, other), stores, strict=True):
         entry = _Entry()
         own["seen"] = entry.values
-        task.bind({"seen": entry, "total": _Entry()}, None, TaskTime(lambda: 0, None))  # type: ignore[arg-type,misc]
+        time = TaskTime(lambda: 0, None, HostExpiry(lambda: 0))
+        task.bind({"seen": entry, "total": _Entry()}, None, time)  # type: ignore[arg-type,misc]
 
     one.process.__closure__[0].cell_contents.__self__.seen.add(3)  # type: ignore[attr-defined,index]
 
@@ -399,6 +401,10 @@ class _Entry:
 
     def put(self, value: int) -> None:
         self.values[""] = value
+
+    def add(self, amount: int) -> int:
+        self.put((self.get() or 0) + amount)
+        return self.values[""]
 
 
 def test_a_serde_of_the_user_s_own_is_used_and_its_error_names_it(tmp_path: Path) -> None:
@@ -537,7 +543,7 @@ def test_every_task_gets_the_messages_of_a_broadcast_input(tmp_path: Path) -> No
     assert ("kafka.rates", None) == (broadcast.system_stream, broadcast.partitions)
 
 
-def test_a_property_that_says_the_same_and_other_sizes_are_accepted(tmp_path: Path) -> None:
+def test_a_property_with_the_same_value_and_other_sizes_are_accepted(tmp_path: Path) -> None:
     job = a_job(tmp_path, _TOTALS, "task.inputs=kafka.orders\nstores.total.changelog.replication.factor=1\n")
 
     assert 1 == len(run_task(job, [an_order("a", 1)]).outputs)
@@ -587,7 +593,7 @@ def test_state_that_is_used_before_a_message_is_refused(tmp_path: Path) -> None:
         run_task(a_job(tmp_path, text), [an_order("a", 1)])
 
 
-def test_a_failure_shows_the_user_s_code_and_none_of_samzapy(tmp_path: Path) -> None:
+def test_a_failure_shows_the_user_s_code_and_no_frames_of_samzapy(tmp_path: Path) -> None:
     text = """
     @sz.task(inputs=[orders])
     class Task(sz.Task[str, Order]):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import io
 import json
 import re
+import sys
 import tokenize
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -20,21 +23,28 @@ FOLDERS = ("samzapy", "simulation", "benchmarks", "scripts", "unit_tests", "inte
 # A peer that answers slowly is made of sleeping; every other test waits for something (`testing.waiting`).
 SLOW_PEERS = {"unit_tests/adapters/web/test_server.py"}
 # The parts of the code whose text keeps a rule of CONTRIBUTING.md. The lists only grow.
-CLEAN = ("simulation", "samzapy")
-NAMES_LOCALS = CLEAN
+CLEAN = ("simulation", "samzapy", "integration_tests", "benchmarks")
+TESTS = ("unit_tests", "typing_tests")
 SUMMARISES = CLEAN
-PLAIN_ENGLISH = CLEAN
+PLAIN_ENGLISH = (*CLEAN, *TESTS)
+# Names that do not tell what the value is: `status`, `offset` or `other_writer` do.
+VAGUE_NAMES = frozenset({"found", "told", "said", "heard", "word", "whoever", "somebody", "nobody"})
+NAMES_LOCALS = (*((part, frozenset({"found"})) for part in CLEAN), *((part, VAGUE_NAMES) for part in TESTS))
+PRONOUNS_IN_TEST_NAMES = re.compile(r"_(?:what|who|whom|whoever|somebody|nobody|told|said|heard)(?=_|$)")
+ABOVE_A_LIMIT = {
+    "samzapy/container/task/handling.py each": "the loop over messages: a call more for each message is measurable",
+}
 SUMMARY_CHARACTERS_MAX = 80
 WHAT_PER_10_000_WORDS_MAX = 10
 PRONOUNS_PER_1_000_WORDS_MAX = 1
 
 
 def lines_with(pattern: str, folder: str, *, but: tuple[str, ...] = ()) -> list[str]:
-    found = re.compile(pattern)
+    forbidden = re.compile(pattern)
     return [
         f"{path}:{number}: {line.strip()}"
         for path, number, line in _lines(folder)
-        if found.search(line) and not (but and path.startswith(but))
+        if forbidden.search(line) and not (but and path.startswith(but))
     ]
 
 
@@ -71,7 +81,7 @@ def test_every_schema_that_ships_is_the_one_in_schemas() -> None:
     assert (REPOSITORY / "samzapy" / "schemas").resolve() == (REPOSITORY / "schemas").resolve()
 
 
-def test_every_module_s_docstring_says_what_belongs_there() -> None:
+def test_every_module_s_docstring_names_its_contents() -> None:
     modules = [path for path in sorted((REPOSITORY / "samzapy").rglob("*.py")) if path.read_text().strip()]
 
     assert [] == [str(path) for path in modules if not path.read_text().startswith('"""')]
@@ -89,12 +99,59 @@ def test_no_text_refers_to_a_document_outside_the_repository() -> None:
     ]
 
 
+_SHELL = r"shell\s*=\s*True|\bos\.(system|popen)\b|\b(getoutput|getstatusoutput|create_subprocess_shell)\b"
+
+
+def test_no_text_reaches_a_shell() -> None:
+    """Programs are started with a list of arguments, so no name of a host or a job is a command."""
+    # `os.system` is a hostile name of an action there.
+    known = ("unit_tests/stream/test_placement.py",)
+
+    assert [] == [line for folder in FOLDERS for line in lines_with(_SHELL, folder, but=known)]
+
+
+@pytest.mark.parametrize(
+    "line", ["subprocess.run(x, shell=True)", "os.system(x)", "os.popen(x)", "subprocess.getoutput(x)"]
+)
+def test_a_call_of_a_shell_is_detected(line: str) -> None:
+    assert re.search(_SHELL, line)
+
+
 # --- plain English ---
 
 
-@pytest.mark.parametrize("part", NAMES_LOCALS)
-def test_a_local_is_called_what_it_is_and_not_found(part: str) -> None:
-    assert [] == [f"{path}:{line}" for path in _modules(part) for line in _locals_named_found(path)]
+@pytest.mark.parametrize(("part", "vague"), NAMES_LOCALS, ids=[part for part, _ in NAMES_LOCALS])
+def test_a_local_is_called_by_the_name_of_its_value(part: str, vague: frozenset[str]) -> None:
+    assert [] == [f"{path}:{line}" for path in _modules(part) for line in _locals_named(vague, _tree(path))]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "found = 1",
+        "def f(told): pass",
+        "[word for word in line]",
+        "if said := read(): pass",
+        "match line:\n    case Put(value=found): pass",
+    ],
+)
+def test_each_binding_of_a_vague_name_is_reported(code: str) -> None:
+    assert list(_locals_named(VAGUE_NAMES, ast.parse(code)))
+
+
+def test_a_vague_name_may_be_a_field_or_an_argument_of_a_call() -> None:
+    code = "class Finding:\n    found: str\nfinding = Finding(found=1)\nfinding.told = 1"
+
+    assert [] == list(_locals_named(VAGUE_NAMES, ast.parse(code)))
+
+
+@pytest.mark.parametrize("part", TESTS)
+def test_the_name_of_a_test_has_a_noun_as_its_subject(part: str) -> None:
+    names = [
+        node.name for path in _modules(part) for node in ast.walk(_tree(path)) if isinstance(node, ast.FunctionDef)
+    ]
+
+    assert [] == [name for name in names if name.startswith("test_") and PRONOUNS_IN_TEST_NAMES.search(name)]
 
 
 @pytest.mark.parametrize("part", SUMMARISES)
@@ -127,6 +184,45 @@ def test_a_summary_is_one_line_that_ends(summary: str, is_good: bool) -> None:
     assert is_good is _is_summary(summary)
 
 
+# --- sizes ---
+
+
+def test_a_place_above_a_size_limit_has_a_reason() -> None:
+    over = _measure_style().over_limits(list(_measure_style().modules_in(REPOSITORY / "samzapy")))
+
+    places = {re.sub(r":\d+ (\w+): .*", r" \1", line.removeprefix(f"{REPOSITORY}/")) for line in over}
+    assert places == ABOVE_A_LIMIT.keys(), "\n".join(over)
+
+
+def test_each_limit_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "large.py"
+    lines = ["def long():", *["    x = 1"] * 60]
+    lines += [f"def wide({', '.join(f'p{number}' for number in range(9))}):", "    x = 1"]
+    lines += ["def forked(x):", *["    if x: pass"] * 15]
+    lines += ["class Many:", *[f"    def m{number}(self): pass" for number in range(26)]]
+    lines += ["class Full:", "    def __init__(self):", *[f"        self.a{number} = 1" for number in range(16)]]
+    path.write_text("\n".join(lines) + "\n")
+
+    over = _measure_style().over_limits([_measure_style().measure(path)])
+
+    assert [
+        "long: 61 lines, at most 60",
+        "wide: 9 parameters, at most 8",
+        "forked: complexity 16, at most 15",
+        "Many: 26 methods, at most 25",
+        "Full: 16 attributes, at most 15",
+    ] == [line.partition(" ")[2] for line in over]
+
+
+@cache
+def _measure_style() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("measure_style", REPOSITORY / "scripts" / "measure_style.py")
+    assert spec is not None and spec.loader is not None
+    module = sys.modules["measure_style"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @cache
 def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
@@ -137,14 +233,18 @@ def _modules(part: str) -> Sequence[Path]:
     return [path] if path.is_file() else sorted(path.rglob("*.py"))
 
 
-def _locals_named_found(path: Path) -> Iterator[int]:
-    nodes = list(ast.walk(_tree(path)))
+def _locals_named(vague: frozenset[str], tree: ast.Module) -> Iterator[int]:
+    nodes = list(ast.walk(tree))
     # A field `found` of a class is a part of an error's message.
     fields = {id(item.target) for node in nodes if isinstance(node, ast.ClassDef) for item in _annotated(node)}
     for node in nodes:
-        is_bound = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields
-        if (is_bound and node.id == "found") or (isinstance(node, ast.arg) and node.arg == "found"):
-            yield node.lineno
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) if name in vague and id(node) not in fields:
+                yield node.lineno
+            case ast.arg(arg=name) if name in vague:
+                yield node.lineno
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) if name in vague:
+                yield node.lineno
 
 
 def _annotated(node: ast.ClassDef) -> Iterator[ast.AnnAssign]:

@@ -98,7 +98,7 @@ def test_a_cleared_timer_does_not_fire_and_can_be_asked_for(tmp_path: Path) -> N
     assert {} == run.state("_timers")
 
 
-def test_tags_tell_the_timers_of_a_key_apart(tmp_path: Path) -> None:
+def test_tags_distinguish_the_timers_of_a_key(tmp_path: Path) -> None:
     run = run_of(
         tmp_path,
         "self.quiet.set(t + 20, tag='x')",

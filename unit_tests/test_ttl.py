@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import samzapy as sz
+from samzapy.container.task.entry_time import HostExpiry
 from samzapy.errors import ConfigError, TaskError, TaskModuleError
 from samzapy.model.timer_entry import STORE, Domain, timer_value
 from samzapy.runtime.job_config import load_job
@@ -69,7 +70,7 @@ def test_a_value_is_gone_after_its_time_and_its_entry_with_it(job: Path) -> None
     assert {} == left(run)
 
 
-def test_a_write_begins_the_time_anew_and_a_read_does_so_only_if_wanted(job: Path) -> None:
+def test_a_write_restarts_the_time_and_a_read_does_so_only_on_request(job: Path) -> None:
     run = run_task(
         job,
         [
@@ -211,18 +212,18 @@ def test_nothing_alive_is_removed_and_nothing_expired_is_seen(
         "items": "[n for n, _ in self.map.items()]",
         "delete": "self.map.delete({0})",
     }
-    run = run_task(job, [at(after, texts[what].format(number), key) for after, key, what, number in steps])
+    run = run_task(job, [at(after, texts[act].format(number), key) for after, key, act, number in steps])
 
     now_ms, written = 0, dict[tuple[str, int], int]()
-    for (after, key, what, number), result in zip(steps, shown(run), strict=True):
+    for (after, key, act, number), result in zip(steps, shown(run), strict=True):
         now_ms += after
         alive = {n for (k, n), then in written.items() if k == key and now_ms < then + 1000}
         gone = {n for n in (1, 2, 3) if n not in alive and now_ms >= written.get((key, n), -2000) + 1020}
-        if what == "put":
+        if act == "put":
             written[key, number] = now_ms
-        elif what == "delete":
+        elif act == "delete":
             written.pop((key, number), None)
-        elif what == "get":
+        elif act == "get":
             assert result or number not in alive
             assert not result or number not in gone
         else:
@@ -282,6 +283,9 @@ class _Entries:
     def delete(self, name: object = "") -> None:
         self.values.pop(name, None)
 
+    def replace(self, value: object, name: object) -> None:
+        self.values[name] = value
+
     def entries(self, first: object = None, last: object = None, *, reverse: bool = False) -> Iterator[object]:
         return iter(sorted(self.values.items(), reverse=reverse))  # type: ignore[type-var]
 
@@ -294,7 +298,7 @@ def test_an_expired_entry_is_not_seen_before_it_is_removed() -> None:
     def bound(state: Any) -> Any:
         state.name = "state"
         stores["state"].values.clear()
-        return state.bound(stores, lambda: now_ms)
+        return state.bound(stores, HostExpiry(lambda: now_ms))
 
     value, counter = bound(sz.value(sz.Long, default=0, ttl=1000)), bound(sz.counter(ttl=1000))
     value.set(7)

@@ -42,6 +42,6 @@ def test_pyright_finds_each_wrong_line_and_no_other(tmp_path: Path, path: Path) 
     command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
 
-    found = json.loads(ran.stdout)["generalDiagnostics"]
-    lines = {item["range"]["start"]["line"] + 1 for item in found if item["severity"] == "error"}
-    assert wrong_lines(path, ("# wrong",)) == lines, found
+    output = json.loads(ran.stdout)["generalDiagnostics"]
+    lines = {item["range"]["start"]["line"] + 1 for item in output if item["severity"] == "error"}
+    assert wrong_lines(path, ("# wrong",)) == lines, output

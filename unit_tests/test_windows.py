@@ -87,7 +87,7 @@ def test_more_keys_than_a_page_are_seen_once_each(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("window", "expected"),
     [
-        # Within one window the walk sees what it has written.
+        # Within one window the walk sees its own writes.
         ("self.total.clear(); list(self.context.keys(self.total))", []),
         ("self.parts.put('y', 'z')", []),
         ("out.send(texts, str([name for name, _ in self.parts.items()]), key=key)", [("a", "['x']"), ("b", "['x']")]),

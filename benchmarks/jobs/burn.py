@@ -1,4 +1,4 @@
-"""Stateless: each record costs as many microseconds of CPU as the first eight digits of its value say."""
+"""Stateless: eight digits of a value are its cost in microseconds of CPU."""
 
 import time
 

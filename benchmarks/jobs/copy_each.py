@@ -1,4 +1,4 @@
-"""Stateless: each record goes out as it came."""
+"""Stateless: sends each record unchanged."""
 
 import samzapy
 

@@ -1,4 +1,4 @@
-"""Keyed: how often each key was seen, kept in a store with a changelog; each new count goes out."""
+"""Keyed: counts each key in a store with a changelog, and sends each new count."""
 
 import samzapy
 

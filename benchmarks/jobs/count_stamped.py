@@ -1,4 +1,4 @@
-"""Keyed: how often each key was seen, kept in a store with a changelog; the record goes out with the count."""
+"""Keyed: counts each key in a store with a changelog; sends records with counts."""
 
 import samzapy
 

@@ -1,5 +1,7 @@
-"""Keyed: the last value of each key is kept in a store with a changelog; its first 28 bytes go out, in which
-scripts/bench scale has the time of sending."""
+"""Keyed: keeps the last value of each key, and sends its first 28 bytes.
+
+`scripts/bench scale` has the time of sending in these bytes.
+"""
 
 import samzapy
 

@@ -1,4 +1,4 @@
-"""bytewax, at least once: it has no transactions. Runs in an environment of its own."""
+"""bytewax, at least once: it has no transactions. It has its own environment."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Kafka's client without Spark: consume, process, produce in one Python process, exactly once.
+"""Kafka's client without Spark: one Python process, exactly once.
 
 Prints `records <n>` after each commit. A transaction ends after as many records as samzapy's has in a batch.
 """
@@ -14,7 +14,7 @@ def copy_each(key, value):
 
 
 def prompt_messages(consumer):
-    """Those that are there; waits for one where there are none. `consume` alone would wait until it has all."""
+    """The present messages, at least one; `consume` alone would wait for all."""
     return consumer.consume(1, 0.1) + consumer.consume(10_000, 0.001)
 
 

@@ -1,4 +1,4 @@
-"""quix-streams, exactly once; with `--keyed`, a count per key in its store. Runs in an environment of its own."""
+"""quix-streams, exactly once; with `--keyed` it counts each key in its store."""
 
 import argparse
 

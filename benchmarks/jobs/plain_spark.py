@@ -1,4 +1,4 @@
-"""Spark without samzapy, under spark-submit: what the job's figures are compared with.
+"""Spark without samzapy, under spark-submit: the comparison for the job's figures.
 
 `read`: Kafka source to the noop sink, no Python. `copy`: the same source, a Python loop over the records in
 mapInArrow, Spark's Kafka sink (at least once). Runs until it is ended; the caller watches the checkpoint directory.

@@ -1,4 +1,4 @@
-"""Spark without samzapy, exactly once by hand: mapInArrow in foreachBatch, confluent-kafka's transactions for output.
+"""Spark without samzapy, exactly once by hand: foreachBatch and transactions.
 
 Each partition of a batch is one transaction. The number of the batch is committed with it, as the offset of a consumer
 group: the mark. Spark repeats a batch that did not end; a partition whose mark is there is skipped then.
@@ -19,7 +19,7 @@ def copy_each(key, value):
 
 
 def writing(servers, topic, output, batch_id):
-    """Any worker may get any partition of a batch, so each makes its producer anew, which fences the one before."""
+    """Each worker makes its producer anew, since it may get any partition of a batch."""
 
     def write(batches):
         from confluent_kafka import Consumer, Producer, TopicPartition

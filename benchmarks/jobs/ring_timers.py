@@ -1,4 +1,4 @@
-"""A message sets one timer, which sets itself again a second after it was due, and reports how late it fired."""
+"""A message sets a timer, which repeats each second and reports its delay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stateless: each record is looked at, one in a hundred goes out."""
+"""Stateless: reads each record, and sends one in a hundred."""
 
 import samzapy
 

@@ -1,1 +1,1 @@
-"""What can be wrong with a job, its data and its cluster: each thing is told by name, and nothing is skipped."""
+"""Faults of a job, its data and its cluster: each is reported and none skipped."""

@@ -1,4 +1,4 @@
-"""A cluster with topics of the module's own, and one JVM with Spark for all jobs that end by themselves."""
+"""A cluster with topics of each module, and a JVM with Spark for the jobs."""
 
 from __future__ import annotations
 

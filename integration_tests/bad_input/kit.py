@@ -1,6 +1,6 @@
-"""What the tests of bad input share: topics with odd records in them, and jobs that end by themselves.
+"""The kit of the tests of bad input: topics with odd records, and jobs that end.
 
-Spark's start is most of a job's start. So what is refused before it runs as `python job.py`, and what comes after it
+Spark's start is most of a job's start. So a job that is refused before it runs as `python job.py`, and any other job
 runs as a driver of one JVM that stays: the driver is a process of its own, as under spark-submit, with its own exit
 code and stderr. Jobs that take signals run under a spark-submit of their own (`integration_tests.support.job_process`).
 """
@@ -34,30 +34,32 @@ from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 
 JOBS = Path(__file__).parent.parent / "bad_jobs"
-BY_WORD = JOBS / "by_word.py"
-PROPERTIES = BY_WORD.with_suffix(".properties")
+BY_ORDER = JOBS / "by_order.py"
+PROPERTIES = BY_ORDER.with_suffix(".properties")
 SAMZAPY = Path(sys.executable).with_name("samzapy")
 _ENDS_WITHIN_S = 300.0
-_FRAME_OF_OURS = re.compile(r'File ".*/samzapy/[\w/]+\.py", line')
+_FRAME_OF_SAMZAPY = re.compile(r'File ".*/samzapy/[\w/]+\.py", line')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a job ended. `told` is its stderr; under spark-submit also its stdout, where Spark sends the driver's."""
+    """The end of a job. `output` is its stderr; under spark-submit also its stdout."""
 
     code: int
-    told: str
+    output: str
 
-    def says(self, *words: str) -> None:
-        """Fails unless all of `words` stand on stderr, and no stack trace of ours."""
-        missing = [word for word in words if word not in self.told]
-        assert not missing, f"wanted {missing} in what was told (exit {self.code}):\n{self.told[-6000:]}"
-        assert not _FRAME_OF_OURS.search(self.told), f"a stack trace of ours was shown:\n{self.told[-6000:]}"
+    def assert_prints(self, *texts: str) -> None:
+        """Fails unless stderr has all of `texts`, and no stack trace of samzapy's."""
+        missing = [text for text in texts if text not in self.output]
+        assert not missing, f"wanted {missing} on stderr (exit {self.code}):\n{self.output[-6000:]}"
+        assert not _FRAME_OF_SAMZAPY.search(self.output), (
+            f"a stack trace of samzapy's was shown:\n{self.output[-6000:]}"
+        )
 
-    def refused(self, code: int, *words: str) -> None:
-        """Fails unless it ended with `code` and one message with all of `words`, without any stack trace."""
-        self.says(*words)
-        assert (code, False) == (self.code, "Traceback" in self.told), f"exit {self.code}:\n{self.told[-6000:]}"
+    def assert_ended(self, code: int, *texts: str) -> None:
+        """Fails unless it ended with `code` and all of `texts`, without any stack trace."""
+        self.assert_prints(*texts)
+        assert (code, False) == (self.code, "Traceback" in self.output), f"exit {self.code}:\n{self.output[-6000:]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,7 @@ class Message:
 
 
 class Cluster:
-    """Topics on the tests' broker; names get a word of their own, so that nobody meets another's."""
+    """Topics on the tests' broker; a random suffix makes each name unique."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -85,9 +87,13 @@ class Cluster:
         return full
 
     def make(self, full: str, partition_count: int = 1, settings: Mapping[str, str] | None = None) -> None:
-        # Kept whatever their timestamps say: some are years old.
+        # Kept without regard to their timestamps: some are years old.
         kept = {"retention.ms": "-1", **(settings or {})}
         make_topics(self.bootstrap_servers, {full: partition_count}, kept)
+
+    def lacks(self, full: str) -> bool:
+        """Whether there is no such topic yet."""
+        return full not in self._admin.list_topics(timeout=10).topics
 
     def make_again(self, full: str) -> None:
         """Delete a topic and make another of the same name."""
@@ -100,7 +106,7 @@ class Cluster:
         return KafkaAdmin(self.connection).ensure_topic(spec).name
 
     def delete_before(self, full: str, offset: int, partition: int = 0) -> None:
-        """What retention does: records below `offset` are gone."""
+        """Delete the records below `offset`, as retention does."""
         at = TopicPartition(full, partition, offset)
         (done,) = self._admin.delete_records([at]).values()
         done.result(30)
@@ -112,9 +118,9 @@ class Cluster:
         )
 
     def publish(self, full: str, *messages: Message | bytes, partition: int = 0) -> None:
-        """Publish plain records, acknowledged; bytes stand for a message with that value.
+        """Publish plain records, acknowledged; bytes mean a message with that value.
 
-        Small ones come to be there at once: nobody reads the first of them without the others.
+        Small ones arrive in one batch: no reader gets the first of them without the others.
         """
         settings = {"bootstrap.servers": self.bootstrap_servers, "message.max.bytes": 2_000_000}
         # `flush` does not wait for it.
@@ -124,13 +130,13 @@ class Cluster:
         assert (0, []) == (producer.flush(30), refused)
 
     def publish_in_transactions(self, full: str, *transactions: tuple[str, Sequence[Message | bytes]]) -> None:
-        """Publish records in transactions that end with `commit` or `abort`; the topic ends in a marker."""
+        """Publish transactions that end with `commit` or `abort`, each with its marker."""
         producer = Producer({"bootstrap.servers": self.bootstrap_servers, "transactional.id": unique("feeder")})
         producer.init_transactions(30)
         for end, messages in transactions:
             producer.begin_transaction()
             _produce(producer, full, messages, 0)
-            # What is purged before it was sent would leave nothing to be aborted.
+            # A record that is purged before it was sent would leave nothing to abort.
             assert 0 == producer.flush(30)
             producer.commit_transaction(30) if end == "commit" else producer.abort_transaction(30)
 
@@ -159,7 +165,7 @@ class Cluster:
             consumer.close()
 
     def end(self, full: str, partition: int = 0) -> int:
-        """Where the partition ends, what is not committed yet included."""
+        """The end offset of the partition, with uncommitted records."""
         where = (full, partition)
         return end_offsets(self.connection, [where], IsolationLevel.READ_UNCOMMITTED)[where]
 
@@ -170,7 +176,7 @@ class Cluster:
 
 
 def unique(name: str) -> str:
-    """`name` with a word after it that no other name has."""
+    """`name` with a random suffix, which no other name has."""
     return f"{name}-{uuid.uuid4().hex[:8]}"
 
 
@@ -193,8 +199,8 @@ def _produce(
 class WarmSpark:
     """A JVM with Spark in it that outlives its drivers; one driver at a time.
 
-    The Kafka connector stands on its class path from the start: added by each driver anew, as a job does it, its
-    classes would be there twice.
+    The Kafka connector is on its class path from the start: if each driver added it, as a job does, its
+    classes would be loaded twice.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -219,11 +225,11 @@ class WarmSpark:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What spark-submit tells its Python driver."""
+        """The variables that spark-submit gives its Python driver."""
         return {"PYSPARK_GATEWAY_PORT": str(self._port), "PYSPARK_GATEWAY_SECRET": self._secret}
 
     def publish(self, cluster: Cluster, full: str, value: bytes, timestamp_ms: int) -> None:
-        """Publish a record by Java's client, which takes a time of 0 for what it is."""
+        """Publish a record by Java's client, which sends a timestamp of 0 unchanged."""
         gateway = self._gateway()
         try:
             clients: Any = gateway.jvm.org.apache.kafka.clients.producer
@@ -240,7 +246,7 @@ class WarmSpark:
         )
 
     @contextlib.contextmanager
-    def told(self, name: str, value: str) -> Iterator[None]:
+    def with_setting(self, name: str, value: str) -> Iterator[None]:
         """With one more setting, as `--conf` of spark-submit gives it to its JVM."""
         gateway = self._gateway()
         try:
@@ -253,14 +259,14 @@ class WarmSpark:
             gateway.close()
 
     def close(self) -> None:
-        """End it. Not by a signal it could handle: its handlers call drivers that are gone."""
+        """Kill it. The handlers of other signals call drivers that have ended."""
         self._child.kill()
         self._child.communicate()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job as a user would start it again and again: its name, inputs and settings, and where its state is."""
+    """A job that can be started repeatedly: its name, inputs, settings and state."""
 
     cluster: Cluster
     directory: Path
@@ -274,11 +280,11 @@ class Job:
         return f"{self.name}-1"
 
     def output(self, stream: str) -> str:
-        """The topic of one of the outputs of `by_word.py`."""
+        """The topic of one of the outputs of `by_order.py`."""
         return f"{stream}-{self.name}"
 
     def overrides(self, settings: Mapping[str, str] | None = None) -> dict[str, str]:
-        """All that its `--set` say, with more settings on top."""
+        """The settings of its `--set` options, with more on top."""
         return {
             "job.name": self.name,
             "task.inputs": ", ".join(f"kafka.{name}" for name in self.inputs),
@@ -289,19 +295,19 @@ class Job:
         }
 
     def arguments(self, settings: Mapping[str, str] | None = None) -> list[str]:
-        """What stands after the job file on its command line."""
+        """The arguments after the job file on its command line."""
         sets = [("--set", f"{name}={value}") for name, value in self.overrides(settings).items()]
         return ["--config", str(PROPERTIES), *(part for pair in sets for part in pair)]
 
     def run(self, spark: WarmSpark | None = None, settings: Mapping[str, str] | None = None) -> Ended:
-        """Run it to its end, as the driver that spark-submit starts. Without `spark` it is to be refused before."""
+        """Run it to its end, as a driver of `spark`; without one it must be refused."""
         environment = {} if spark is None else spark.environment
-        return run_python(BY_WORD, *self.arguments(settings), environment=environment)
+        return run_python(BY_ORDER, *self.arguments(settings), environment=environment)
 
     @contextlib.contextmanager
     def running(self, spark: WarmSpark, settings: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
         """The same while it runs; ended in any case."""
-        command = [sys.executable, str(BY_WORD), *self.arguments(settings)]
+        command = [sys.executable, str(BY_ORDER), *self.arguments(settings)]
         environment = _environment(spark.environment)
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
             try:
@@ -312,9 +318,9 @@ class Job:
 
 
 def ended(process: subprocess.Popen[str]) -> Ended:
-    """How `process` ended, waited for."""
-    _, told = process.communicate(timeout=_ENDS_WITHIN_S)
-    return Ended(code=process.returncode, told=told)
+    """Wait for the end of `process`."""
+    _, output = process.communicate(timeout=_ENDS_WITHIN_S)
+    return Ended(code=process.returncode, output=output)
 
 
 def run_python(job_file: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
@@ -335,4 +341,4 @@ def _run(command: Sequence[str], environment: Mapping[str, str], stderr: int = s
     ran = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=_ENDS_WITHIN_S, env=dict(environment)
     )
-    return Ended(code=ran.returncode, told=ran.stdout + (ran.stderr or ""))
+    return Ended(code=ran.returncode, output=ran.stdout + (ran.stderr or ""))

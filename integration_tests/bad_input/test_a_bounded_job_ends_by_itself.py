@@ -1,6 +1,6 @@
-"""A job whose inputs have an end reads them up to where they ended when the run began, and no further.
+"""A bounded job reads its inputs up to their end offsets at the start of the run.
 
-Its next run begins anew: nothing that the one before came to, wrote down or counted is in it.
+Its next run begins without the state of the run before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from samzapy.testing.waiting import wait_until
 COUNTED = (Message(value=b"count", key=b"a"), Message(value=b"count", key=b"b"), Message(value=b"count", key=b"a"))
 
 
-def test_a_run_ends_with_0_at_the_ends_it_began_with_and_the_next_one_begins_anew(
+def test_a_run_exits_0_at_the_end_offsets_of_its_start_and_the_next_run_begins_again(
     cluster: Cluster, spark: WarmSpark, tmp_path: Path
 ) -> None:
     # Partition 0 ends in a marker of an aborted transaction, 1 in a record, and 2 holds nothing.
@@ -36,25 +36,27 @@ def test_a_run_ends_with_0_at_the_ends_it_began_with_and_the_next_one_begins_ane
 
     with job.running(spark) as process:
         wait_until(lambda: len(ends_fixed(cluster, job)) == 3, 300.0, "the ends to be fixed")
-        # Behind the ends: for the next run. Its key is counted by no other record.
+        # After the ends: for the next run. Its key is counted by no other record.
         for partition in range(3):
             cluster.publish(topic, Message(value=b"count", key=b"late"), partition=partition)
         first = ended(process)
     figures = counts(cluster, job)
-    assert (0, [(b"a", b"1"), (b"a", b"2"), (b"b", b"1"), (b"c", b"1")]) == (first.code, figures), first.told[-6000:]
+    assert (0, [(b"a", b"1"), (b"a", b"2"), (b"b", b"1"), (b"c", b"1")]) == (first.code, figures), first.output[
+        -6000:
+    ]
     written = {partition: live_keys(cluster, job, partition) for partition in range(3)}
     assert (True, True, False) == tuple(bool(written[partition]) for partition in range(3))
-    # What only the first run knows: it must be gone after the second, which counts it no more.
+    # Only the first run counts this key: its state must be deleted after the second run.
     cluster.delete_before(topic, cluster.end(topic, 1) - 1, partition=1)
 
     second = job.run(spark)
 
-    assert 0 == second.code, second.told[-6000:]
+    assert 0 == second.code, second.output[-6000:]
     again = sorted([*figures, *figures[:-1], *[(b"late", b"1")] * 3])
-    assert again == counts(cluster, job), second.told[-6000:]
+    assert again == counts(cluster, job), second.output[-6000:]
     # The key c was of the first run only.
     assert not written[1] <= live_keys(cluster, job, 1)
-    epochs = {found.ssp_kb.ssp.partition: found.epoch for found in checkpoints(cluster, job)}
+    epochs = {checkpoint.ssp_kb.ssp.partition: checkpoint.epoch for checkpoint in checkpoints(cluster, job)}
     assert {0, 1, 2} == set(epochs) and min(epochs.values()) > 3
 
 
@@ -63,7 +65,7 @@ def counts(cluster: Cluster, job: Job) -> list[tuple[bytes | None, bytes | None]
 
 
 def live_keys(cluster: Cluster, job: Job, partition: int) -> set[bytes | None]:
-    """Of the changelog, as compaction would leave it."""
+    """The keys of the changelog after a compaction."""
     latest = {
         record.key: record.value for record in cluster.read(changelog_topic(job.full_name, "counts"), partition)
     }
@@ -72,8 +74,8 @@ def live_keys(cluster: Cluster, job: Job, partition: int) -> set[bytes | None]:
 
 def checkpoints(cluster: Cluster, job: Job) -> list[CheckpointPut]:
     topic = checkpoint_topic(job.full_name)
-    found = [decode(record, topic=topic) for record in cluster.read(topic)]
-    return [record.checkpoint for record in found if isinstance(record, CheckpointPut)]
+    records = [decode(record, topic=topic) for record in cluster.read(topic)]
+    return [record.checkpoint for record in records if isinstance(record, CheckpointPut)]
 
 
 def ends_fixed(cluster: Cluster, job: Job) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""A micro-batch that takes longer than it is to take is ended; what it did is neither lost nor done again."""
+"""A micro-batch over its time is ended; its results are neither lost nor repeated."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 from integration_tests.bad_input.kit import Cluster, Job, WarmSpark, unique
 
-# All of them fit into the first micro-batch, which would take 24 s and then some.
+# All of them fit into the first micro-batch, which would take more than 24 s.
 SLOW = [f"slow 0.1 {number}".encode() for number in range(240)]
 
 
-def test_a_micro_batch_that_takes_longer_than_a_transaction_may_is_ended_in_time_and_the_next_ones_are_smaller(
+def test_a_micro_batch_longer_than_a_transaction_may_last_is_ended_and_the_next_ones_are_smaller(
     cluster: Cluster, spark: WarmSpark, tmp_path: Path
 ) -> None:
     topic = cluster.topic("input")
@@ -24,16 +24,16 @@ def test_a_micro_batch_that_takes_longer_than_a_transaction_may_is_ended_in_time
             "systems.kafka.samza.offset.end": "head",
             "task.batch.offsets.max": "400",
             "task.batch.max.ms": "4000",
-            # Its transactions are short, however long it goes on.
+            # Its transactions are short, although the micro-batch is long.
             "task.transaction.max.ms": "500",
             "task.transaction.timeout.ms": "3000",
         },
     )
     cluster.make(job.output("answers"))
 
-    told = job.run(spark)
+    outcome = job.run(spark)
 
-    assert 0 == told.code, told.told[-6000:]
-    assert "the query failed" not in told.told
-    assert "micro-batches of 100 offsets at most instead of 400, because one has run for " in told.told
+    assert 0 == outcome.code, outcome.output[-6000:]
+    assert "the query failed" not in outcome.output
+    assert "micro-batches of 100 offsets at most instead of 400, because one has run for " in outcome.output
     assert SLOW == cluster.values(job.output("answers"))

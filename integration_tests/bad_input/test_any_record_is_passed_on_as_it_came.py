@@ -1,4 +1,4 @@
-"""Whatever record Kafka takes, a task can pass it on as it came, or a dead letter says why not.
+"""A task can pass on any record unchanged, or a dead letter has the reason.
 
 Through real Kafka and real Spark, whose own source cannot give every time; what a worker does of it is a law of its own
 (`unit_tests/container/task/test_pass_through.py`).
@@ -32,7 +32,7 @@ ODD_TIMES = {
 
 
 def records(count: int) -> list[Message]:
-    """Of today, with any bytes and any headers that a client can write; the same each time."""
+    """Records of today with random bytes and headers; the same in each run."""
     chance, now_ms = random.Random(7), time.time_ns() // 1_000_000
     names = ("", "trace", "trace", "\u00e4 \n", "\U0001f600", '"quoted"', "x" * 300)
 
@@ -85,8 +85,8 @@ def ran(cluster: Cluster, spark: WarmSpark, tmp_path_factory: pytest.TempPathFac
     return Passed(cluster, spark, tmp_path_factory.mktemp("any"))
 
 
-def test_each_record_comes_out_with_the_bytes_the_headers_and_the_time_that_it_came_with(ran: Passed) -> None:
-    assert 0 == ran.ended.code, ran.ended.told[-6000:]
+def test_each_record_is_sent_on_with_its_bytes_headers_and_timestamp(ran: Passed) -> None:
+    assert 0 == ran.ended.code, ran.ended.output[-6000:]
     assert 113 == len(ran.given)
     assert {*ODD_TIMES.values(), 0} <= {record.timestamp_ms for record in ran.given}
     assert [
@@ -96,7 +96,7 @@ def test_each_record_comes_out_with_the_bytes_the_headers_and_the_time_that_it_c
     ] == [(record.key, record.value, record.headers, record.timestamp_ms) for record in ran.passed]
 
 
-def test_a_time_that_the_client_cannot_send_is_a_dead_letter_that_says_so(ran: Passed) -> None:
+def test_a_record_whose_timestamp_the_client_cannot_send_becomes_a_dead_letter_that_names_it(ran: Passed) -> None:
     (letter,) = ran.letters
 
     assert b"pass at zero" == letter.value
@@ -104,5 +104,5 @@ def test_a_time_that_the_client_cannot_send_is_a_dead_letter_that_says_so(ran: P
     assert b"wanted another timestamp_ms than 0" in (dict(letter.headers)["error"] or b"")
 
 
-def test_the_job_says_once_that_it_reads_times_by_a_source_of_its_own(ran: Passed) -> None:
-    assert 1 == ran.ended.told.count("reads records with a source of its own"), ran.ended.told[-6000:]
+def test_the_job_reports_once_that_it_reads_timestamps_by_a_source_of_its_own(ran: Passed) -> None:
+    assert 1 == ran.ended.output.count("reads records with a source of its own"), ran.ended.output[-6000:]

@@ -1,4 +1,4 @@
-"""A job runs on a host that would end Spark's JVM with a Java stack trace: every such fault at once, in namespaces.
+"""A job runs on a host with all faults that would end Spark's JVM, in namespaces.
 
 The host's own name does not resolve, the user has no entry in the user database, the locale is ASCII while the job is
 under a path that is not, and SPARK_HOME and PYTHONPATH name another release of PySpark.
@@ -57,7 +57,7 @@ def _namespaces() -> None:
 
 @pytest.fixture
 def job_file(cluster: Cluster, tmp_path: Path) -> Path:
-    """A job that copies its input up to where it ends."""
+    """A job that copies its input up to its end."""
     name = unique("odd-host")
     directory = tmp_path / "büro"
     directory.mkdir()
@@ -92,9 +92,9 @@ def ran(command: list[str], directory: Path, environment: Mapping[str, str]) -> 
         timeout=RUNS_WITHIN_S,
         check=False,
     )
-    told = (ran.stdout + ran.stderr).decode(errors="replace")
-    assert 0 == ran.returncode, told[-6000:]
-    return told
+    output = (ran.stdout + ran.stderr).decode(errors="replace")
+    assert 0 == ran.returncode, output[-6000:]
+    return output
 
 
 def is_a_copy(cluster: Cluster, job_file: Path) -> bool:
@@ -106,10 +106,10 @@ def test_samzapy_run_works(cluster: Cluster, job_file: Path) -> None:
     spark = job_file.parent.parent / "spark"
     environment = {"LC_ALL": "C", "PYTHONPATH": str(spark), "SPARK_HOME": str(spark)}
 
-    told = ran(["samzapy", "run", "job.py", "--master", "local[1]"], job_file.parent, environment)
+    output = ran(["samzapy", "run", "job.py", "--master", "local[1]"], job_file.parent, environment)
 
-    assert ("FAULT name" in told, "FAULT user" in told) == (True, True), told[-6000:]
-    assert is_a_copy(cluster, job_file) and "\tat " not in told
+    assert ("FAULT name" in output, "FAULT user" in output) == (True, True), output[-6000:]
+    assert is_a_copy(cluster, job_file) and "\tat " not in output
 
 
 def test_a_plain_spark_submit_works_with_the_variables_of_the_documentation(cluster: Cluster, job_file: Path) -> None:
@@ -119,21 +119,21 @@ def test_a_plain_spark_submit_works_with_the_variables_of_the_documentation(clus
         "LC_ALL": "C.UTF-8",
     }
 
-    told = ran(["spark-submit", "--master", "local[1]", "job.py"], job_file.parent, environment)
+    output = ran(["spark-submit", "--master", "local[1]", "job.py"], job_file.parent, environment)
 
-    assert ("FAULT name" in told, "FAULT user" in told) == (True, True), told[-6000:]
+    assert ("FAULT name" in output, "FAULT user" in output) == (True, True), output[-6000:]
     assert is_a_copy(cluster, job_file)
 
 
 def test_python_alone_works_without_any_variable(cluster: Cluster, job_file: Path) -> None:
     """samzapy starts the JVM there, so it can examine the host first."""
-    told = ran([sys.executable, "job.py"], job_file.parent, {"LC_ALL": "C"})
+    output = ran([sys.executable, "job.py"], job_file.parent, {"LC_ALL": "C"})
 
-    assert ("FAULT name" in told, "FAULT user" in told) == (True, True), told[-6000:]
-    assert is_a_copy(cluster, job_file) and "\tat " not in told
+    assert ("FAULT name" in output, "FAULT user" in output) == (True, True), output[-6000:]
+    assert is_a_copy(cluster, job_file) and "\tat " not in output
 
 
-def test_a_container_that_a_coordinator_starts_works(cluster: Cluster, job_file: Path) -> None:
+def test_a_container_started_by_a_coordinator_works(cluster: Cluster, job_file: Path) -> None:
     containers = job_file.parent / "behälter"
     settings = [f"cluster.process.dir={containers}", "cluster.process.hosts=h1:1"]
     command = ["samzapy", "job", "submit", "job.py", "--containers", "1", "--cluster", "process"]
@@ -142,6 +142,6 @@ def test_a_container_that_a_coordinator_starts_works(cluster: Cluster, job_file:
     ran([*command, *arguments], job_file.parent, {"LC_ALL": "C"})
 
     (log,) = containers.glob("h1/*.log")
-    told = log.read_text()
-    assert ("FAULT name" in told, "FAULT user" in told) == (True, True), told[-6000:]
+    output = log.read_text()
+    assert ("FAULT name" in output, "FAULT user" in output) == (True, True), output[-6000:]
     assert is_a_copy(cluster, job_file)

@@ -1,7 +1,7 @@
-"""Odd messages come through as they are, or as dead letters; and however a job is stopped, the next start goes on.
+"""Odd messages arrive unchanged or as dead letters; after a stop a job continues.
 
 One job under a spark-submit of its own, started four times: stopped when idle, within a batch, by Ctrl-C, and killed.
-What each start led to is recorded once, by a fixture, and looked at by several tests.
+A fixture records the end of each start once, and several tests check it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from integration_tests.bad_input.kit import (
-    BY_WORD,
+    BY_ORDER,
     Cluster,
     Ended,
     Job,
@@ -85,7 +85,7 @@ NOT_JSON = {
 
 @dataclass(frozen=True, kw_only=True)
 class Stopped:
-    """How a start of the job ended, whether it left a transaction open, and what it had committed by then."""
+    """The end of a start of the job: its log, its open transaction, its outputs."""
 
     code: int
     took_s: float
@@ -95,7 +95,7 @@ class Stopped:
     answers: list[LogRecord]
     letters: list[LogRecord]
 
-    def in_good_order(self) -> None:
+    def assert_ended_in_order(self) -> None:
         assert (ExitCode.OK, 0) == (self.code, self.left_behind), self.log[-4000:]
         assert "Traceback" not in self.log, self.log[-4000:]
         assert self.took_s < STOPS_WITHIN_S
@@ -104,12 +104,14 @@ class Stopped:
     def answered(self, topic: str, partition: int = 0) -> list[LogRecord]:
         """Answers to messages of a partition."""
         return [
-            found for found in self.answers if header(found, "src").rpartition("@")[0] == f"kafka.{topic}.{partition}"
+            answer
+            for answer in self.answers
+            if header(answer, "src").rpartition("@")[0] == f"kafka.{topic}.{partition}"
         ]
 
 
 class Running:
-    """The job, its topics, and the process that it is at the moment."""
+    """The job, its topics, and its current process."""
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
         self.cluster = cluster
@@ -130,9 +132,9 @@ class Running:
                 "stores.counts.msg.serde": "bytes",
                 "task.error.policy": "dead-letter",
                 "task.dead.letter.output": self.dead,
-                # A batch may go on for so long.
+                # The longest time that a batch may take to finish.
                 "job.shutdown.drain.ms": "6000",
-                # Much longer than a batch may drain: what is cancelled then has committed nothing.
+                # Much longer than a batch may drain: a cancelled batch has committed nothing.
                 # The stops here meet micro-batches; a tail ends after the message in hand.
                 "task.tail.ms": "0",
                 "task.transaction.max.ms": "30000",
@@ -142,16 +144,16 @@ class Running:
         for stream, partition_count in {"answers": 1, "counts": 1, "elsewhere": 3}.items():
             cluster.make(self.job.output(stream), partition_count)
         self.answers = self.job.output("answers")
-        self.process = JobProcess(BY_WORD, log_dir=directory / "log", overrides=self.job.overrides())
+        self.process = JobProcess(BY_ORDER, log_dir=directory / "log", overrides=self.job.overrides())
 
     def wait(self, condition: Any, what: str) -> Any:
-        """What `condition` answers once that is something true. If the job has ended, its last words are told."""
+        """Wait for a true answer of `condition`. If the job has ended, its log is shown."""
         answer = wait_until(lambda: condition() or not self.process.is_running(), STARTS_WITHIN_S, what)
         assert self.process.is_running(), self.process.log_text()[-4000:]
         return answer
 
     def stop_by(self, stop: Any) -> Stopped:
-        """What `stop` leads to."""
+        """Call `stop`, and return the end that it causes."""
         begun_s = time.monotonic()
         stop()
         code = self.process.wait_ended(60.0)
@@ -169,7 +171,7 @@ class Running:
             log=self.process.log_text(),
             left_open=is_open,
             answers=answers,
-            letters=[found for records in letters for found in records],
+            letters=[letter for records in letters for letter in records],
         )
 
     def send(self, number: signal.Signals) -> None:
@@ -177,20 +179,20 @@ class Running:
         jvm = self.process.jvm()
         assert jvm is not None and jvm.send(number)
 
-    def catch_a_batch(self, words: list[bytes]) -> None:
-        """Publish `words` to an idle job, and again if their batch was over before anybody saw it open."""
+    def catch_a_batch(self, values: list[bytes]) -> None:
+        """Publish `values` to an idle job until their batch is seen open."""
         for _ in range(5):
             begin = self.cluster.end(self.answers)
-            self.cluster.publish(self.words, *words)
+            self.cluster.publish(self.words, *values)
 
-            def is_caught(over: int = begin + len(words)) -> str | None:
+            def is_caught(over: int = begin + len(values)) -> str | None:
                 if self.is_in_a_batch():
                     return "in a batch"
                 return "too late" if self.cluster.committed_end(self.answers) >= over else None
 
             if self.wait(is_caught, "a batch to be under way") == "in a batch":
                 return
-        raise AssertionError("5 batches were over before anybody saw them open")
+        raise AssertionError("5 batches were over before one was seen open")
 
     def is_in_a_batch(self) -> bool:
         """Whether a transaction is open that has sent answers."""
@@ -198,17 +200,17 @@ class Running:
 
 
 def lag_of(job: Job) -> int | None:
-    """All that was not read yet, as `samzapy job status` tells it of a job that runs; None while nobody knows."""
+    """The lag of a running job in `samzapy job status`; None if it is unknown."""
     try:
-        found: Any = read_status(JobAddress(job=job.full_name, connection=job.cluster.connection))
+        status: Any = read_status(JobAddress(job=job.full_name, connection=job.cluster.connection))
     except RejectedError:
         return None
-    is_running = any(container["heartbeatAgeMs"] is not None for container in found["containers"])
-    return found["totals"]["lag"] if is_running and not found["degraded"] else None
+    is_running = any(container["heartbeatAgeMs"] is not None for container in status["containers"])
+    return status["totals"]["lag"] if is_running and not status["degraded"] else None
 
 
 def header(record: LogRecord, name: str) -> str:
-    return next((value or b"" for found, value in record.headers if found == name), b"").decode(errors="replace")
+    return next((value or b"" for key, value in record.headers if key == name), b"").decode(errors="replace")
 
 
 def slow(count: int, seconds: float) -> list[bytes]:
@@ -220,14 +222,14 @@ LONG_BATCH = slow(32, 0.5)
 
 @pytest.fixture(scope="module")
 def running(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    found = Running(cluster, tmp_path_factory.mktemp("odd"))
-    with found.process:
-        yield found
+    job_run = Running(cluster, tmp_path_factory.mktemp("odd"))
+    with job_run.process:
+        yield job_run
 
 
 @pytest.fixture(scope="module")
 def idle(running: Running) -> Stopped:
-    """The first start: everything odd is there already; SIGTERM comes when nothing is left to do."""
+    """The first start: all odd messages are published; SIGTERM comes at lag 0."""
     cluster = running.cluster
     cluster.publish(running.words, *GOOD.values(), *BAD.values(), b"the last")
     cluster.publish(running.json, *OF_JSON.values(), *NOT_JSON.values(), b"2")
@@ -241,29 +243,29 @@ def idle(running: Running) -> Stopped:
     # Without the jars on its class path: the job adds them to its session.
     running.process.start(by_hand=True)
     running.wait(lambda: lag_of(running.job) == 0, "everything to be read")
-    # Nothing that could be answered, so only a progress record can say that it was read.
+    # It has no message to answer, so only a progress record can show that it was read.
     cluster.publish_in_transactions(running.transactional, ("abort", [b"never"]))
     end = cluster.end(running.transactional)
-    running.wait(lambda: progress_of(running) == end, "the idle partition's progress")
+    running.wait(lambda: progress_of(running) == end, "the progress of the idle partition")
     return running.stop_by(lambda: running.send(signal.SIGTERM))
 
 
 def progress_of(running: Running) -> int | None:
     """The next offset of the transactional input, if it is recorded as read and idle."""
     topic = checkpoint_topic(running.job.full_name)
-    found = positions_of(decode(record, topic=topic) for record in running.cluster.read(topic)).progress
-    offsets = {ssp_kb.ssp.stream: progress.offset_next for ssp_kb, progress in found.items()}
+    read_positions = positions_of(decode(record, topic=topic) for record in running.cluster.read(topic)).progress
+    offsets = {ssp_kb.ssp.stream: progress.offset_next for ssp_kb, progress in read_positions.items()}
     return offsets.get(running.transactional)
 
 
 # --- messages that are answered ---
 
 
-@pytest.mark.parametrize("what", GOOD)
-def test_an_odd_message_comes_through_as_it_is(running: Running, idle: Stopped, what: str) -> None:
-    offset, message = [*GOOD].index(what), GOOD[what]
+@pytest.mark.parametrize("name", GOOD)
+def test_an_odd_message_is_answered_unchanged(running: Running, idle: Stopped, name: str) -> None:
+    offset, message = [*GOOD].index(name), GOOD[name]
 
-    (answer,) = [found for found in idle.answers if header(found, "src") == f"kafka.{running.words}.0@{offset}"]
+    (answer,) = [answer for answer in idle.answers if header(answer, "src") == f"kafka.{running.words}.0@{offset}"]
 
     assert (message.key, message.value) == (answer.key, answer.value)
     assert repr(tuple(message.headers)) == header(answer, "headers")
@@ -272,25 +274,25 @@ def test_an_odd_message_comes_through_as_it_is(running: Running, idle: Stopped, 
 
 
 def test_values_are_decoded_by_their_streams_serde(running: Running, idle: Stopped) -> None:
-    types = [header(found, "type") for found in idle.answered(running.json)]
+    types = [header(answer, "type") for answer in idle.answered(running.json)]
 
     assert ["dict", "NoneType", "int"] == types
 
 
-def test_an_output_goes_to_the_place_and_time_that_it_is_given(running: Running, idle: Stopped) -> None:
-    (found,) = running.cluster.read(running.job.output("elsewhere"), 2)
+def test_an_output_has_the_partition_and_timestamp_that_the_task_sets(running: Running, idle: Stopped) -> None:
+    (answer,) = running.cluster.read(running.job.output("elsewhere"), 2)
 
-    assert (b"its own key", b"at a place and a time of its own") == (found.key, found.value)
-    assert ((("first", b"1"), ("empty", b"")), 1_234_567_890_123) == (found.headers, found.timestamp_ms)
+    assert (b"its own key", b"at a place and a time of its own") == (answer.key, answer.value)
+    assert ((("first", b"1"), ("empty", b"")), 1_234_567_890_123) == (answer.headers, answer.timestamp_ms)
 
 
-def test_what_is_counted_is_counted_once(running: Running, idle: Stopped) -> None:
+def test_each_message_is_counted_once(running: Running, idle: Stopped) -> None:
     assert [b"1", b"2"] == running.cluster.values(running.job.output("counts"))
 
 
-def test_after_the_bad_messages_the_good_ones_go_on_in_their_order(running: Running, idle: Stopped) -> None:
-    assert [*(found.value for found in GOOD.values()), b"the last"] == [
-        found.value for found in idle.answered(running.words)
+def test_after_the_bad_messages_the_good_ones_are_answered_in_order(running: Running, idle: Stopped) -> None:
+    assert [*(message.value for message in GOOD.values()), b"the last"] == [
+        answer.value for answer in idle.answered(running.words)
     ]
 
 
@@ -298,52 +300,52 @@ def test_after_the_bad_messages_the_good_ones_go_on_in_their_order(running: Runn
 
 
 @pytest.mark.parametrize(
-    ("what", "error"),
+    ("name", "error"),
     [
-        ("raises", "ValueError: the message said so"),
+        ("raises", "ValueError: the message asked for it"),
         ("raises without a key", "TaskError: store counts: wanted a message with a key, found one without"),
-        ("exits", "SystemExit: the message said so"),
+        ("exits", "SystemExit: the message asked for it"),
         ("sends too much", "TaskError: an output to answers-"),
-        ("1 MB that raises", "ValueError: the message said so"),
+        ("1 MB that raises", "ValueError: the message asked for it"),
         ("no json", "SerdeError: serde json: Expecting property name"),
         ("empty json", "SerdeError: serde json: Expecting value"),
         ("no utf-8", "SerdeError: serde json: 'utf-8' codec can't decode byte 0xff"),
     ],
     ids=[*BAD, *NOT_JSON],
 )
-def test_a_message_that_fails_becomes_a_dead_letter_that_says_where_and_why(
-    running: Running, idle: Stopped, what: str, error: str
+def test_a_message_that_fails_becomes_a_dead_letter_with_its_offset_and_error(
+    running: Running, idle: Stopped, name: str, error: str
 ) -> None:
-    is_json = what in NOT_JSON
+    is_json = name in NOT_JSON
     topic = running.json if is_json else running.words
-    offset = len(OF_JSON) + [*NOT_JSON].index(what) if is_json else len(GOOD) + [*BAD].index(what)
-    message = NOT_JSON[what] if is_json else BAD[what]
+    offset = len(OF_JSON) + [*NOT_JSON].index(name) if is_json else len(GOOD) + [*BAD].index(name)
+    message = NOT_JSON[name] if is_json else BAD[name]
 
     (letter,) = [
-        found
-        for found in idle.letters
-        if (header(found, "ssp"), header(found, "offset")) == (f"kafka.{topic}.0", str(offset))
+        letter
+        for letter in idle.letters
+        if (header(letter, "ssp"), header(letter, "offset")) == (f"kafka.{topic}.0", str(offset))
     ]
 
     assert (message.key, message.value) == (letter.key, letter.value)
     assert f"SystemStreamPartition_kafka.{topic}.0" == header(letter, "task")
     assert header(letter, "error").startswith(error)
     assert error in header(letter, "traceback")
-    assert is_json or str(BY_WORD) in header(letter, "traceback")
+    assert is_json or str(BY_ORDER) in header(letter, "traceback")
     assert tuple(message.headers) == letter.headers[5:]
     if message.timestamp_ms:
         assert message.timestamp_ms == letter.timestamp_ms
 
 
-def test_there_is_a_dead_letter_for_each_failed_message_and_no_other(idle: Stopped) -> None:
+def test_each_failed_message_and_no_other_has_a_dead_letter(idle: Stopped) -> None:
     assert len(BAD) + len(NOT_JSON) == len(idle.letters)
 
 
 # --- transactional input ---
 
 
-def test_of_a_transactional_input_what_was_committed_is_read(running: Running, idle: Stopped) -> None:
-    assert [b"a", b"b", b"c"] == [found.value for found in idle.answered(running.transactional)]
+def test_only_committed_messages_of_a_transactional_input_are_read(running: Running, idle: Stopped) -> None:
+    assert [b"a", b"b", b"c"] == [answer.value for answer in idle.answered(running.transactional)]
 
 
 def test_a_partition_that_ends_in_markers_is_recorded_as_read_to_its_end(running: Running, idle: Stopped) -> None:
@@ -353,13 +355,13 @@ def test_a_partition_that_ends_in_markers_is_recorded_as_read_to_its_end(running
 # --- stops ---
 
 
-def test_sigterm_to_an_idle_job_ends_it_in_good_order(idle: Stopped) -> None:
-    idle.in_good_order()
+def test_sigterm_to_an_idle_job_ends_it_with_exit_code_0(idle: Stopped) -> None:
+    idle.assert_ended_in_order()
 
 
 @pytest.fixture(scope="module")
 def second(running: Running, idle: Stopped) -> tuple[Stopped, Ended]:
-    """The next start: SIGTERM comes within a batch that takes longer than a drain may, by ten seconds."""
+    """The next start: SIGTERM comes within a batch ten seconds longer than a drain."""
     running.process.start()
     running.wait(lambda: lag_of(running.job) == 0, "the job to run")
     other = running.job.run()
@@ -371,17 +373,17 @@ def second(running: Running, idle: Stopped) -> tuple[Stopped, Ended]:
 def test_a_second_start_of_a_running_processor_is_refused(running: Running, second: tuple[Stopped, Ended]) -> None:
     _, other = second
 
-    other.refused(
+    other.assert_ended(
         ExitCode.REJECTED, f"processor first of job {running.job.full_name} runs already on this host", "stop that"
     )
 
 
-def test_a_start_tells_how_far_it_is(running: Running, idle: Stopped) -> None:
-    told = [
+def test_a_start_reports_its_steps(running: Running, idle: Stopped) -> None:
+    expected_lines = [
         *("starts Spark; that takes some seconds", "Spark is up after ", "granted: SystemStreamPartition_"),
         *("query 1 starts after ", "the first micro-batch of query 1 ended after "),
     ]
-    places = [idle.log.find(words) for words in told]
+    places = [idle.log.find(line) for line in expected_lines]
 
     assert -1 not in places and sorted(places) == places, idle.log[-4000:]
     assert f"this process leads {running.job.full_name}" in idle.log
@@ -390,7 +392,7 @@ def test_a_start_tells_how_far_it_is(running: Running, idle: Stopped) -> None:
 def test_sigterm_within_a_long_batch_cancels_it_and_ends_the_job(second: tuple[Stopped, Ended]) -> None:
     stopped, _ = second
 
-    stopped.in_good_order()
+    stopped.assert_ended_in_order()
     assert "did not finish within 6000 ms; cancelling it" in stopped.log
 
 
@@ -404,7 +406,7 @@ def test_a_cancelled_batch_leaves_neither_answers_nor_dead_letters(
 
 @pytest.fixture(scope="module")
 def third(running: Running, idle: Stopped, second: tuple[Stopped, Ended]) -> Stopped:
-    """The next start: goes on; then Ctrl-C comes within a batch that can still finish."""
+    """The next start continues; then Ctrl-C comes within a batch that can finish."""
     running.process.start()
     running.wait(
         lambda: len(running.cluster.values(running.answers)) >= len(idle.answers) + len(LONG_BATCH),
@@ -416,23 +418,23 @@ def third(running: Running, idle: Stopped, second: tuple[Stopped, Ended]) -> Sto
     return running.stop_by(lambda: os.killpg(jvm.pid, signal.SIGINT))
 
 
-def test_the_next_start_goes_on_exactly_where_the_cancelled_one_stood(
+def test_the_next_start_continues_at_the_offset_of_the_cancelled_batch(
     running: Running, idle: Stopped, third: Stopped
 ) -> None:
-    letters = [(header(found, "ssp"), header(found, "offset")) for found in third.letters]
+    letters = [(header(letter, "ssp"), header(letter, "offset")) for letter in third.letters]
 
-    assert LONG_BATCH == [found.value for found in third.answered(running.words, 1)]
+    assert LONG_BATCH == [answer.value for answer in third.answered(running.words, 1)]
     assert (len(idle.letters) + 1, 1) == (len(letters), letters.count((f"kafka.{running.words}.1", "0")))
 
 
 def test_ctrl_c_lets_the_batch_finish_and_ends_the_job(running: Running, third: Stopped) -> None:
-    third.in_good_order()
-    assert slow(10, 0.25) == [found.value for found in third.answered(running.words)][-10:]
+    third.assert_ended_in_order()
+    assert slow(10, 0.25) == [answer.value for answer in third.answered(running.words)][-10:]
 
 
 @pytest.fixture(scope="module")
 def killed(running: Running, third: Stopped) -> tuple[bytes | None, int]:
-    """The last start: kill -9 of the JVM within a batch. The first answer of that batch, and how many were left."""
+    """The first answer of a batch in which the JVM was killed, and the processes left."""
     running.process.start()
     running.cluster.publish(running.words, *slow(100, 0.1))
     running.wait(running.is_in_a_batch, "a batch to be under way")
@@ -445,7 +447,7 @@ def killed(running: Running, third: Stopped) -> tuple[bytes | None, int]:
     return first, len(running.process.left_behind())
 
 
-def test_after_ctrl_c_the_next_start_goes_on_with_the_next_message(killed: tuple[bytes | None, int]) -> None:
+def test_after_ctrl_c_the_next_start_continues_with_the_next_message(killed: tuple[bytes | None, int]) -> None:
     first, _ = killed
 
     assert slow(100, 0.1)[0] == first
@@ -460,7 +462,7 @@ def test_kill_9_of_the_jvm_leaves_no_process(killed: tuple[bytes | None, int]) -
 # --- a job without messages ---
 
 
-def test_an_empty_input_is_waited_for_and_sigterm_to_the_python_driver_ends_the_job_too(
+def test_a_job_waits_at_an_empty_input_and_sigterm_to_the_python_driver_ends_it(
     cluster: Cluster, spark: WarmSpark, tmp_path: Path
 ) -> None:
     job = Job(cluster=cluster, directory=tmp_path, name=unique("empty"), inputs=(cluster.topic("empty"),))
@@ -471,17 +473,17 @@ def test_an_empty_input_is_waited_for_and_sigterm_to_the_python_driver_ends_the_
         process.terminate()
 
         begun_s = time.monotonic()
-        told = ended(process)
+        outcome = ended(process)
     assert time.monotonic() - begun_s < STOPS_WITHIN_S
-    told.refused(ExitCode.OK)
+    outcome.assert_ended(ExitCode.OK)
     assert [] == cluster.values(job.output("answers"))
 
 
-def test_what_the_driver_is_refused_for_ends_spark_submit_too(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_option_that_the_driver_refuses_ends_spark_submit_too(cluster: Cluster, tmp_path: Path) -> None:
     job = Job(cluster=cluster, directory=tmp_path, name=unique("refused"), inputs=(cluster.topic("input"),))
 
-    told = run_samzapy(
-        "run", str(BY_WORD), *job.arguments(), "--master", "local[2]", "--conf", "spark.speculation=true"
+    outcome = run_samzapy(
+        "run", str(BY_ORDER), *job.arguments(), "--master", "local[2]", "--conf", "spark.speculation=true"
     )
 
-    told.refused(ExitCode.USAGE, "--conf spark.speculation: wanted false, found true", "Remove the setting")
+    outcome.assert_ended(ExitCode.USAGE, "--conf spark.speculation: wanted false, found true", "Remove the setting")

@@ -1,19 +1,21 @@
-"""What can be told before Spark is started is told in a second or two, by name, and without a stack trace."""
+"""Faults that are known before Spark starts are reported early, without a trace."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from integration_tests.bad_input.kit import (
-    BY_WORD,
+    BY_ORDER,
     JOBS,
     PROPERTIES,
     Cluster,
@@ -46,18 +48,18 @@ def a_job(cluster: Cluster, tmp_path: Path) -> JobMaker:
     """A job with an input that is there; the test names what is wrong with it."""
 
     def make(*inputs: str) -> Job:
-        found = inputs or (cluster.topic("input"),)
-        return Job(cluster=cluster, directory=tmp_path, name=unique("refused"), inputs=found)
+        topics = inputs or (cluster.topic("input"),)
+        return Job(cluster=cluster, directory=tmp_path, name=unique("refused"), inputs=topics)
 
     return make
 
 
 @pytest.fixture(scope="module", autouse=True)
-def asking_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A job that asks addresses where nobody answers; it takes its 15 s while the other tests run."""
-    addresses = f"127.0.0.1:{free_port()},nobody.invalid:9092"
+def unanswered_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A job whose brokers never answer; its 15 s pass while the other tests run."""
+    addresses = f"127.0.0.1:{free_port()},broker.invalid:9092"
     settings = (f"systems.kafka.bootstrap.servers={addresses}", f"local.store.dir={tmp_path_factory.mktemp('state')}")
-    command = [sys.executable, BY_WORD, *A_JOB, *(part for setting in settings for part in ("--set", setting))]
+    command = [sys.executable, BY_ORDER, *A_JOB, *(part for setting in settings for part in ("--set", setting))]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         yield addresses, process
         process.kill()
@@ -67,14 +69,14 @@ def asking_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[st
 
 
 def test_the_error_of_an_unknown_key_names_the_nearest_known_one() -> None:
-    told = run_samzapy("run", str(BY_WORD), *A_JOB, "--set", "task.eror.policy=fail")
+    outcome = run_samzapy("run", str(BY_ORDER), *A_JOB, "--set", "task.eror.policy=fail")
 
-    told.refused(ExitCode.USAGE, "unknown config key task.eror.policy", "did you mean task.error.policy?")
+    outcome.assert_ended(ExitCode.USAGE, "unknown config key task.eror.policy", "did you mean task.error.policy?")
 
 
 def test_under_spark_submit_messages_go_to_stderr_only() -> None:
     spark_submit = str(Path(sys.executable).with_name("spark-submit"))
-    command = [spark_submit, BY_WORD, *A_JOB, "--set", "task.eror.policy=fail"]
+    command = [spark_submit, BY_ORDER, *A_JOB, "--set", "task.eror.policy=fail"]
     # spark-submit is a script that looks for python3 in PATH.
     environment = {**os.environ, "PATH": f"{Path(spark_submit).parent}{os.pathsep}{os.environ['PATH']}"}
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
@@ -85,9 +87,9 @@ def test_under_spark_submit_messages_go_to_stderr_only() -> None:
 
 
 def test_sigterm_before_spark_is_up_ends_everything_with_143(tmp_path: Path) -> None:
-    nobody = {"job.name": "a", "task.inputs": "kafka.b", "systems.kafka.bootstrap.servers": "127.0.0.1:1"}
+    properties = {"job.name": "a", "task.inputs": "kafka.b", "systems.kafka.bootstrap.servers": "127.0.0.1:1"}
     with JobProcess(
-        BY_WORD, log_dir=tmp_path, overrides={**nobody, "local.store.dir": str(tmp_path)}, spark_options=()
+        BY_ORDER, log_dir=tmp_path, overrides={**properties, "local.store.dir": str(tmp_path)}, spark_options=()
     ) as process:
         process.start()
         wait_until(lambda: process.driver() is not None, 120.0, "the Python driver")
@@ -97,46 +99,46 @@ def test_sigterm_before_spark_is_up_ends_everything_with_143(tmp_path: Path) -> 
 
 
 def test_a_properties_file_that_is_not_there_is_named() -> None:
-    told = run_samzapy("run", str(JOBS / "no_task.py"))
+    outcome = run_samzapy("run", str(JOBS / "no_task.py"))
 
-    told.refused(ExitCode.USAGE, f"properties in {JOBS}/no_task.properties", "No such file", "--config")
+    outcome.assert_ended(ExitCode.USAGE, f"properties in {JOBS}/no_task.properties", "No such file", "--config")
 
 
 def test_a_job_file_that_is_not_there_is_named() -> None:
-    told = run_samzapy("run", str(JOBS / "nobody_wrote.py"), *A_JOB)
+    outcome = run_samzapy("run", str(JOBS / "absent.py"), *A_JOB)
 
-    told.refused(ExitCode.USAGE, f"found nothing at {JOBS}/nobody_wrote.py")
+    outcome.assert_ended(ExitCode.USAGE, f"found nothing at {JOBS}/absent.py")
 
 
 def test_the_error_of_a_spark_option_behind_the_job_file_names_its_place() -> None:
-    told = run_python(BY_WORD, *A_JOB, "--master", "local[2]")
+    outcome = run_python(BY_ORDER, *A_JOB, "--master", "local[2]")
 
-    told.refused(ExitCode.USAGE, "--master", "put spark-submit's own options before it")
+    outcome.assert_ended(ExitCode.USAGE, "--master", "put spark-submit's own options before it")
 
 
-def test_a_client_property_on_which_exactly_once_rests_is_refused() -> None:
-    told = run_samzapy("run", str(BY_WORD), *A_JOB, "--set", "systems.kafka.client.enable.auto.commit=true")
+def test_a_client_property_that_exactly_once_needs_is_refused() -> None:
+    outcome = run_samzapy("run", str(BY_ORDER), *A_JOB, "--set", "systems.kafka.client.enable.auto.commit=true")
 
-    told.refused(ExitCode.USAGE, "samzapy sets enable.auto.commit itself", "remove the line")
+    outcome.assert_ended(ExitCode.USAGE, "samzapy sets enable.auto.commit itself", "remove the line")
 
 
 @pytest.mark.parametrize(
-    ("setting", "words"),
+    ("setting", "expected"),
     [
         ("no.such.property=1", 'No such configuration property: "no.such.property"'),
         ("security.protocol=nonsense", 'Invalid value "nonsense" for configuration property "security.protocol"'),
     ],
 )
-def test_a_client_property_that_the_client_refuses_is_named(setting: str, words: str) -> None:
-    told = run_python(BY_WORD, *A_JOB, *AN_ADDRESS, "--set", f"systems.kafka.client.{setting}")
+def test_a_client_property_that_the_client_refuses_is_named(setting: str, expected: str) -> None:
+    outcome = run_python(BY_ORDER, *A_JOB, *AN_ADDRESS, "--set", f"systems.kafka.client.{setting}")
 
-    told.refused(ExitCode.USAGE, "systems.<system>.client.*", words, "correct the line, or remove it")
+    outcome.assert_ended(ExitCode.USAGE, "systems.<system>.client.*", expected, "correct the line, or remove it")
 
 
-def test_dead_letters_without_a_place_for_them_are_refused() -> None:
-    told = run_samzapy("run", str(BY_WORD), *A_JOB, *AN_ADDRESS, "--set", "task.error.policy=dead-letter")
+def test_dead_letters_without_an_output_for_them_are_refused() -> None:
+    outcome = run_samzapy("run", str(BY_ORDER), *A_JOB, *AN_ADDRESS, "--set", "task.error.policy=dead-letter")
 
-    told.refused(ExitCode.USAGE, "task.error.policy=dead-letter", "wanted task.dead.letter.output")
+    outcome.assert_ended(ExitCode.USAGE, "task.error.policy=dead-letter", "wanted task.dead.letter.output")
 
 
 # --- the job file ---
@@ -144,30 +146,32 @@ def test_dead_letters_without_a_place_for_them_are_refused() -> None:
 
 @pytest.mark.parametrize("start", [lambda *a: run_samzapy("run", *a), lambda file, *a: run_python(Path(file), *a)])
 @pytest.mark.parametrize(
-    ("job_file", "words"),
+    ("job_file", "expected"),
     [
         ("no_guard.py", 'if __name__ == "__main__":'),
         ("no_task.py", "wanted one function or class marked with @samzapy.task, found none"),
     ],
 )
-def test_the_error_of_a_file_without_a_task_names_what_is_missing(start, job_file: str, words: str) -> None:  # type: ignore[no-untyped-def]
-    told = start(str(JOBS / job_file), *A_JOB)
+def test_the_error_of_a_file_without_a_task_names_what_is_missing(start, job_file: str, expected: str) -> None:  # type: ignore[no-untyped-def]
+    outcome = start(str(JOBS / job_file), *A_JOB)
 
-    told.refused(ExitCode.USAGE, words)
+    outcome.assert_ended(ExitCode.USAGE, expected)
 
 
 def test_the_error_of_a_job_file_that_does_not_import_has_its_line() -> None:
-    told = run_samzapy("run", str(JOBS / "does_not_import.py"), *A_JOB)
+    outcome = run_samzapy("run", str(JOBS / "does_not_import.py"), *A_JOB)
 
-    told.refused(ExitCode.USAGE, "does_not_import.py does not import: line 3: ModuleNotFoundError", "nobody_has")
+    outcome.assert_ended(
+        ExitCode.USAGE, "does_not_import.py does not import: line 3: ModuleNotFoundError", "a_missing_module"
+    )
 
 
-def test_a_job_file_that_does_not_import_under_spark_submit_fails_as_python_tells_it() -> None:
-    """It ends before samzapy is asked anything: the trace is Python's own, of the user's file alone."""
-    told = run_python(JOBS / "does_not_import.py", *A_JOB)
+def test_a_job_file_that_does_not_import_under_spark_submit_fails_with_pythons_traceback() -> None:
+    """The import fails before samzapy runs: the traceback is Python's own."""
+    outcome = run_python(JOBS / "does_not_import.py", *A_JOB)
 
-    assert ExitCode.FAILED == told.code
-    told.says("does_not_import.py", "line 3", "No module named 'a_module_that_nobody_has'")
+    assert ExitCode.FAILED == outcome.code
+    outcome.assert_prints("does_not_import.py", "line 3", "No module named 'a_missing_module'")
 
 
 # --- the machine ---
@@ -176,9 +180,9 @@ def test_a_job_file_that_does_not_import_under_spark_submit_fails_as_python_tell
 def test_a_missing_java_is_reported_before_spark_looks_for_one(tmp_path: Path) -> None:
     path = str(Path(sys.executable).parent)
 
-    told = run_samzapy("run", str(BY_WORD), *A_JOB, environment={"PATH": path, "JAVA_HOME": ""})
+    outcome = run_samzapy("run", str(BY_ORDER), *A_JOB, environment={"PATH": path, "JAVA_HOME": ""})
 
-    told.refused(ExitCode.USAGE, "Java is needed, but JAVA_HOME is not set and no java is on PATH")
+    outcome.assert_ended(ExitCode.USAGE, "Java is needed, but JAVA_HOME is not set and no java is on PATH")
 
 
 def test_an_old_java_is_reported_with_its_version(tmp_path: Path) -> None:
@@ -187,9 +191,9 @@ def test_an_old_java_is_reported_with_its_version(tmp_path: Path) -> None:
     java.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
 
-    told = run_samzapy("run", str(BY_WORD), *A_JOB, environment={"PATH": path, "JAVA_HOME": ""})
+    outcome = run_samzapy("run", str(BY_ORDER), *A_JOB, environment={"PATH": path, "JAVA_HOME": ""})
 
-    told.refused(ExitCode.USAGE, "Java 17 or newer is needed, found Java 11", str(java))
+    outcome.assert_ended(ExitCode.USAGE, "Java 17 or newer is needed, found Java 11", str(java))
 
 
 def test_a_jar_that_is_not_the_pinned_one_is_named(a_job: JobMaker, tmp_path: Path) -> None:
@@ -201,41 +205,63 @@ def test_a_jar_that_is_not_the_pinned_one_is_named(a_job: JobMaker, tmp_path: Pa
     exchanged.unlink()
     exchanged.write_bytes(b"not what was pinned")
 
-    told = run_python(BY_WORD, *a_job().arguments(), environment={"SAMZAPY_CACHE_DIR": str(tmp_path / "cache")})
+    outcome = run_python(BY_ORDER, *a_job().arguments(), environment={"SAMZAPY_CACHE_DIR": str(tmp_path / "cache")})
 
-    told.refused(ExitCode.USAGE, "commons-pool2", "is not the jar that samzapy was locked to", str(exchanged))
+    outcome.assert_ended(ExitCode.USAGE, "commons-pool2", "is not the jar that samzapy was locked to", str(exchanged))
+
+
+def test_another_jar_with_the_connector_s_classes_in_front_of_the_pinned_one_is_named(
+    a_job: JobMaker, tmp_path: Path
+) -> None:
+    """As from `--packages`, or a Spark with an added jar. Only the JVM sees them."""
+    (pinned,) = (path for path in jar_paths(connector_lock()) if path.name.startswith("kafka-clients"))
+    other = tmp_path / "another one" / pinned.name
+    other.parent.mkdir()
+    shutil.copy(pinned, other)
+    with ZipFile(other, "a") as jar:
+        jar.writestr("more", b"")
+
+    outcome = run_python(BY_ORDER, *a_job().arguments(), environment={"SPARK_DIST_CLASSPATH": str(other)})
+
+    outcome.assert_ended(
+        ExitCode.USAGE, "KafkaConsumer: wanted it from the verified jar", str(pinned), f"found it in {other}"
+    )
 
 
 def test_a_directory_for_state_that_cannot_be_written_is_named(a_job: JobMaker, tmp_path: Path) -> None:
     (tmp_path / "a file").write_text("")
 
-    told = a_job().run(settings={"local.store.dir": str(tmp_path / "a file" / "state")})
+    outcome = a_job().run(settings={"local.store.dir": str(tmp_path / "a file" / "state")})
 
-    told.refused(ExitCode.USAGE, "local.store.dir: wanted a writable directory at", "a file/state", "Not a directory")
+    outcome.assert_ended(
+        ExitCode.USAGE, "local.store.dir: wanted a writable directory at", "a file/state", "Not a directory"
+    )
 
 
 # --- the cluster ---
 
 
-def test_the_error_of_a_silent_cluster_has_the_attempt_and_its_duration(
-    asking_nobody: tuple[str, subprocess.Popen[str]],
+def test_the_error_of_an_unreachable_cluster_names_the_attempt_and_its_duration(
+    unanswered_job: tuple[str, subprocess.Popen[str]],
 ) -> None:
-    addresses, process = asking_nobody
+    addresses, process = unanswered_job
 
-    told = ended(process)
+    outcome = ended(process)
 
-    told.refused(
-        ExitCode.TIMED_OUT, f" s at {addresses}; ", "Connection refused", "Failed to resolve 'nobody.invalid"
+    outcome.assert_ended(
+        ExitCode.TIMED_OUT, f" s at {addresses}; ", "Connection refused", "Failed to resolve 'broker.invalid"
     )
-    assert re.search(r"looking for the cluster: no broker answered within [1-9][0-9] s", told.told), told.told
+    assert re.search(r"looking for the cluster: no broker answered within [1-9][0-9] s", outcome.output), (
+        outcome.output
+    )
 
 
 def test_an_input_that_is_not_there_is_named(cluster: Cluster, a_job: JobMaker) -> None:
     absent, present = unique("absent"), cluster.topic("present")
 
-    told = a_job(present, absent).run()
+    outcome = a_job(present, absent).run()
 
-    told.refused(
+    outcome.assert_ended(
         ExitCode.BAD_DATA,
         f"wanted the topic {absent} at {cluster.bootstrap_servers}, found no such topic",
         "create it",
@@ -245,24 +271,24 @@ def test_an_input_that_is_not_there_is_named(cluster: Cluster, a_job: JobMaker) 
 def test_a_dead_letter_topic_that_is_not_there_is_named(cluster: Cluster, a_job: JobMaker) -> None:
     absent = unique("dead")
 
-    told = a_job().run(settings={"task.error.policy": "dead-letter", "task.dead.letter.output": absent})
+    outcome = a_job().run(settings={"task.error.policy": "dead-letter", "task.dead.letter.output": absent})
 
-    told.refused(ExitCode.BAD_DATA, f"wanted the topic {absent}", "found no such topic")
+    outcome.assert_ended(ExitCode.BAD_DATA, f"wanted the topic {absent}", "found no such topic")
 
 
 @pytest.mark.parametrize(
     "topic_of", [coordinator_spec, checkpoint_spec, lambda job: changelog_spec(job, "counts", 1)]
 )
-def test_a_topic_of_ours_with_another_policy_is_refused_with_the_way_to_mend_it(  # type: ignore[no-untyped-def]
+def test_an_own_topic_with_another_cleanup_policy_is_refused_with_the_command_that_corrects_it(  # type: ignore[no-untyped-def]
     cluster: Cluster, a_job: JobMaker, topic_of
 ) -> None:
     job = a_job()
     topic = topic_of(job.full_name).name
     cluster.make(topic, 1, {"cleanup.policy": "delete"})
 
-    told = job.run(settings={"stores.counts.msg.serde": "bytes"})
+    outcome = job.run(settings={"stores.counts.msg.serde": "bytes"})
 
-    told.refused(
+    outcome.assert_ended(
         ExitCode.BAD_DATA,
         f"wanted the topic {topic} with cleanup.policy=compact, found delete",
         "Mend it with: kafka-configs.sh",
@@ -277,25 +303,25 @@ LEADERS_HEADERS = tuple(headers(term=1, seq=0, event="TermBegun", cause="start",
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "words"),
+    ("key", "value", "expected"),
     [
         (b"generation", b"no record", ("key 'generation'", "cannot be read")),
         (b"generation", b"\xc3\x01" + bytes(range(8)) + b"\x02", ("key 'generation'", "a newer release")),
     ],
 )
-def test_a_leaders_record_that_cannot_be_read_is_named_by_place_and_key(
-    cluster: Cluster, a_job: JobMaker, key: bytes, value: bytes, words: tuple[str, ...]
+def test_the_error_of_an_unreadable_record_of_a_leader_names_its_offset_and_key(
+    cluster: Cluster, a_job: JobMaker, key: bytes, value: bytes, expected: tuple[str, ...]
 ) -> None:
     job = a_job()
     topic = cluster.make_own(coordinator_spec(job.full_name))
     cluster.publish(topic, Message(value=value, key=key, headers=LEADERS_HEADERS))
 
-    told = job.run()
+    outcome = job.run()
 
-    told.refused(
+    outcome.assert_ended(
         ExitCode.BAD_DATA,
         f"{topic}-0 at offset 0",
-        *words,
+        *expected,
         "Its headers are the leader's (term 1, number 0)",
         "upgrade this process",
         "start the job under another job.id",
@@ -308,12 +334,12 @@ def test_the_coordinator_stream_of_another_job_is_refused(cluster: Cluster, a_jo
     key, value = encode(JobIdentityPut(job_name="another", job_id="7"))
     cluster.publish(topic, Message(key=key, value=value, headers=LEADERS_HEADERS))
 
-    told = job.run()
+    outcome = job.run()
 
-    told.refused(ExitCode.BAD_DATA, f"job.name={job.name}", "found that of job.name=another, job.id=7")
+    outcome.assert_ended(ExitCode.BAD_DATA, f"job.name={job.name}", "found that of job.name=another, job.id=7")
 
 
-# --- who asks a job that is not there ---
+# --- a request to a job that is not there ---
 
 
 def test_a_request_to_a_job_that_is_not_there_is_refused_and_makes_no_topic(tmp_path: Path) -> None:
@@ -321,7 +347,9 @@ def test_a_request_to_a_job_that_is_not_there_is_refused_and_makes_no_topic(tmp_
     command = ["--deployment-id", "1-a", "--app-name", "mistyped", "--processor-id", "0", "--destination-host", "h"]
     with DevBroker(tmp_path, overrides={"auto.create.topics.enable": "true"}) as broker:
         servers = broker.bootstrap_servers
-        told = run_python(PLACE_CONTAINER, *command, "--bootstrap-servers", servers)
+        outcome = run_python(PLACE_CONTAINER, *command, "--bootstrap-servers", servers)
 
-        told.refused(ExitCode.BAD_DATA, "wanted the job that has the topic __samzapy-placement-mistyped-1", "correct")
+        outcome.assert_ended(
+            ExitCode.BAD_DATA, "wanted the job that has the topic __samzapy-placement-mistyped-1", "correct"
+        )
         assert {} == AdminClient({"bootstrap.servers": servers}).list_topics(timeout=10).topics

@@ -1,7 +1,7 @@
-"""A job that meets what it must not skip stops by name: place, reason, and what to do; and again when started again.
+"""A job stops at a fault that it must not skip: it names place, cause and remedy.
 
-Each job here ends by itself. One test module is one Spark: what a start leads to is recorded once, by a fixture, and
-looked at by several tests.
+A second start stops again. Each job here ends by itself. A fixture records the outcome of each start once, and
+several tests check it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.bad_input.kit import (
-    BY_WORD,
+    BY_ORDER,
     JOBS,
     Cluster,
     Ended,
@@ -64,7 +64,7 @@ GOOD = {"has-no-key": b"count", "is-no-json": b'{"a":1}'}
 
 @dataclass(frozen=True)
 class Failed:
-    """Two starts of a job whose inputs each have two good messages, one that fails, and another good one."""
+    """Two starts of a job whose inputs each have three good messages and a bad one."""
 
     job: Job
     inputs: dict[str, str]
@@ -73,19 +73,18 @@ class Failed:
     visible: dict[str, list[bytes | None]]
     visible_after_second: dict[str, list[bytes | None]]
 
-    def place_of(self, what: str) -> str:
-        return (
-            f"task SystemStreamPartition_kafka.{self.inputs[what]}.0 failed at kafka.{self.inputs[what]}.0 offset 2, "
-        )
+    def place_of(self, name: str) -> str:
+        topic = self.inputs[name]
+        return f"task SystemStreamPartition_kafka.{topic}.0 failed at kafka.{topic}.0 offset 2, "
 
 
 @pytest.fixture(scope="module")
 def failed(cluster: Cluster, spark: WarmSpark, tmp_path_factory: pytest.TempPathFactory) -> Failed:
-    inputs = {what: cluster.topic(what) for what in FAILING}
-    for what, failing in FAILING.items():
-        good = GOOD.get(what, b"good")
-        bad = Message(value=failing, key=None if what == "has-no-key" else b"\x00k")
-        cluster.publish(inputs[what], good, good, bad, good)
+    inputs = {name: cluster.topic(name) for name in FAILING}
+    for name, failing in FAILING.items():
+        good = GOOD.get(name, b"good")
+        bad = Message(value=failing, key=None if name == "has-no-key" else b"\x00k")
+        cluster.publish(inputs[name], good, good, bad, good)
     job = a_job(
         cluster,
         tmp_path_factory.mktemp("failed"),
@@ -97,17 +96,20 @@ def failed(cluster: Cluster, spark: WarmSpark, tmp_path_factory: pytest.TempPath
     )
     seen = []
     for _ in range(2):
-        told = job.run(spark)
-        seen.append((told, {stream: cluster.values(job.output(stream)) for stream in ("answers", "counts")}))
+        outcome = job.run(spark)
+        seen.append((outcome, {stream: cluster.values(job.output(stream)) for stream in ("answers", "counts")}))
     (first, visible), (second, visible_after_second) = seen
     return Failed(job, inputs, first, second, visible, visible_after_second)
 
 
 @pytest.mark.parametrize(
-    ("what", "words"),
+    ("name", "expected"),
     [
-        ("raises", "key b'\\x00k': ValueError: the message said so\nTraceback (most recent call last):\n  File "),
-        ("exits", "key b'\\x00k': SystemExit: the message said so\nTraceback"),
+        (
+            "raises",
+            "key b'\\x00k': ValueError: the message asked for it\nTraceback (most recent call last):\n  File ",
+        ),
+        ("exits", "key b'\\x00k': SystemExit: the message asked for it\nTraceback"),
         ("sends-too-much", "wanted at most 1047564 bytes of key, value and headers, found 3000002; make it smaller"),
         ("its-topic-takes-less", "an output to small-"),
         ("its-topic-takes-less", "wanted at most 999076 bytes of key, value and headers, found 1000002"),
@@ -115,39 +117,39 @@ def failed(cluster: Cluster, spark: WarmSpark, tmp_path_factory: pytest.TempPath
         ("has-no-key", "key None: TaskError: store counts: wanted a message with a key, found one without"),
         ("is-no-json", "key b'\\x00k': SerdeError: serde json: NaN is not JSON"),
     ],
-    ids=lambda word: word if word in FAILING else "",
+    ids=lambda name: name if name in FAILING else "",
 )
-def test_a_message_that_fails_stops_the_job_with_its_place_and_key(failed: Failed, what: str, words: str) -> None:
+def test_a_message_that_fails_stops_the_job_with_its_place_and_key(failed: Failed, name: str, expected: str) -> None:
     assert ExitCode.TASK_FAILED == failed.first.code
-    failed.first.says(failed.place_of(what), words)
+    failed.first.assert_prints(failed.place_of(name), expected)
 
 
 def test_the_traceback_is_that_of_the_users_code(failed: Failed) -> None:
-    failed.first.says(f'Traceback (most recent call last):\n  File "{BY_WORD}", line ', "in by_word")
+    failed.first.assert_prints(f'Traceback (most recent call last):\n  File "{BY_ORDER}", line ', "in by_order")
 
 
 def test_nothing_after_the_last_commit_is_visible(failed: Failed) -> None:
-    good = [GOOD.get(what, b"good") for what in FAILING for _ in range(2)]
+    good = [GOOD.get(name, b"good") for name in FAILING for _ in range(2)]
 
     assert sorted(good) == sorted(value or b"" for value in failed.visible["answers"])
     assert [b"1", b"2"] == failed.visible["counts"]
 
 
-def test_started_again_the_job_stops_at_the_same_messages(failed: Failed) -> None:
+def test_a_second_start_stops_at_the_same_messages(failed: Failed) -> None:
     assert ExitCode.TASK_FAILED == failed.second.code
-    failed.second.says(*(failed.place_of(what) for what in FAILING))
+    failed.second.assert_prints(*(failed.place_of(name) for name in FAILING))
     assert failed.visible == failed.visible_after_second
 
 
-def test_a_worker_that_dies_before_a_message_ends_the_job_after_the_time_that_is_set(
+def test_a_worker_that_dies_before_its_first_message_ends_the_job_after_the_retry_time(
     cluster: Cluster, spark: WarmSpark, tmp_path: Path
 ) -> None:
     job = a_job(cluster, tmp_path, task_query_retry_ms="1000")
     cluster.publish(job.inputs[0], b"good")
 
-    told = run_python(JOBS / "dies_in_init.py", *job.arguments(), environment=spark.environment)
+    outcome = run_python(JOBS / "dies_in_init.py", *job.arguments(), environment=spark.environment)
 
-    told.refused(
+    outcome.assert_ended(
         ExitCode.FAILED,
         "the query failed and is started anew (3 without a commit): SparkException: Python worker exited unexpectedly",
         "wanted a commit within task.query.retry.ms (1000) of the query's first failure, found none in ",
@@ -161,9 +163,9 @@ def test_a_message_that_ends_its_worker_stops_the_job_with_its_place_and_key(
     job = a_job(cluster, tmp_path)
     cluster.publish(job.inputs[0], b"good", b"die", b"good")
 
-    told = job.run(spark)
+    outcome = job.run(spark)
 
-    told.refused(
+    outcome.assert_ended(
         ExitCode.TASK_FAILED,
         f"task SystemStreamPartition_kafka.{job.inputs[0]}.0 failed at kafka.{job.inputs[0]}.0 offset 1, key b'k': "
         "WorkerDiedError: its worker process ended 3 times when it handled this message alone",
@@ -181,15 +183,17 @@ def test_a_message_that_ends_its_worker_becomes_a_dead_letter_and_all_others_are
     job = a_job(cluster, tmp_path, **policy, **store)
     cluster.publish(job.inputs[0], b"count 1", b"segfault", b"count 2", b"good")
 
-    told = job.run(spark)
+    outcome = job.run(spark)
 
-    assert (ExitCode.OK, 5) == (told.code, told.told.count("the query failed and is started anew")), told.told
+    assert (ExitCode.OK, 5) == (outcome.code, outcome.output.count("the query failed and is started anew")), (
+        outcome.output
+    )
     assert [b"count 1", b"count 2", b"good"] == cluster.values(job.output("answers"))
     assert [b"1", b"2"] == cluster.values(job.output("counts"))
     assert [b"segfault"] == cluster.values(dead)
 
 
-def test_a_message_slower_than_a_transaction_is_tried_three_times_and_then_named(
+def test_a_message_slower_than_a_transaction_is_tried_three_times_and_then_reported(
     cluster: Cluster, spark: WarmSpark, tmp_path: Path
 ) -> None:
     times = {"task_transaction_timeout_ms": "2000", "task_transaction_max_ms": "1000"}
@@ -197,9 +201,9 @@ def test_a_message_slower_than_a_transaction_is_tried_three_times_and_then_named
     # The first one opens the transaction, which the broker ends while the second one is handled.
     cluster.publish(job.inputs[0], b"good", b"slow 4", b"good")
 
-    told = job.run(spark)
+    outcome = job.run(spark)
 
-    told.refused(
+    outcome.assert_ended(
         ExitCode.TASK_FAILED,
         "the query failed and is started anew (3 without a commit): samzapy.errors.SlowMessageError: ",
         f"task SystemStreamPartition_kafka.{job.inputs[0]}.0 failed at kafka.{job.inputs[0]}.0 offset 1, key b'k': ",
@@ -209,21 +213,21 @@ def test_a_message_slower_than_a_transaction_is_tried_three_times_and_then_named
     assert [] == cluster.values(job.output("answers"))
 
 
-# --- input that is gone before it was read ---
+# --- input that is deleted before it was read ---
 
 
 @dataclass(frozen=True)
 class Losing:
-    """A job that stood at offset 2 when records below 5 were deleted, and then at 7 when those below 9 were."""
+    """A job that lost the records at offsets 2 to 4, and then those at 7 and 8."""
 
     job: Job
     input: str
-    with_other_words: Ended
-    with_the_words: Ended
+    with_another_range: Ended
+    with_the_range: Ended
     visible: list[bytes | None]
 
     @property
-    def words(self) -> str:
+    def lost_range(self) -> str:
         return f"kafka.{self.input}.0:0/1@2-5"
 
 
@@ -237,40 +241,40 @@ def losing(cluster: Cluster, spark: WarmSpark, tmp_path_factory: pytest.TempPath
     other = job.run(spark, {"task.lost.range.accept": f"kafka.{topic}.0:0/1@2-4"})
     with job.running(spark, {"task.lost.range.accept": f"kafka.{topic}.0:0/1@2-5"}) as process:
         # Offsets 5 and 6 are one batch. It must be open while the next records are published and deleted.
-        wait_until(lambda: job_is_in_a_batch(job), 120.0, "the job to go on at offset 5")
+        wait_until(lambda: job_is_in_a_batch(job), 120.0, "the job to continue at offset 5")
         cluster.publish(topic, b"7", b"8", b"9")
         cluster.delete_before(topic, 9)
-        the_words = ended(process)
-    return Losing(job, topic, other, the_words, cluster.values(job.output("answers")))
+        with_the_range = ended(process)
+    return Losing(job, topic, other, with_the_range, cluster.values(job.output("answers")))
 
 
 def job_is_in_a_batch(job: Job) -> bool:
-    """Whether a transaction of it is open: the outputs end beyond what is committed."""
+    """Whether the job has an open transaction: outputs beyond the committed end."""
     topic = job.output("answers")
     return job.cluster.end(topic) > job.cluster.committed_end(topic)
 
 
-def test_a_lost_range_is_named_exactly_with_the_words_that_give_it_up(losing: Losing) -> None:
-    losing.with_other_words.refused(
+def test_the_error_of_a_lost_range_names_its_offsets_and_the_setting_that_accepts_it(losing: Losing) -> None:
+    losing.with_another_range.assert_ended(
         ExitCode.BAD_DATA,
         f"kafka.{losing.input}.0:0/1: wanted to read on from offset 2, but the topic now begins at 5: "
         "3 offsets, 2 to 4, are gone unread",
-        f"--set task.lost.range.accept={losing.words}",
+        f"--set task.lost.range.accept={losing.lost_range}",
     )
 
 
-def test_with_exactly_that_setting_the_job_continues_and_skips_nothing_else(losing: Losing) -> None:
+def test_with_that_setting_the_job_continues_and_skips_no_other_offset(losing: Losing) -> None:
     assert [b"0", b"1", b"5", b"slow 10"] == losing.visible
 
 
-def test_the_operators_word_is_kept_in_the_coordinator_stream(cluster: Cluster, losing: Losing) -> None:
+def test_the_accepted_range_is_recorded_in_the_coordinator_stream(cluster: Cluster, losing: Losing) -> None:
     keys = [record.key for record in cluster.read(coordinator_topic(losing.job.full_name))]
 
     assert 1 == keys.count(f"accepted-loss/kafka.{losing.input}.0:0/1".encode())
 
 
-def test_a_range_lost_while_the_job_runs_stops_it_and_an_older_word_does_not_cover_it(losing: Losing) -> None:
-    losing.with_the_words.refused(
+def test_a_range_lost_while_the_job_runs_stops_it_despite_an_older_accepted_range(losing: Losing) -> None:
+    losing.with_the_range.assert_ended(
         ExitCode.BAD_DATA,
         "wanted to read on from offset 7, but the topic now begins at 9: 2 offsets, 7 to 8, are gone unread",
         f"--set task.lost.range.accept=kafka.{losing.input}.0:0/1@7-9",
@@ -280,9 +284,11 @@ def test_a_range_lost_while_the_job_runs_stops_it_and_an_older_word_does_not_cov
 def test_an_input_that_was_made_again_is_refused(cluster: Cluster, losing: Losing) -> None:
     cluster.make_again(losing.input)
 
-    told = losing.job.run()
+    outcome = losing.job.run()
 
-    told.refused(ExitCode.BAD_DATA, f"input kafka.{losing.input}: wanted the topic with id", "deleted and made again")
+    outcome.assert_ended(
+        ExitCode.BAD_DATA, f"input kafka.{losing.input}: wanted the topic with id", "deleted and made again"
+    )
 
 
 def test_an_input_that_is_made_again_while_the_job_runs_stops_it(
@@ -294,12 +300,14 @@ def test_an_input_that_is_made_again_while_the_job_runs_stops_it(
 
         cluster.make_again(job.inputs[0])
 
-        told = ended(process)
-    told.refused(ExitCode.BAD_DATA, f"kafka.{job.inputs[0]}: wanted the topic with id", "deleted and made again")
+        outcome = ended(process)
+    outcome.assert_ended(
+        ExitCode.BAD_DATA, f"kafka.{job.inputs[0]}: wanted the topic with id", "deleted and made again"
+    )
 
 
 def wait_until_it_runs(job: Job, process: subprocess.Popen[str]) -> None:
-    """Until a message came through."""
+    """Wait until a message is answered."""
     job.cluster.publish(job.inputs[0], b"are you there")
     answers = job.output("answers")
     wait_until(lambda: process.poll() is not None or job.cluster.values(answers), 120.0, "the job to answer")
@@ -330,17 +338,17 @@ def test_foreign_records_do_not_stop_a_job_and_are_named_by_status_and_doctor(
         wait_until(lambda: process.poll() is not None or cluster.values(counts), 120.0, "the job to count")
         status, doctor = run_samzapy("job", "status", *address), run_samzapy("doctor", "--changelogs", *address)
         process.terminate()
-        told = ended(process)
+        outcome = ended(process)
 
-    told.refused(ExitCode.OK, f"{changelog}/0: 1 records are no entries of a store, the first at offset 0")
+    outcome.assert_ended(ExitCode.OK, f"{changelog}/0: 1 records are no entries of a store, the first at offset 0")
     assert [b"1"] == cluster.values(counts)
     on_stream = (
         f"{stream}-0 at offset 0, key 'flights': wanted a record with the leader's headers, found none of them; it "
         "cannot be read either",
         f"{stream}-0 at offset {foreign_at}, key 'generation': wanted a record with the leader's headers",
     )
-    status.refused(ExitCode.DEGRADED, *on_stream)
-    doctor.refused(
+    status.assert_ended(ExitCode.DEGRADED, *on_stream)
+    doctor.assert_ended(
         ExitCode.BAD_DATA,
         *on_stream,
         f"{checkpoints}-0 at offset 0, key 'flights': cannot be read",
@@ -349,7 +357,7 @@ def test_foreign_records_do_not_stop_a_job_and_are_named_by_status_and_doctor(
 
 
 def publish_foreign_generation(cluster: Cluster, stream: str) -> int:
-    """Write a tombstone of the plan in force, wait until the leader has undone it, and give the tombstone's offset."""
+    """Write a tombstone of the plan until the leader undoes it; returns its offset."""
     cluster.publish(stream, Message(value=None, key=b"generation"))
 
     def of_generation() -> list[LogRecord]:
@@ -368,9 +376,9 @@ def test_an_unreadable_record_that_may_have_replaced_a_checkpoint_stops_the_job(
     position = f"kafka.{job.inputs[0]}.0:0/1"
     cluster.publish(topic, Message(value=b"of another program", key=f"checkpoint/{position}".encode()))
 
-    told = job.run(spark)
+    outcome = job.run(spark)
 
-    told.refused(
+    outcome.assert_ended(
         ExitCode.BAD_DATA,
         f"{topic}-0 at offset 0, key 'checkpoint/{position}': cannot be read",
         f"It may have replaced the position of {position}",
@@ -382,7 +390,7 @@ def test_an_unreadable_record_that_may_have_replaced_a_checkpoint_stops_the_job(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "words"),
+    ("name", "value", "expected"),
     [
         ("spark.speculation", "true", ("--conf spark.speculation: wanted false, found true", "twice")),
         ("spark.sql.streaming.checkpointLocation", "/tmp/a", ("wanted it unset", "Spark's checkpoint is scratch")),
@@ -391,12 +399,12 @@ def test_an_unreadable_record_that_may_have_replaced_a_checkpoint_stops_the_job(
         ("spark.master", "local[2,4]", ("--master local[2,4]: wanted one attempt per task", "never retried")),
     ],
 )
-def test_a_setting_of_sparks_that_breaks_a_promise_is_refused(
-    cluster: Cluster, spark: WarmSpark, tmp_path: Path, name: str, value: str, words: tuple[str, ...]
+def test_a_spark_setting_that_breaks_a_guarantee_is_refused(
+    cluster: Cluster, spark: WarmSpark, tmp_path: Path, name: str, value: str, expected: tuple[str, ...]
 ) -> None:
     job = a_job(cluster, tmp_path)
 
-    with spark.told(name, value):
-        told = job.run(spark)
+    with spark.with_setting(name, value):
+        outcome = job.run(spark)
 
-    told.refused(ExitCode.USAGE, *words)
+    outcome.assert_ended(ExitCode.USAGE, *expected)

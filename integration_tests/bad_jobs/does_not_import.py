@@ -1,13 +1,13 @@
-"""Needs a module that nobody has."""
+"""Needs a module that does not exist."""
 
-import a_module_that_nobody_has
+import a_missing_module
 
 import samzapy
 
 
 @samzapy.task
 def does_not_import(envelope, collector, context):
-    collector.send("answers", a_module_that_nobody_has.answer(envelope.value))
+    collector.send("answers", a_missing_module.answer(envelope.value))
 
 
 if __name__ == "__main__":

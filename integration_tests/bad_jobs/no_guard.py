@@ -1,4 +1,4 @@
-"""Calls `samzapy.run()` whoever loads it."""
+"""Calls `samzapy.run()` at every import."""
 
 import samzapy
 

@@ -1,6 +1,6 @@
-"""The job under test: both inputs' last values of each key are kept, and their join is sent as soon as there are both.
+"""The job under test: keeps two inputs' last values by key, and sends their join.
 
-What the broadcast input says goes to an output of its own, once for each task.
+Each task sends the messages of the broadcast input to an output of its own.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""The runtime with one safeguard taken out. A test that cannot tell it from the real one proves nothing.
+"""The runtime without one safeguard: a test that passes with it proves nothing.
 
 The job under test loads this, in the driver and in each worker, when SAMZAPY_TEST=1 and SAMZAPY_TEST_MUTANT names one.
-Each replaces a function of the runtime by what it would be without the safeguard, and nothing else.
+Each mutant replaces one function of the runtime by that function without the safeguard.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def install(name: str) -> None:
 
 
 def without_catching_up() -> None:
-    """A local store that is kept is taken to be level; what the changelog has beyond it is not applied."""
+    """A kept local store counts as complete; later changelog records are not applied."""
     from samzapy.container.local_state import restore
 
     apply = restore._Restore._apply_store
@@ -41,7 +41,7 @@ def without_catching_up() -> None:
 
 
 def without_transactions() -> None:
-    """Workers write at once and for good; nothing joins outputs, changelog and checkpoint."""
+    """Workers write without transactions over outputs, changelog and checkpoint."""
     from samzapy.adapters.kafka import transactions
 
     class AtOnce(Producer):  # type: ignore[misc]
@@ -69,13 +69,13 @@ def without_transactions() -> None:
 
 
 def without_reading_to_the_end() -> None:
-    """The end of a topic is what can be read of it just now, also when an open transaction hides the rest."""
+    """The end of a topic is its stable end, although open transactions hide more."""
     from samzapy.adapters.kafka import reading
 
     def last_stable_offset(self: Any, deadline_s: float = reading.DEADLINE_S) -> int:
         where = (self.topic, self.partition)
-        found = reading.end_offsets(self._connection, [where], IsolationLevel.READ_COMMITTED, deadline_s)
-        return found[where]
+        offsets = reading.end_offsets(self._connection, [where], IsolationLevel.READ_COMMITTED, deadline_s)
+        return offsets[where]
 
     reading.PartitionReader.end_offset = last_stable_offset
 
@@ -83,8 +83,8 @@ def without_reading_to_the_end() -> None:
 def replaying_before_fencing() -> None:
     """Positions are read first and the lost execution is fenced afterwards.
 
-    Between the two it waits, as a busy machine would let it: it makes the file of SAMZAPY_TEST_GAP and goes on when
-    that file is gone.
+    Between the two it waits, as on a busy machine: it makes the file of SAMZAPY_TEST_GAP and continues after
+    the file is deleted.
     """
     from samzapy.adapters.kafka import positions
 
@@ -95,7 +95,7 @@ def replaying_before_fencing() -> None:
         deferred.append((self, transactional_ids))
 
     def read_and_then_fence(self: Any, *asked: Any) -> Any:
-        found = read(self, *asked)
+        records = read(self, *asked)
         if deferred:
             gap = Path(os.environ["SAMZAPY_TEST_GAP"])
             gap.touch()
@@ -103,14 +103,14 @@ def replaying_before_fencing() -> None:
                 time.sleep(0.05)
         while deferred:
             fence(*deferred.pop())
-        return found
+        return records
 
     positions.KafkaFence.fence = fence_later
     positions.KafkaPositions.read = read_and_then_fence
 
 
 def without_query_numbers() -> None:
-    """A worker takes its slot whatever query it is of.
+    """A worker takes its slot without a check of its query's number.
 
     One of an earlier query is killed after its Kafka commit, as Spark kills a cancelled worker wherever it is by then.
     """

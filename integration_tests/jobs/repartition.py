@@ -1,4 +1,4 @@
-"""The job under test: running sums in two steps, of each key, and of groups that go across the keys.
+"""The job under test: running sums by key, and by groups of several keys.
 
 The first step is that of `running_sums.py`. It also sends each record on through an intermediate stream, keyed by the
 record's group. The second step keeps the running total of each group and answers each record once more.

@@ -1,8 +1,8 @@
-"""The job under test: running sums by key, plain and weighted by rules that change while the job runs.
+"""The job under test: running sums by key, plain and weighted by changing rules.
 
 A rule is a message of a broadcast input: it sets a weight by name, or removes it. Every task keeps all of them, and for
-each partition of that input how many it has read and a hash over those. Each answer says what its task knew of the
-rules, so whoever knows the rules can tell whether that was ever right.
+each partition of that input how many it has read and a hash over those. Each answer shows the rules that its
+task knew, so a checker of the rules can see whether that was ever right.
 """
 
 import zlib

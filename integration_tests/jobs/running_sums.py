@@ -1,4 +1,4 @@
-"""The job under test: the running sum of each key, from a keyed store; each record answered once, with its source.
+"""The job under test: answers each record once, with its key's running sum.
 
 Messages without a key have no state; they go to an output of their own.
 """
@@ -23,7 +23,7 @@ _WORK_S = float(os.environ.get("RUNNING_SUMS_WORK_S", "0"))
 # The key of messages that take long, and for how many seconds.
 _SLOW_KEY, _, _SLOW_S = os.environ.get("RUNNING_SUMS_SLOW", "").partition("=")
 # Behind the names of the outputs, where others use the broker too.
-_WORD = os.environ.get("RUNNING_SUMS_WORD", "")
+_SUFFIX = os.environ.get("RUNNING_SUMS_SUFFIX", "")
 
 
 @samzapy.task
@@ -36,12 +36,12 @@ def running_sums(envelope, collector, context):
     ssp = envelope.ssp
     headers = {"src": f"{ssp.stream}-{ssp.partition}-{envelope.offset}".encode(), "task": context.task_name.encode()}
     if envelope.key is None:
-        collector.send(f"without-key{_WORD}", fed, headers=headers)
+        collector.send(f"without-key{_SUFFIX}", fed, headers=headers)
         return
     store = context.store("sums")
     total = (store.get() or 0) + fed["x"]
     store.put(total)
-    collector.send(f"sums{_WORD}", {**fed, "sum": total}, key=envelope.key, headers=headers)
+    collector.send(f"sums{_SUFFIX}", {**fed, "sum": total}, key=envelope.key, headers=headers)
 
 
 if __name__ == "__main__":

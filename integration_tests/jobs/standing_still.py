@@ -1,4 +1,4 @@
-"""A worker that stops (SIGSTOP) at a named crash point, and says afterwards what became of its rows.
+"""A worker that stops (SIGSTOP) at a crash point, and later reports its outcome.
 
 Armed by SAMZAPY_TEST=1 and SAMZAPY_TEST_STAND_STILL="<point>@<hit>=<file>": the first worker that comes there so often
 does so, once. The file gets its pid before it stops; beside it, `<file>.outcome` gets `committed`, or the name of the
@@ -25,7 +25,7 @@ def install(text: str) -> None:
     matched = re.fullmatch(r"([a-z-]+)@(\d+)=(.+)", text)
     assert matched is not None, text
     point, at_hit, file = matched.group(1), int(matched.group(2)), Path(matched.group(3))
-    if getattr(ArmedCrashPoints.hit, "stands_still", False):
+    if getattr(ArmedCrashPoints.hit, "is_armed", False):
         return
     hit = ArmedCrashPoints.hit
 
@@ -35,9 +35,9 @@ def install(text: str) -> None:
         if name == point and _hits[name] >= at_hit:
             _stop_once(file)
 
-    hit_or_stop.stands_still = True  # type: ignore[attr-defined]
+    hit_or_stop.is_armed = True  # type: ignore[attr-defined]
     ArmedCrashPoints.hit = hit_or_stop
-    _tell_outcome()
+    _report_outcome()
 
 
 def _stop_once(file: Path) -> None:
@@ -51,14 +51,14 @@ def _stop_once(file: Path) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def _tell_outcome() -> None:
+def _report_outcome() -> None:
     from samzapy.runtime import worker_process
 
-    # From before it takes its slot until it has let go of it.
+    # From before it takes its slot until it has released it.
     work = worker_process._WorkerProcess
     run = work.run
 
-    def told(self: Any, *arguments: Any) -> Any:
+    def run_and_report(self: Any, *arguments: Any) -> Any:
         outcome = "committed"
         try:
             return run(self, *arguments)
@@ -69,4 +69,4 @@ def _tell_outcome() -> None:
             if _stopped:
                 Path(f"{_stopped.pop()}.outcome").write_text(outcome)
 
-    work.run = told  # type: ignore[method-assign]
+    work.run = run_and_report  # type: ignore[method-assign]

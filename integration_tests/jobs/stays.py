@@ -1,4 +1,4 @@
-"""A program that a cluster runs in place of a container: it does nothing, until it is ended."""
+"""A program that a cluster runs in place of a container, and that only waits."""
 
 from __future__ import annotations
 

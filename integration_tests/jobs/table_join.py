@@ -1,4 +1,4 @@
-"""The job under test: each message is sent on with the row that the table has for its key by then."""
+"""The job under test: sends each message with the table's current row of its key."""
 
 import os
 import time

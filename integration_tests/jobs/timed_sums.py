@@ -1,8 +1,8 @@
-"""The job under test: running sums as in `running_sums.py`, timers of both kinds, and a window.
+"""The job under test: the sums of `running_sums.py`, timers and a window.
 
 A timer fires within some seconds after its record, and counts the timers of its key that have fired.
-The window tells for each key how many records came since the one before.
-A timer in event time tells for each key how many records have a time within two seconds.
+The window sends for each key the count of records since the last window.
+A timer in event time sends for each key the count of records with a time within two seconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""An auditor of the coordinator stream that shares no code with the coordinator: a check that is independent of it.
+"""An auditor of the coordinator stream that shares no code with the coordinator.
 
-It reads the records as they stand on the topic, decodes them with the schemas in `schemas/` alone, folds them in its
-own way, and says at which offset something does not fit: a number missing, two owners of a task, a grant given away
+It reads the records of the topic, decodes them with the schemas in `schemas/` alone, folds them in its
+own way, and names the offset of each contradiction: a number missing, two owners of a task, a grant given away
 from an execution that could still commit. So a fault in the coordinator's own fold cannot hide itself.
 Imports nothing of samzapy but its schema files.
 """
@@ -31,7 +31,7 @@ class Audited(NamedTuple):
 
 
 class Audit:
-    """The stream so far, and what did not fit."""
+    """The stream so far, and its contradictions."""
 
     def __init__(self) -> None:
         self.complaints: list[str] = []
@@ -53,15 +53,15 @@ class Audit:
 
     def owners(self) -> Mapping[str, str]:
         """Which execution runs each task of the plan in force."""
-        found = {}
+        owners = {}
         for task in self._planned():
             living = {grant["execution_id"] for grant in self._living(task)}
             if len(living) == 1:
-                found[task] = living.pop()
-        return found
+                owners[task] = living.pop()
+        return owners
 
     def owners_of_buckets(self) -> Mapping[str, Sequence[str]]:
-        """Which executions have each SSPKb of the plan in force, or a part of it, and have not let go; in quiet one."""
+        """The executions that hold each SSPKb of the plan in force; one if nothing moves."""
         held = [
             (Bucket.of(start["ssp_kb"]), str(grant["execution_id"]))
             for grant in self.grants.values()
@@ -79,7 +79,7 @@ class Audit:
         return {processor: execution for execution, processor in self.processor_of.items()}
 
     def planned_buckets(self) -> Mapping[str, list[str]]:
-        """What each task of the plan in force reads for itself, as SSPKbs in text form."""
+        """The SSPKbs of each task's broadcast inputs in the plan in force, as texts."""
         return {plan["task_name"]: list(plan["ssp_kbs"]) for plan in self._plan()}
 
     def planned_positions(self) -> Mapping[str, list[str]]:
@@ -103,12 +103,12 @@ class Audit:
 
     def _numbers(self, record: Audited) -> None:
         """(term, seq) without a gap; a term begins with its own record."""
-        found = {name: (value or b"").decode() for name, value in record.headers}
-        missing = [name for name in ("term", "seq", "event", "cause", "actor") if name not in found]
+        headers = {name: (value or b"").decode() for name, value in record.headers}
+        missing = [name for name in ("term", "seq", "event", "cause", "actor") if name not in headers]
         if missing:
             self._complain(f"key {record.key!r} lacks the headers {missing}")
             return
-        term, seq = int(found["term"]), int(found["seq"])
+        term, seq = int(headers["term"]), int(headers["seq"])
         if seq != self.seq + 1:
             self._complain(f"seq {seq} follows {self.seq}: {'a gap' if seq > self.seq else 'two writers'}")
         if term != self.term and (term != self.term + 1 or record.key != b"term"):
@@ -187,15 +187,15 @@ class Audit:
         return [plan for rest, plan in sorted(self.plans.items()) if rest.startswith(number)]
 
     def _living(self, task: str) -> list[dict[str, Any]]:
-        found = [grant for grant in self.grants.values() if grant["task_name"] == task]
-        return [grant for grant in found if self.phases.get(grant["execution_id"]) not in _GONE]
+        grants = [grant for grant in self.grants.values() if grant["task_name"] == task]
+        return [grant for grant in grants if self.phases.get(grant["execution_id"]) not in _GONE]
 
     def _complain(self, text: str) -> None:
         self.complaints.append(f"offset {self._at}: {text}")
 
 
 class Bucket(NamedTuple):
-    """A text like `kafka.orders.3:1/4` or `kafka.rules.0@Partition_3` taken apart. The latter has no owner."""
+    """A parsed `kafka.orders.3:1/4` or `kafka.rules.0@Partition_3` (no owner)."""
 
     ssp: str
     bucket: int
@@ -219,7 +219,7 @@ class Bucket(NamedTuple):
 
 def _is_covered(wanted: Bucket, given: list[Bucket]) -> bool:
     if wanted.reader:
-        # Its positions went to whoever has its key buckets.
+        # The owners of its key buckets took over its positions.
         return any(wanted.ssp == other.ssp and other.reader for other in given)
     finest = max((wanted.factor, *(other.factor for other in given)))
     parts = (Bucket(wanted.ssp, number, finest) for number in range(wanted.bucket, finest, wanted.factor))
@@ -235,11 +235,11 @@ def decode(value: bytes, schemas: Mapping[bytes, Any]) -> dict[str, Any]:
 
 def schemas() -> dict[bytes, Any]:
     """The shipped schemas by fingerprint, in the order of the bytes in a value."""
-    found = {}
+    schemas_by_fingerprint = {}
     for path in resources.files("samzapy").joinpath("schemas").iterdir():
         if not path.is_file():
-            continue  # Of earlier releases; what is audited was written by this one.
+            continue  # Schemas of earlier releases; this release wrote the audited stream.
         declared = json.loads(path.read_text(encoding="utf-8"))
         name = fingerprint(to_parsing_canonical_form(declared), "CRC-64-AVRO")
-        found[bytes.fromhex(name)] = fastavro.parse_schema(declared)
-    return found
+        schemas_by_fingerprint[bytes.fromhex(name)] = fastavro.parse_schema(declared)
+    return schemas_by_fingerprint

@@ -1,6 +1,6 @@
-"""A TCP proxy that cuts processes off, as a network does: bytes stop passing, and no end sees an error.
+"""A TCP proxy that cuts processes off: bytes stop, and no end sees an error.
 
-It makes network faults for one of many processes that share a machine and its addresses. The kernel tells which process
+It makes network faults for one of many processes that share a machine and its addresses. The kernel knows which process
 is at the other end of a connection: the proxy looks for a variable in the environment of processes, which children
 inherit, and finds their sockets in `/proc`. So it knows no protocol, and serves for HTTP and for Kafka.
 
@@ -39,7 +39,7 @@ class Address(NamedTuple):
 
 
 class CuttingProxy:
-    """Passes everything on to `upstream` and back, except for processes that are cut off.
+    """Passes bytes to `upstream` and back, except for processes that are cut off.
 
     Args:
         upstream: need not listen yet; a connection that it refuses is ended.
@@ -91,7 +91,7 @@ class CuttingProxy:
         self.close()
 
     def cut(self, variable: str, value: str) -> None:
-        """Hold all bytes of the processes whose `variable` is `value`, in both directions, until `heal`.
+        """Hold all bytes of the processes with this `value`, both ways, until `heal`.
 
         Raises:
             SamzapyError: other processes are cut off already.
@@ -116,12 +116,12 @@ class CuttingProxy:
 
     @property
     def held_count(self) -> int:
-        """The number of connections held since `cut` or `hold_answers`: proof that the fault happened."""
+        """The number of connections held since `cut` or `hold_answers`."""
         with self._lock:
             return len(self._held)
 
     def heal(self) -> int:
-        """Pass on what was held, then everything; returns `held_count`. Harmless when nothing is cut off."""
+        """Pass on the held bytes, then everything; returns `held_count`."""
         with self._lock:
             self._cut, self._holds_answers = None, False
             held, self._held = self._held, set()
@@ -164,7 +164,7 @@ class CuttingProxy:
 
 
 class _Connection:
-    """A client's connection and the one to the upstream, with a thread for each direction.
+    """A client's connection and the upstream's, with a thread for each direction.
 
     Attributes:
         is_open: set while bytes may pass.
@@ -196,7 +196,7 @@ class _Connection:
         self._thread.start()
 
     def end(self) -> None:
-        """Close both sides at once, and drop what is held."""
+        """Close both sides at once, and drop the held bytes."""
         self._is_ended.set()
         self.is_open.set()
         self.may_answer.set()
@@ -244,13 +244,13 @@ class _Connection:
 
 
 def _ends_of(variable: str, value: str) -> frozenset[Address]:
-    """The local ends of every TCP connection of the processes whose `variable` is `value`."""
+    """The local ends of all TCP connections of the processes with this `value`."""
     sockets = {name for process in processes_with(variable, value) for name in _sockets_of(process.pid)}
     return frozenset(end for name, end in _tcp_sockets() if name in sockets)
 
 
 def _sockets_of(pid: int) -> Iterator[str]:
-    """The inodes of a process's sockets; nothing when it is gone."""
+    """The inodes of a process's sockets; none after its end."""
     with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
         for name in os.listdir(f"/proc/{pid}/fd"):
             with suppress(OSError):  # Closed in between.
@@ -269,6 +269,6 @@ def _tcp_sockets() -> Iterator[tuple[str, Address]]:
             for line in Path("/proc/net", table).read_text(encoding="ascii").splitlines()[1:]:
                 fields = line.split()
                 address, _, port = fields[1].partition(":")
-                # As the kernel holds it, a word in the order of this machine's bytes.
-                word = int(address[-8:], 16).to_bytes(4, sys.byteorder)
-                yield fields[9], Address(socket.inet_ntoa(word), int(port, 16))
+                # The kernel writes the address in the byte order of this machine.
+                address_bytes = int(address[-8:], 16).to_bytes(4, sys.byteorder)
+                yield fields[9], Address(socket.inet_ntoa(address_bytes), int(port, 16))

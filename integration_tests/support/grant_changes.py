@@ -1,8 +1,8 @@
-"""How often what an execution may work on changed, by the coordinator stream: the bound on how often it may stop.
+"""How often an execution's grants changed: the bound on its restarts.
 
 A container starts its query anew when its own grants change. It reads the stream one transaction after the other, and
-perhaps several at once, so it has no more reasons than there are transactions that change what is left to it. One of a
-hundred grants is one reason, and so is a plan that takes a hundred tasks away; what is written of others is none.
+perhaps several at once, so it has no more reasons than there are transactions that change its grants. One of a hundred
+grants is one reason, and so is a plan that takes a hundred tasks away; a record about other executions is no reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class GrantChanges:
 
     Attributes:
         reasons: how often the grants changed of an execution that had some, by the processor that it was of.
-        kept_by_others: how many transactions changed somebody's grants while another one kept those that it had.
+        kept_by_others: how many transactions changed grants of one execution and left those of another.
     """
 
     reasons: Mapping[ProcessorId, int]
@@ -32,15 +32,15 @@ class GrantChanges:
 
 
 def transactions(records: Iterable[tuple[int, Record]]) -> list[list[Record]]:
-    """The records of a stream with their offsets, by transaction: each ends with a marker, which takes an offset."""
-    found: list[list[Record]] = []
+    """The records of a stream by transaction: each ends with a marker with an offset."""
+    groups: list[list[Record]] = []
     offset_next = -1
     for offset, record in records:
         if offset != offset_next:
-            found.append([])
-        found[-1].append(record)
+            groups.append([])
+        groups[-1].append(record)
         offset_next = offset + 1
-    return found
+    return groups
 
 
 def grant_changes(stream: Iterable[Sequence[Record]]) -> GrantChanges:
@@ -54,7 +54,7 @@ def grant_changes(stream: Iterable[Sequence[Record]]) -> GrantChanges:
         for record in records:
             if isinstance(record, ContainerPut) and record.container.execution_id not in orders:
                 known = record.container.execution_id
-                # What stands before its registration is the same for all.
+                # The records before its registration are the same for all.
                 orders[known], own[known] = replace(everything, execution_id=known), ()
         everything = follow(everything, records, number)
         changed = False

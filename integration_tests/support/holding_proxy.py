@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a broker that keeps a request back, cuts the connection, and delivers it later.
+"""A TCP proxy that holds a request, cuts the connection, and delivers it later.
 
 It makes a network fault that a killed or paused broker cannot show: a request is still under way when its sender has
 long sent it again over another connection. It knows only the framing of Kafka's protocol: four bytes of length, then
@@ -37,7 +37,7 @@ class Request(NamedTuple):
 
 
 class HoldingProxy:
-    """Listens on `port_number` and passes everything on, except for requests that it holds.
+    """Listens on `port_number` and passes everything on but the held requests.
 
     Args:
         upstream_port: the broker's own, on the loopback address.
@@ -83,7 +83,7 @@ class HoldingProxy:
 
     @property
     def held_count(self) -> int:
-        """The number of requests held so far, delivered ones included: proof that the fault happened."""
+        """The number of requests held so far, with the delivered ones."""
         return len(self._held)
 
     def cut_all(self) -> int:
@@ -96,7 +96,7 @@ class HoldingProxy:
         return len(connections)
 
     def deliver(self, number: int = 0, deadline_s: float = 10.0) -> int:
-        """Send the EndTxn held as `number` over its own connection, and return the broker's error code (0: done).
+        """Send the EndTxn held as `number`; returns the broker's error code (0: done).
 
         Raises:
             DeadlineError: it was not held, or the broker did not answer.

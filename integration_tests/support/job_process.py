@@ -1,8 +1,8 @@
-"""A real job in processes of its own: started as a user starts it, found again in /proc, killed and proven gone.
+"""A real job in processes of its own, which are identified in /proc and killed.
 
 `samzapy run` becomes spark-submit, so the process started here is the JVM. Below it are the Python driver, pyspark's
-daemon, and the daemon's workers. They are told apart by their parents; that they are ours, and not another test's,
-is told by a word in their environment that all of them inherit. So those that outlive their parents are found too.
+daemon, and the daemon's workers. Their parents distinguish them; that they belong to this test, and not to another one,
+a mark in their environment shows, which all of them inherit. So processes that outlive their parents count too.
 Linux only.
 """
 
@@ -32,14 +32,14 @@ from samzapy.testing.waiting import wait_until
 T = TypeVar("T")
 
 _MARK = "SAMZAPY_JOB_PROCESS"
-_GONE_WITHIN_S = 30.0
-_LAST_WORDS = 4000
+_ENDS_WITHIN_S = 30.0
+_LOG_END = 4000
 _OF_SPARK_SUBMIT = (VARIABLE, CLASS_PATH_VARIABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotSeen:
-    """What a worker slot's file says, and who is in it: a worker, or a driver that recovers."""
+    """The content of a worker slot's file, and the process in the slot."""
 
     slot: int
     is_open: bool
@@ -47,17 +47,18 @@ class SlotSeen:
 
 
 class JobProcess:
-    """One job file run by `samzapy run`, or handed to another command, at most one process tree at a time; started
-    again after it ended.
+    """One job file, run by at most one process tree at a time.
+
+    `samzapy run` runs it, or another command; it can be started again after its end.
 
     As a context manager it leaves nothing behind: on exit everything that bears its mark is killed.
 
     Args:
         overrides: config keys, each becomes a `--set`.
         spark_options: spark-submit's own, for instance `--master local[2]`.
-        log_dir: takes what each start printed, `job-1.log`, `job-2.log`, ...
+        log_dir: takes the output of each start, `job-1.log`, `job-2.log`, ...
         environment: on top of this process's own.
-        command: what `samzapy` is asked to do with the file.
+        command: the command of `samzapy` that gets the file.
     """
 
     def __init__(
@@ -115,20 +116,20 @@ class JobProcess:
 
     @property
     def log_path(self) -> Path:
-        """What the latest start printed, stdout and stderr."""
+        """The file with the output of the latest start, stdout and stderr."""
         return self._log_dir / f"job-{self.starts}.log"
 
     def log_text(self) -> str:
-        """What the latest start printed so far."""
+        """The output of the latest start so far."""
         return self.log_path.read_text(encoding="utf-8", errors="replace") if self.starts else ""
 
     def all_log_text(self) -> str:
-        """What all starts printed, oldest first."""
+        """The output of all starts, oldest first."""
         paths = [self._log_dir / f"job-{number}.log" for number in range(1, self.starts + 1)]
         return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')}" for path in paths)
 
     def exit_code(self) -> int | None:
-        """What the latest start ended with, as a shell counts it (137 for kill -9); None while it runs."""
+        """The exit code of the latest start (137 for kill -9); None while it runs."""
         if self._child is None:
             return None
         code = self._child.poll()
@@ -148,26 +149,26 @@ class JobProcess:
             return self._driver if jvm is not None else None
         self._driver = next(
             (
-                found.identity
-                for found in self._marked()
-                if found.parent == jvm.pid and str(self.job_file) in found.command[1:3]
+                process.identity
+                for process in self._marked()
+                if process.parent == jvm.pid and str(self.job_file) in process.command[1:3]
             ),
             None,
         )
         return self._driver
 
     def daemons(self) -> tuple[ProcessIdentity, ...]:
-        """pyspark's daemons, which fork the workers: that of the running start, and any that outlived theirs."""
-        return tuple(found.identity for found in self._marked() if found.is_daemon)
+        """pyspark's daemons, which fork the workers, of this start and of earlier ones."""
+        return tuple(process.identity for process in self._marked() if process.is_daemon)
 
     def workers(self) -> tuple[ProcessIdentity, ...]:
-        """The Python workers: those of the running start, and any that outlived theirs; the oldest first."""
-        workers = [found.identity for found in self._marked() if found.is_worker]
+        """The Python workers of this start and of earlier ones, the oldest first."""
+        workers = [process.identity for process in self._marked() if process.is_worker]
         return tuple(sorted(workers, key=lambda worker: (worker.started_ticks, worker.pid)))
 
     def left_behind(self) -> tuple[ProcessIdentity, ...]:
         """Every living process of any start."""
-        return tuple(found.identity for found in self._marked())
+        return tuple(process.identity for process in self._marked())
 
     def scratch_dir(self) -> Path | None:
         """The directory of the running execution's slots and lease."""
@@ -180,15 +181,15 @@ class JobProcess:
         return () if directory is None else slots_in(directory)
 
     def wait_until(self, condition: Callable[[], T | None], deadline_s: float, what: str) -> T:
-        """`waiting.wait_until`; what it raises has the job's last words with it."""
+        """`waiting.wait_until`; its error shows the end of the job's log."""
         try:
             return wait_until(condition, deadline_s, what)
         except Exception as error:
-            error.add_note(f"the job's last words:\n{self.log_text()[-_LAST_WORDS:]}")
+            error.add_note(f"the end of the job's log:\n{self.log_text()[-_LOG_END:]}")
             raise
 
     def terminate(self, deadline_s: float = 30.0) -> int:
-        """SIGTERM to the process that was started, as Ctrl-C or a supervisor would; returns the exit code.
+        """Send SIGTERM to the process that was started; returns the exit code.
 
         Raises:
             DeadlineError: it did not end in time.
@@ -211,24 +212,24 @@ class JobProcess:
         assert code is not None
         return code
 
-    def wait_gone(self, deadline_s: float = _GONE_WITHIN_S) -> None:
-        """Waits until nothing of any start is left. Raises DeadlineError, naming what is."""
+    def wait_gone(self, deadline_s: float = _ENDS_WITHIN_S) -> None:
+        """Waits until no process of any start is left. Raises DeadlineError: names it."""
         # A process that ends has lost its environment, and our mark with it, a moment before it has ended.
         wait_until(
             lambda: not self.left_behind() and not self.is_running(),
             deadline_s,
-            f"every process of {self.job_file.name} to be gone",
+            f"every process of {self.job_file.name} to end",
         )
 
     def kill_everything(self) -> None:
-        """Ends whatever is left of any start (SIGKILL), and waits until it is gone."""
+        """Ends all processes of any start (SIGKILL), and waits for their end."""
         while processes := self.left_behind():
             for process in processes:
                 process.send(signal.SIGKILL)
             for process in processes:
-                process.wait_gone(_GONE_WITHIN_S)
+                process.wait_gone(_ENDS_WITHIN_S)
         if self._child is not None:
-            self._child.wait(_GONE_WITHIN_S)
+            self._child.wait(_ENDS_WITHIN_S)
 
     def __enter__(self) -> Self:
         return self
@@ -240,7 +241,7 @@ class JobProcess:
 
     def _marked(self) -> list[_Marked]:
         """Living processes that bear our mark."""
-        found = []
+        marked = []
         for identity in processes_with(_MARK, self._mark):
             directory = Path("/proc", str(identity.pid))
             try:
@@ -250,10 +251,10 @@ class JobProcess:
             except (FileNotFoundError, ProcessLookupError):
                 continue
             if identity.is_alive():
-                found.append(
+                marked.append(
                     _Marked(identity=identity, parent=int(fields[1]), group=int(fields[2]), command=tuple(command))
                 )
-        return found
+        return marked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +266,7 @@ class _Marked:
 
     @property
     def is_daemon(self) -> bool:
-        """Daemon and workers have one command; the daemon leads the process group, also after it is dead."""
+        """Daemon and workers have one command; the daemon leads the process group."""
         return _is_daemon(self.command) and self.group == self.identity.pid
 
     @property
@@ -279,22 +280,22 @@ def _is_daemon(command: Sequence[str]) -> bool:
 
 
 def kill(process: ProcessIdentity) -> None:
-    """SIGKILL, and proof that it is gone.
+    """Send SIGKILL, and prove that the process has ended.
 
     Raises:
-        ProcessLookupError: it was gone before: no fault was injected.
+        ProcessLookupError: it had ended before: no fault was injected.
         DeadlineError: it is still there.
     """
     if not process.send(signal.SIGKILL):
-        raise ProcessLookupError(f"process {process.pid} was gone before it was killed")
-    if not process.wait_gone(_GONE_WITHIN_S):
+        raise ProcessLookupError(f"process {process.pid} had ended before it was killed")
+    if not process.wait_gone(_ENDS_WITHIN_S):
         raise DeadlineError(
-            f"Waited {_GONE_WITHIN_S:g} s for the killed process {process.pid} to be gone; it is not."
+            f"Waited {_ENDS_WITHIN_S:g} s for the killed process {process.pid} to end; it still runs."
         )
 
 
 def scratch_dir_of(driver_pid: int) -> Path | None:
-    """The scratch directory of the execution whose driver has this pid, also when it is dead already."""
+    """The scratch directory of the execution whose driver has, or had, this pid."""
     for path in scratch_directories():
         try:
             _, pid, _ = (path / "owner").read_text().split()
@@ -307,19 +308,19 @@ def scratch_dir_of(driver_pid: int) -> Path | None:
 
 def slots_in(scratch_dir: Path) -> tuple[SlotSeen, ...]:
     """The worker slots under an execution's scratch directory."""
-    found = []
-    # Unlike `Path.glob` it passes over a directory that is removed between its two looks at it.
+    slots = []
+    # Unlike `Path.glob` it passes over a directory that is removed while it is read.
     for path in (scratch_dir / name for name in sorted(glob.glob("slot-*", root_dir=scratch_dir))):
         try:
-            # Behind it stands the message in hand.
+            # The message in hand follows it.
             content = json.loads(path.read_bytes()[:CONTENT_BYTES] or b"{}")
             holder = _holder(path)
         except (OSError, ValueError):  # Being written, or removed, right now.
             continue
-        found.append(
+        slots.append(
             SlotSeen(slot=int(path.name.partition("-")[2]), is_open=content.get("state") == "open", holder=holder)
         )
-    return tuple(found)
+    return tuple(slots)
 
 
 def _holder(path: Path) -> int | None:

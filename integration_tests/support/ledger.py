@@ -1,4 +1,4 @@
-"""The exact checker: every record lost, doubled, out of order, wrong or invented, by name.
+"""The exact checker: names each lost, doubled, unordered, wrong or false record.
 
 Theory. Each fed record proves itself: it carries its key, the key's counter n = 1, 2, 3, ... and a hash of both. The
 ledger remembers where the broker put it. The job under test answers each record once, with the running sum of its
@@ -7,9 +7,9 @@ one pass over the outputs.
 
 The rules keep the letters of the reliability reference: A completeness, B no phantom, C exactly once and in order,
 D state, E ownership, G positions, H changelog and local stores, R two readers. (I, the coordinator's log, is
-`integration_tests.support.coordinator_audit`; J and K ask the broker and the machine, so they stand in the tests.)
+`integration_tests.support.coordinator_audit`; J and K ask the broker and the machine, so tests check them.)
 
-Pure: what is checked are values, so a test can spoil one record of a good history and see which rule says so.
+Pure: the checks take values, so a test can spoil one record of a good history and see which rule fails.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ Key = str | None
 
 
 class Place(NamedTuple):
-    """Where a record stands; its text form `topic-partition-offset` is what the job under test puts into `src`."""
+    """The place of a record; the job under test puts its text into `src`.
+
+    The text is `topic-partition-offset`.
+    """
 
     topic: str
     partition: int
@@ -58,7 +61,7 @@ class Fed(NamedTuple):
 
 
 class Output(NamedTuple):
-    """A record of the job under test. `sum` is None for messages without a key, which have no state."""
+    """A record of the job under test. `sum` is None for messages without a key."""
 
     place: Place
     key: Key
@@ -70,7 +73,7 @@ class Output(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A record of the checkpoint topic; `kind` is checkpoint or progress, `at` its own offset there."""
+    """The record at offset `at` of the checkpoint topic: checkpoint or progress."""
 
     at: int
     kind: str
@@ -81,7 +84,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that does not hold, by its letter, and what exactly does not fit."""
+    """A rule that does not hold, by its letter, and the contradiction."""
 
     rule: str
     text: str
@@ -91,7 +94,7 @@ class Violation:
 
 
 def x_of(key: Key, n: int) -> int:
-    """What record `n` of `key` carries: a hash of both, so that a record swapped or altered shows."""
+    """The `x` of record `n` of `key`: a hash of both, so that an altered record shows."""
     return zlib.crc32(f"{key}/{n}".encode()) % X_MAX
 
 
@@ -101,13 +104,13 @@ def value_of(fed: Fed) -> bytes:
 
 
 class Feed:
-    """Which record comes next: `key_count` keys with cubic skew, and some records without a key.
+    """The next records: `key_count` keys with cubic skew, and some without a key.
 
     The same seed gives the same sequence.
     """
 
     def __init__(self, seed: int, *, key_count: int = 500, without_key_share: float = 0.02) -> None:
-        self._random = random.Random(seed)  # chance that can be repeated is what is wanted
+        self._random = random.Random(seed)  # a test must be able to repeat it
         self._key_count = key_count
         self._without_key_share = without_key_share
         self._counts: Counter[Key] = Counter()
@@ -126,10 +129,10 @@ class Feed:
 
 @dataclass(slots=True)
 class Ledger:
-    """What was fed in, by the broker's own word.
+    """The records that were fed in, as the broker acknowledged them.
 
     Attributes:
-        acked: acknowledged records and where they stand; each must come out exactly once.
+        acked: acknowledged records and their places; each must come out exactly once.
         maybe: sent and never acknowledged; each may come out once or not at all.
     """
 
@@ -154,15 +157,15 @@ def output_of(
     """
     try:
         fields = json.loads(value or b"")
-        found = {name: (text or b"").decode() for name, text in headers}
+        texts = {name: (text or b"").decode() for name, text in headers}
         output = Output(
             place=place,
             key=fields["k"],
             n=int(fields["n"]),
             x=int(fields["x"]),
             sum=fields.get("sum"),
-            src=Place.parse(found["src"]),
-            task=found["task"],
+            src=Place.parse(texts["src"]),
+            task=texts["task"],
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{place}: wanted an output of the job under test, found {value!r} ({error!r})") from error
@@ -199,16 +202,16 @@ def _no_phantom(ledger: Ledger, outputs: Sequence[Output]) -> Iterable[Violation
     for output in outputs:
         fed = Fed(output.key, output.n)
         if output.x != x_of(*fed):
-            yield Violation("B", f"{output.place} says {_name(fed)} with x={output.x}, fed was x={x_of(*fed)}")
+            yield Violation("B", f"{output.place} names {_name(fed)} with x={output.x}, fed was x={x_of(*fed)}")
         fed_at = ledger.acked.get(fed)
         if fed_at is not None:
             if output.src != fed_at:
-                yield Violation("B", f"{output.place} says {_name(fed)} was read at {output.src}; it is at {fed_at}")
+                yield Violation("B", f"{output.place} names {_name(fed)} was read at {output.src}; it is at {fed_at}")
         elif fed not in ledger.maybe:
             yield Violation("B", f"{output.place} holds {_name(fed)}, which was never fed: a phantom")
         elif output.src in taken or maybe_at.setdefault(output.src, fed) != fed:
             yield Violation(
-                "B", f"{output.place} says {_name(fed)} was read at {output.src}; another record is there"
+                "B", f"{output.place} names {_name(fed)} was read at {output.src}; another record is there"
             )
 
 
@@ -228,8 +231,8 @@ def _in_order(outputs: Sequence[Output]) -> Iterable[Violation]:
                 "C", f"{_name(output)} at {output.place}, {_name(before)} at {before.place}: two partitions"
             )
         elif before is not None and output.n <= before.n:
-            what = "doubled" if output.n == before.n else "doubled or out of order"
-            yield Violation("C", f"{_name(output)} at {output.place} comes after {_name(before)}: {what}")
+            fault = "doubled" if output.n == before.n else "doubled or out of order"
+            yield Violation("C", f"{_name(output)} at {output.place} comes after {_name(before)}: {fault}")
         last[output.key] = output
         pair = (*output.src[:2], *output.place[:2], output.task)
         read_before = last_read.get(pair)
@@ -247,14 +250,16 @@ def _sums(outputs: Sequence[Output]) -> Iterable[Violation]:
             continue
         sums[output.key] += x_of(output.key, output.n)
         if output.sum != sums[output.key]:
-            yield Violation("D", f"{_name(output)} at {output.place} says sum={output.sum}, it is {sums[output.key]}")
+            yield Violation(
+                "D", f"{_name(output)} at {output.place} has sum={output.sum}, right is {sums[output.key]}"
+            )
 
 
 def owners_of_places(answers: Iterable[tuple[Place, Place, Key, str]]) -> Iterable[Violation]:
-    """Rule E: a partition belongs to one task, or to its parts; to which of them, the key says.
+    """Rule E: a partition belongs to one task, or its key buckets do; the key decides.
 
     Args:
-        answers: where each stands, where its message was read, that one's key, and the task that made it.
+        answers: for each its place, the place and the key of its message, and its task.
     """
     owners: dict[tuple[str, int], str] = {}
     for place, src, key, task in answers:
@@ -286,8 +291,8 @@ def sums_of(fed: Iterable[Fed]) -> Mapping[str, int]:
 def check_readers(
     during: Mapping[tuple[str, int], Sequence[object]], afterwards: Mapping[tuple[str, int], Sequence[object]]
 ) -> list[Violation]:
-    """Rule R: who read along saw in each partition exactly what is there for who reads afterwards."""
-    found = []
+    """Rule R: a reader during the test saw the records that are there afterwards."""
+    violations = []
     for partition in sorted({*during, *afterwards}):
         early, late = list(during.get(partition, ())), list(afterwards.get(partition, ()))
         if early == late:
@@ -295,14 +300,14 @@ def check_readers(
         at = next((i for i, pair in enumerate(zip(early, late, strict=False)) if pair[0] != pair[1]), None)
         at = min(len(early), len(late)) if at is None else at
         texts = [repr(read[at]) if at < len(read) else "the end" for read in (early, late)]
-        found.append(
+        violations.append(
             Violation(
                 "R",
                 f"{partition}: read during the faults {len(early)} records, afterwards {len(late)}; they part at "
                 f"number {at}: {texts[0]} and {texts[1]}",
             )
         )
-    return found
+    return violations
 
 
 def check_positions(
@@ -311,52 +316,54 @@ def check_positions(
     """Rules G and E on the checkpoint topic.
 
     Args:
-        positions: the records in order. Of each SSPKb and kind the epoch never falls, also not below that of another
+        positions: the records in order. For each SSPKb and kind the epoch never falls, also not below that of another
             one that shares messages with it, and within an epoch the offset never does.
         ends: per SSP its end, beyond which there is no position.
         in_force: the SSPKbs of the plan in force, of which the larger of checkpoint and progress must have come to
             the end.
     """
-    found: list[Violation] = []
+    violations: list[Violation] = []
     last: dict[tuple[str, str], Position] = {}
     newest: dict[str, dict[Bucket, int]] = {}
-    # The newest owner's word counts, whatever an older one had come to.
+    # The newest owner's position counts, and not that of an older one.
     reached: dict[str, tuple[int, int]] = {}
     for position in positions:
         before = last.get((position.ssp_kb, position.kind))
-        what = f"offset {position.at}: {position.kind} {position.ssp_kb} at {position.offset_next}"
+        place = f"offset {position.at}: {position.kind} {position.ssp_kb} at {position.offset_next}"
         bucket = Bucket.of(position.ssp_kb)
         epochs = newest.setdefault(bucket.ssp, {})
         newer = max((epoch for other, epoch in epochs.items() if other.overlaps(bucket)), default=position.epoch)
         epochs[bucket] = max(position.epoch, epochs.get(bucket, position.epoch))
         if position.epoch < newer:
-            found.append(Violation("E", f"{what}, epoch {position.epoch}, comes after epoch {newer}: two owners"))
+            violations.append(
+                Violation("E", f"{place}, epoch {position.epoch}, comes after epoch {newer}: two owners")
+            )
         elif before is not None and position.epoch == before.epoch and position.offset_next < before.offset_next:
-            found.append(Violation("G", f"{what} falls behind {before.offset_next}"))
+            violations.append(Violation("G", f"{place} falls behind {before.offset_next}"))
         if position.offset_next > ends.get(bucket.ssp, -1):
-            found.append(Violation("G", f"{what} lies past the end, {ends.get(bucket.ssp)}"))
+            violations.append(Violation("G", f"{place} lies past the end, {ends.get(bucket.ssp)}"))
         last[position.ssp_kb, position.kind] = position
         reached[position.ssp_kb] = max((position.epoch, position.offset_next), reached.get(position.ssp_kb, (0, 0)))
     for ssp_kb in sorted(in_force):
         _, offset = reached.get(ssp_kb, (0, 0))
         end = ends[Bucket.of(ssp_kb).ssp]
         if offset != end:
-            found.append(Violation("G", f"{ssp_kb} came to {offset} of record, its end is {end}"))
-    return found
+            violations.append(Violation("G", f"{ssp_kb} came to {offset} of record, its end is {end}"))
+    return violations
 
 
 def check_state(sums: Mapping[str, int], changelog: Mapping[str, int], stores: Mapping[str, int]) -> list[Violation]:
-    """Rule H: the changelog replayed to a map and the local stores both hold the sums, and nothing else."""
-    found = []
+    """Rule H: the changelog and the local stores both hold the sums, and nothing else."""
+    violations = []
     for name, held in (("the changelog", changelog), ("the local store", stores)):
         for key in sorted({*sums, *held}):
             if sums.get(key) != held.get(key):
-                found.append(Violation("H", f"{key}: {name} holds {held.get(key)}, the sum is {sums.get(key)}"))
-    return found
+                violations.append(Violation("H", f"{key}: {name} holds {held.get(key)}, the sum is {sums.get(key)}"))
+    return violations
 
 
-def told(violations: Sequence[Violation], count_max: int = 20) -> str:
-    """Violations as the text of a failed test: how many of each rule, and the first ones."""
+def describe_violations(violations: Sequence[Violation], count_max: int = 20) -> str:
+    """Violations as text: how many of each rule, and the first ones."""
     if not violations:
         return "no violation"
     counts = Counter(violation.rule for violation in violations)

@@ -1,11 +1,12 @@
-"""What must be right of a second step by another key, beside `integration_tests.support.ledger`, which judges the
-first one.
+"""The rules of a second step by another key.
+
+`integration_tests.support.ledger` judges the first step.
 
 Theory. The first step sends each fed record on under the key of its group, with the place where it read it and the
 task that did. The second step answers each of them once, with the running total of its group, and with the place in
-the intermediate stream. So every fed record must come out of the second step once, at all (A), with what was fed (B);
-what one task sent of one partition, and what was fed under one key, must be in order within the group (C); the totals
-must be those of the answers before (D); and who answers is whom the group belongs to (E).
+the intermediate stream. So every fed record must come out of the second step once (A), with its own fields (B).
+The records that one task sent from one partition, and those of one key, must be in order within the group (C). The
+totals must be those of the answers before (D), and the answering task must be the owner of the group (E).
 
 Nothing is assumed of the order in which several tasks send to one group.
 
@@ -26,7 +27,7 @@ GROUPS = 97
 
 
 class Regrouped(NamedTuple):
-    """An answer of the second step: record `n` of `key`, which the task `by` read at `fed_at` and sent to `src`."""
+    """Record `n` of `key` in the second step: task `by` read it and sent it to `src`."""
 
     place: Place
     group: str
@@ -41,7 +42,7 @@ class Regrouped(NamedTuple):
 
 
 def group_of(fed: Fed) -> str:
-    """The second key of a fed record: of one key in turn all groups, so that keys and groups cross."""
+    """The second key of a fed record: each key visits all groups in turn."""
     return f"g{(zlib.crc32((fed.key or '').encode()) + fed.n) % GROUPS}"
 
 
@@ -59,7 +60,7 @@ def regrouped_of(
     """Read a record of the second step. Raises ValueError: it is none; says where."""
     try:
         fields = json.loads(value or b"")
-        found = {name: (text or b"").decode() for name, text in headers}
+        texts = {name: (text or b"").decode() for name, text in headers}
         return Regrouped(
             place=place,
             group=(key or b"").decode(),
@@ -69,8 +70,8 @@ def regrouped_of(
             total=int(fields["total"]),
             fed_at=Place.parse(fields["fed_at"]),
             by=fields["by"],
-            src=Place.parse(found["src"]),
-            task=found["task"],
+            src=Place.parse(texts["src"]),
+            task=texts["task"],
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{place}: wanted an answer of the second step, found {value!r} ({error!r})") from error
@@ -81,7 +82,7 @@ def check_regrouped(ledger: Ledger, answers: Sequence[Regrouped], partition_coun
 
     Args:
         answers: of each partition in the order of their offsets.
-        partition_count_first: what the intermediate stream began with; a group stays in its partition modulo that.
+        partition_count_first: partitions of the intermediate stream at first; a group keeps its partition modulo it.
     """
     return [
         *_complete(ledger, answers),
@@ -106,9 +107,9 @@ def _no_phantom(ledger: Ledger, answers: Sequence[Regrouped]) -> Iterator[Violat
         if fed_at is None and fed not in ledger.maybe:
             yield Violation("B", f"{answer.place} holds {fed}, which was never fed: a phantom")
         elif answer.x != x_of(*fed):
-            yield Violation("B", f"{answer.place} says {fed} with x={answer.x}, fed was x={x_of(*fed)}")
+            yield Violation("B", f"{answer.place} names {fed} with x={answer.x}, fed was x={x_of(*fed)}")
         elif fed_at is not None and answer.fed_at != fed_at:
-            yield Violation("B", f"{answer.place} says {fed} was fed at {answer.fed_at}; it is at {fed_at}")
+            yield Violation("B", f"{answer.place} names {fed} as fed at {answer.fed_at}; it is at {fed_at}")
         if answer.group != group_of(fed):
             yield Violation("B", f"{answer.place} has {fed} in the group {answer.group}, it is of {group_of(fed)}")
 
@@ -149,5 +150,5 @@ def _totals(answers: Sequence[Regrouped]) -> Iterator[Violation]:
         totals[answer.group] += x_of(answer.key, answer.n)
         if answer.total != totals[answer.group]:
             yield Violation(
-                "D", f"{answer.place} says {answer.group} has {answer.total}, it has {totals[answer.group]}"
+                "D", f"{answer.place} gives {answer.group} {answer.total}, right is {totals[answer.group]}"
             )

@@ -1,11 +1,11 @@
-"""What must be right of a broadcast input and a store of scope `broadcast`, beside `integration_tests.support.ledger`.
+"""The rules of a broadcast input and of a store of scope `broadcast`.
 
 Theory. A rule sets a weight by name, or removes it. All tasks read all rules, from several partitions, each at its own
-pace. What a task knows is right when it is the fold of some first rules of each partition; how many that is, the task
-says with everything it sends, and a hash over them proves it. A task lives several lives, one for each grant. A life
-begins with the copy of its own last life, or of another task's, and reads on where that had come to. So the rules
-that tasks hear along a line of such lives are 1, 2, 3, ... without a gap and none twice. Only where nobody goes on
-from a life it is not known how far it went: that is the one thing which the documentation leaves open.
+pace. The state of a task is right if it is the fold of some first rules of each partition; how many, the task writes
+into everything that it sends, and a hash over them proves it. A task lives several lives, one for each grant. A life
+begins with the copy of its own last life, or of another task's, and reads on where that had come to. So the rules that
+tasks hear along a line of such lives are 1, 2, 3, ... without a gap and none twice. Only if no life continues a life,
+its end is not known: the documentation leaves that open.
 
 Rules have the letters of `integration_tests.support.ledger`: C order, D state, H changelog and local stores.
 
@@ -32,7 +32,7 @@ Read = tuple[tuple[int, int], ...]
 
 
 class Heard(NamedTuple):
-    """What a task sends for each rule: the rule's number in its partition, and all that it has read by then."""
+    """A task's record for each rule: its number in its partition, and all rules read."""
 
     place: Place
     task: str
@@ -42,7 +42,7 @@ class Heard(NamedTuple):
 
 
 class Weighted(NamedTuple):
-    """What a task sends for a message of its own: the weight that it found under `name`, and what it had read."""
+    """A task's record for a message: the weight under `name`, and the rules read."""
 
     place: Place
     task: str
@@ -55,7 +55,7 @@ class Weighted(NamedTuple):
 
 
 class Life(NamedTuple):
-    """A grant: it begins with `source`'s copy, and reads on behind the first `starts[p]` rules of each partition p."""
+    """A grant: begins with `source`'s copy, behind `starts[p]` rules of partition p."""
 
     task: str
     epoch: int
@@ -65,13 +65,13 @@ class Life(NamedTuple):
 
 def rule_of(partition: int, n: int) -> bytes:
     """The value of rule `n`, from 1, of a partition: JSON."""
-    chance = random.Random(f"{partition}/{n}")  # chance that can be repeated is what is wanted
+    chance = random.Random(f"{partition}/{n}")  # a test must be able to repeat it
     weight = None if chance.random() < 0.2 else chance.randint(2, 9)
     return json.dumps({"n": n, "name": f"{partition}/{chance.randrange(WEIGHTS)}", "weight": weight}).encode()
 
 
 class Rules:
-    """The first `counts[p]` rules of each partition p, and what they come to."""
+    """The first `counts[p]` rules of each partition p, and their fold."""
 
     def __init__(self, counts: Sequence[int]) -> None:
         self.counts = tuple(counts)
@@ -85,27 +85,27 @@ class Rules:
                 self._weights[rule["name"]].append((n, rule["weight"]))
 
     def is_right(self, read: Read) -> bool:
-        """Whether it is what some first rules of each partition come to."""
+        """Whether it is the fold of some first rules of each partition."""
         return len(read) == len(self.counts) and all(
             n <= count and hashed == hashes[n]
             for (n, hashed), count, hashes in zip(read, self.counts, self._hashes, strict=True)
         )
 
     def weight(self, name: str, read: Read) -> int | None:
-        """The weight that stands under `name` when so many rules were read."""
+        """The weight under `name` after so many rules."""
         settings = self._weights.get(name, [])
         at = bisect_right(settings, read[int(name.partition("/")[0])][0], key=lambda setting: setting[0])
         return settings[at - 1][1] if at else None
 
     def entries(self) -> Mapping[str, Any]:
         """The whole copy of a task that has read all rules."""
-        found: dict[str, Any] = {
+        entries: dict[str, Any] = {
             str(partition): [count, self._hashes[partition][-1]]
             for partition, count in enumerate(self.counts)
             if count
         }
         settled = {name: settings[-1][1] for name, settings in self._weights.items()}
-        return found | {name: weight for name, weight in settled.items() if weight is not None}
+        return entries | {name: weight for name, weight in settled.items() if weight is not None}
 
 
 def check_rules(
@@ -116,12 +116,12 @@ def check_rules(
     Args:
         lives: all of them, in the order of their epochs.
         in_force: the tasks whose last lives have come to the end of the rules.
-        heard, weighted: of each partition in the order of their offsets. What tasks heard of one partition of the
-            rules stands in one partition.
+        heard, weighted: in each partition in the order of their offsets. The records about one partition of the
+            rules are in one partition.
     """
-    ends, found = _ends(rules, lives, set(in_force))
+    ends, violations = _ends(rules, lives, set(in_force))
     return [
-        *found,
+        *violations,
         *_right(rules, heard, weighted),
         *_weighted_sums(weighted),
         *_heard_along_lives(lives, ends, heard, len(rules.counts)),
@@ -130,7 +130,7 @@ def check_rules(
 
 
 def sums_of_weighted(weighted: Iterable[Weighted]) -> Mapping[str, int]:
-    """The weighted state that the job says it has come to, by key."""
+    """The last weighted state that the job reported, by key."""
     return {
         answer.key: answer.weighted for answer in weighted if answer.key is not None and answer.weighted is not None
     }
@@ -139,26 +139,32 @@ def sums_of_weighted(weighted: Iterable[Weighted]) -> Mapping[str, int]:
 def check_copies(
     rules: Rules, in_force: Iterable[str], copies: Mapping[str, Mapping[str, Mapping[str, Any]]]
 ) -> list[Violation]:
-    """Rule H: each task in force has the whole copy. Args: copies: by where they stand, then by task."""
+    """Rule H: each task in force has the whole copy.
+
+    Args: copies: by place, then by task.
+    """
     wanted = rules.entries()
-    found = []
+    violations = []
     for task in sorted(in_force):
         for where, by_task in copies.items():
             held = by_task.get(task, {})
             for name in sorted({*wanted, *held}):
                 if held.get(name) != wanted.get(name):
-                    text = f"{where} of {task} holds {held.get(name)} under {name}, the rules say {wanted.get(name)}"
-                    found.append(Violation("H", text))
-    return found
+                    text = f"{where} of {task} holds {held.get(name)} under {name}, the rules give {wanted.get(name)}"
+                    violations.append(Violation("H", text))
+    return violations
 
 
 def _right(rules: Rules, heard: Iterable[Heard], weighted: Iterable[Weighted]) -> Iterator[Violation]:
-    for told in heard:
-        if not rules.is_right(told.read):
-            yield Violation("D", f"{told.place}: {told.task} knows {told.read}, which no first rules come to")
-        elif told.read[told.partition][0] != told.n:
+    for heard_rule in heard:
+        if not rules.is_right(heard_rule.read):
             yield Violation(
-                "D", f"{told.place}: {told.task} heard rule {told.n} as number {told.read[told.partition]}"
+                "D", f"{heard_rule.place}: {heard_rule.task} knows {heard_rule.read}, which no first rules come to"
+            )
+        elif heard_rule.read[heard_rule.partition][0] != heard_rule.n:
+            number = heard_rule.read[heard_rule.partition]
+            yield Violation(
+                "D", f"{heard_rule.place}: {heard_rule.task} heard rule {heard_rule.n} as number {number}"
             )
     for answer in weighted:
         if not rules.is_right(answer.read):
@@ -180,48 +186,48 @@ def _weighted_sums(weighted: Iterable[Weighted]) -> Iterator[Violation]:
         if answer.weighted != sums[answer.key]:
             yield Violation(
                 "D",
-                f"{answer.key} number {answer.n} at {answer.place} says weighted={answer.weighted}, it is "
+                f"{answer.key} number {answer.n} at {answer.place} has weighted={answer.weighted}, right is "
                 f"{sums[answer.key]}",
             )
 
 
 Ends = Sequence[tuple[int, ...] | None]
-"""Of each life, how many rules of each partition it had read in the end; None where nobody went on from it."""
+"""How many rules of each partition each life read; None if no life continues it."""
 
 
 def _ends(rules: Rules, lives: Sequence[Life], in_force: set[str]) -> tuple[Ends, Sequence[Violation]]:
     ends: list[tuple[int, ...] | None] = [None] * len(lives)
-    found: list[Violation] = []
+    violations: list[Violation] = []
     last: dict[str, int] = {}
     for index, life in enumerate(lives):
         before = last.get(life.source)
         if before is None:
             if any(life.starts):
-                found.append(
+                violations.append(
                     Violation("C", f"{_name(life)} begins at {life.starts}, and {life.source} had no life yet")
                 )
         elif ends[before] not in (None, life.starts):
             text = f"{_name(life)} begins at {life.starts}, another heir of {_name(lives[before])} at {ends[before]}"
-            found.append(Violation("C", text))
+            violations.append(Violation("C", text))
         else:
             ends[before] = life.starts
         last[life.task] = index
     for task in in_force & last.keys():
         ends[last[task]] = rules.counts
-    return ends, found
+    return ends, violations
 
 
 def _heard_along_lives(
     lives: Sequence[Life], ends: Ends, heard: Iterable[Heard], partition_count: int
 ) -> Iterator[Violation]:
     numbers: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for told in heard:
-        numbers[told.task, told.partition].append(told.n)
+    for heard_rule in heard:
+        numbers[heard_rule.task, heard_rule.partition].append(heard_rule.n)
     for task in sorted({life.task for life in lives} | {task for task, _ in numbers}):
         own = [index for index, life in enumerate(lives) if life.task == task]
         for partition in range(partition_count):
             of_task = numbers[task, partition]
-            # Where the lives so far may have ended within what the task said: of some it is not known.
+            # Where the lives so far may have ended in the records of the task: some ends are not known.
             reached = {0}
             for index in own:
                 end = ends[index]
@@ -241,33 +247,33 @@ def _heard_along_lives(
 
 
 def _after(numbers: Sequence[int], reached: Iterable[int], start: int, end: int | None) -> set[int]:
-    """Up to where in `numbers` a life may go that hears `start` + 1, ... up to `end`, from one of `reached` on."""
-    found = set()
+    """The ends in `numbers` of a life that hears `start` + 1, ... up to `end`."""
+    ends = set()
     for first in reached:
         at, n = first, start
         while end is None or n < end:
             if end is None:
-                found.add(at)
+                ends.add(at)
             if at == len(numbers) or numbers[at] != n + 1:
                 break
             at, n = at + 1, n + 1
         if n == end:
-            found.add(at)
-    return found
+            ends.add(at)
+    return ends
 
 
 def _never_back(lives: Sequence[Life], ends: Ends, weighted: Iterable[Weighted]) -> Iterator[Violation]:
-    """Within a life a task unlearns nothing, and it knows no less than at its beginning and no more than at its end."""
+    """Within a life the knowledge of a task never shrinks and stays within its bounds."""
     own: dict[str, list[int]] = defaultdict(list)
     for index, life in enumerate(lives):
         own[life.task].append(index)
-    # Of each task, and each partition of its answers: in which of its lives it is, and what it knew last.
+    # For each task and each partition of its answers: its current life, and its latest knowledge.
     at: dict[tuple[str, str, int], tuple[int, tuple[int, ...]]] = {}
     for answer in weighted:
         place = answer.task, *answer.place[:2]
         number, before = at.get(place, (0, ()))
         knows = tuple(n for n, _ in answer.read)
-        # The earliest life that it can be of leaves the most open for what follows.
+        # The earliest possible life leaves the most open for the answers that follow.
         while number < len(own[answer.task]):
             index = own[answer.task][number]
             end = ends[index]

@@ -1,6 +1,6 @@
-"""The order in which the files of tests run, and a summary of where the time of a run went.
+"""The order in which the files of tests run, and a summary of the time of a run.
 
-A plugin of pytest, loaded by the `conftest.py` of the repository. The summary stands in front of pytest's last line.
+A plugin of pytest, loaded by the `conftest.py` of the repository. The summary comes before pytest's last line.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ LONGEST_FIRST = (
     "test_processors_come_and_go.py",
     "test_a_job_on_a_spark_cluster_survives_faults.py",
     "test_no_record_is_lost_or_doubled_under_kills.py",
+    "test_secrets_are_found_nowhere.py",
     "test_simulation.py",
     "test_simulation_of_odd_seeds.py",
     "test_a_job_outlives_the_restart_of_each_broker.py",
@@ -27,6 +28,7 @@ LONGEST_FIRST = (
     "test_odd_messages_and_stops.py",
     "test_stops_by_name.py",
     "test_a_second_step_by_another_key.py",
+    "test_a_job_runs_with_the_least_rights.py",
     "test_the_ledger_shows_a_missing_safeguard.py",
     "test_a_tail_ends_with_its_lease.py",
     "test_crash_points_of_tails.py",
@@ -56,7 +58,7 @@ LONGEST_FIRST = (
 _CPU = "cpu_s"
 """An attribute of reports."""
 BEFORE_TESTS = "SAMZAPY_BEFORE_TESTS"
-"""Environment: what `.ci/run` did before the tests, with its seconds."""
+"""Environment: the steps of `.ci/run` before the tests, with their seconds."""
 FILES_TOLD = 30
 FILES_TOLD_FROM = 30
 """A run of fewer tests is of a few files, and its time is plain from the output."""
@@ -112,7 +114,7 @@ class Spent:
 
 @dataclass(slots=True)
 class RunTimes:
-    """What the tests of a run took, by file, by group and by worker."""
+    """The time of the tests of a run, by file, by group and by worker."""
 
     files: dict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
     groups: dict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
@@ -177,7 +179,7 @@ def _cpu_s() -> float:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport() -> Iterator[None]:
-    """Note the CPU time since the last report of this worker. xdist brings the attribute to the main process."""
+    """Note the CPU time since the worker's last report; xdist carries the attribute."""
     global _cpu_before_s
     outcome = yield
     before_s, _cpu_before_s = _cpu_before_s, _cpu_s()

@@ -1,18 +1,18 @@
-"""A real Spark standalone cluster on loopback addresses: a master with a REST server, and workers that pose as hosts.
+"""A Spark standalone cluster on loopback addresses; its workers act as hosts.
 
 For development and for tests of the launcher (`adapters/spark/standalone_launcher.py`); `scripts/spark-cluster` starts
 one that outlives the command, a test one whose parts it may kill. Worker `w2` listens on 127.0.0.2, has the resource
-`host_w2` for as many containers as it takes, its own work directory, and an environment that says so to what runs on
-it: `SAMZAPY_HOST=w2`, and a `local.store.dir` of its own (`SAMZAPY_SET_LOCAL_STORE_DIR`).
+`host_w2` for as many containers as it takes, its own work directory, and an environment that names the host:
+`SAMZAPY_HOST=w2`, and a `local.store.dir` of its own (`SAMZAPY_SET_LOCAL_STORE_DIR`).
 
-What a cluster's directory holds: `cluster.json` (which processes run, by pid and start time, and on which ports), and
-for the master and each worker a directory with its settings, its log, and what it keeps. The master keeps what it
-knows of drivers on disk (`recovery/`), so one that is killed and started again goes on with them.
+A cluster's directory holds `cluster.json` (which processes run, by pid and start time, and on which ports), and
+for the master and each worker a directory with its settings, its log, and its files. The master keeps its
+list of drivers on disk (`recovery/`), so a master that is killed and started again continues with them.
 
 Traps this avoids, each met once:
 
 - Spark takes the next port when the one that it was given is in use: here it must not, and a taken port is named.
-- Its web pages listen everywhere unless SPARK_LOCAL_IP says otherwise.
+- Its web pages listen everywhere unless SPARK_LOCAL_IP has an address.
 - A worker that is killed leaves no driver behind only because the driver watches the connection to its worker; what
   does not end so bears the cluster's mark in its environment, and is ended with the cluster.
 
@@ -55,7 +55,7 @@ _STARTS_WITHIN_S = 180.0
 _LOOK_EVERY_S = 0.3
 _DRAINS_WITHIN_S = 30
 _STOPS_WITHIN_S = _DRAINS_WITHIN_S + 15.0
-_GONE_WITHIN_S = 30.0
+_ENDS_WITHIN_S = 30.0
 _DAEMON_MEMORY = "384m"
 _ANSWER_WAIT_S = 5.0
 _PORTS = ("master_port", "rest_port", "page_port")
@@ -64,7 +64,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """The master's: for workers, for submissions by REST, for its page; 0 stands for any free one."""
+    """The master's ports: for workers, REST and its page; 0 means any free one."""
 
     master_port: int = 0
     rest_port: int = 0
@@ -72,13 +72,13 @@ class Ports:
 
 
 class SparkCluster:
-    """A master and workers in a directory. As a context manager it is started on entry, and gone on exit.
+    """A master and workers in a directory. A context manager starts and ends them.
 
     Args:
         directory: where everything of the cluster lives; without one a temporary directory, removed at the end.
         workers: how many; `w1` on 127.0.0.1, `w2` on 127.0.0.2, ...
         slots: how many containers each takes.
-        cores, memory_mib: what each worker offers. Only numbers that the master counts down: nothing is reserved.
+        cores, memory_mib: of each worker. Only numbers that the master counts down: nothing is reserved.
         detached: lives on when this Python process ends. Otherwise it is ended at exit.
     """
 
@@ -101,7 +101,7 @@ class SparkCluster:
 
     @property
     def master_url(self) -> str:
-        """What workers, and spark-submit's --master, are told."""
+        """The master's address for workers and for spark-submit's --master."""
         return f"spark://{LOOPBACK}:{self._known().ports.master_port}"
 
     @property
@@ -126,8 +126,11 @@ class SparkCluster:
     def processes(self) -> Mapping[str, ProcessIdentity | None]:
         """The master and each worker; None for one that does not run."""
         record = self._record()
-        found = {} if record is None else record.processes
-        return {name: found[name] if name in found and found[name].is_alive() else None for name in self._names()}
+        processes = {} if record is None else record.processes
+        return {
+            name: processes[name] if name in processes and processes[name].is_alive() else None
+            for name in self._names()
+        }
 
     def drivers(self) -> tuple[ProcessIdentity, ...]:
         """Every living process that a worker started, and those that they started."""
@@ -135,14 +138,14 @@ class SparkCluster:
         if record is None:
             return ()
         own = set(record.processes.values())
-        return tuple(found for found in processes_with(_MARK, record.mark) if found not in own)
+        return tuple(process for process in processes_with(_MARK, record.mark) if process not in own)
 
     def log_path(self, name: str) -> Path:
-        """What the latest start of `name` printed."""
+        """The file with the output of the latest start of `name`."""
         return self.directory / name / "log"
 
     def start(self) -> None:
-        """Start what does not run, and wait until the master knows all workers. Running already is fine.
+        """Start the missing processes, and wait until the master knows all workers.
 
         Raises:
             EnvironmentMissingError: no Java.
@@ -165,38 +168,38 @@ class SparkCluster:
                 missing = [name for name, process in self.processes().items() if process is None]
                 self._start([name for name in missing if name == MASTER])
                 self._start([name for name in missing if name != MASTER])
-            except BaseException:  # Ctrl-C too: half a cluster is of no use to anybody.
+            except BaseException:  # Ctrl-C too: half a cluster is of no use.
                 if begun:
                     self._end()
                 raise
 
     def start_one(self, name: str) -> None:
-        """Start one that was killed, on its address and with what it kept; wait until the master knows it."""
+        """Start a killed process again, and wait until the master knows it."""
         if self.processes()[name] is not None:
             raise RejectedError(f"{name} of the cluster in {self.directory} runs already")
         with one_at_a_time(self.directory):
             self._start([name])
 
     def kill_one(self, name: str) -> None:
-        """SIGKILL, and proof that it is gone."""
+        """Send SIGKILL, and prove that the process has ended."""
         process = self.living(name)
         process.send(signal.SIGKILL)
-        if not process.wait_gone(_GONE_WITHIN_S):
+        if not process.wait_gone(_ENDS_WITHIN_S):
             raise DeadlineError(
-                f"Waited {_GONE_WITHIN_S:g} s for the killed {name}, pid {process.pid}, to be gone; it is not."
+                f"Waited {_ENDS_WITHIN_S:g} s for the killed {name}, pid {process.pid}, to end; it still runs."
             )
 
     def living(self, name: str) -> ProcessIdentity:
-        """The process of the master or of a worker. Raises RejectedError when it does not run."""
+        """The process of the master or a worker. Raises RejectedError if it does not run."""
         process = self.processes()[name]
         if process is None:
             raise RejectedError(f"{name} of the cluster in {self.directory} does not run: start it first")
         return process
 
     def stop(self) -> int:
-        """End workers with what runs on them, then the master; returns how many processes had to be killed after that.
+        """End workers with their drivers, then the master; returns the count of kills.
 
-        Not running is fine. What drivers leave in their work directories is kept.
+        A process that does not run is no error. The files in the drivers' work directories are kept.
         """
         if not self.record_path.exists():
             return 0
@@ -211,13 +214,13 @@ class SparkCluster:
             self.record_path.unlink(missing_ok=True)
 
     def page(self) -> Mapping[str, Any] | None:
-        """What the master's `/json/` says; None when it does not answer."""
+        """The master's `/json/` page; None if it does not answer."""
         try:
             with urlopen(f"{self.page_url}/json/", timeout=_ANSWER_WAIT_S) as answer:  # ours
-                found = json.load(answer)
+                page = json.load(answer)
         except (URLError, OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return page if isinstance(page, dict) else None
 
     def __enter__(self) -> Self:
         self.start()
@@ -243,13 +246,14 @@ class SparkCluster:
     def _runs_otherwise(self) -> RejectedError:
         record = self._known()
         return RejectedError(
-            f"The cluster in {self.directory} runs already, with {_told(record.shape)} and"
-            f" {_told(asdict(record.ports))}; asked for was {_told(self._shape)} and {_told(asdict(self._ports))}."
+            f"The cluster in {self.directory} runs already, with {_as_text(record.shape)} and"
+            f" {_as_text(asdict(record.ports))}; asked for was {_as_text(self._shape)} and"
+            f" {_as_text(asdict(self._ports))}."
             " Stop it first (`scripts/spark-cluster down`)."
         )
 
     def _begin(self) -> None:
-        """A cluster that knows nothing of an earlier one in the same directory, of which nothing is left."""
+        """A cluster that shares nothing with an earlier one in the same directory."""
         before = self._record()
         if before is not None:
             _kill_all(before.mark)
@@ -273,8 +277,8 @@ class SparkCluster:
                 poll_interval_s=_LOOK_EVERY_S,
             )
             if process.wait_gone(0):
-                said = log.read_text(encoding="utf-8", errors="replace")
-                raise ConfigError(f"{name} ended while starting: {reason_in_log(said)}. The whole story is in {log}.")
+                text = log.read_text(encoding="utf-8", errors="replace")
+                raise ConfigError(f"{name} ended while starting: {reason_in_log(text)}. The whole story is in {log}.")
 
     def _spawn(self, name: str) -> ProcessIdentity:
         record = self._known()
@@ -329,7 +333,7 @@ class SparkCluster:
     def _spark_class(self, main_class: str, directory: Path, settings: Mapping[str, str]) -> list[str]:
         properties = directory / "spark.properties"
         everything = {
-            # Who is silent for so many seconds is given up by the master; it is asked four times as often.
+            # The master gives up a worker that is silent for so many seconds; workers report four times as often.
             "spark.worker.timeout": "15",
             # Between SIGTERM and SIGKILL for a driver.
             "spark.worker.driverTerminateTimeout": f"{_DRAINS_WITHIN_S}s",
@@ -383,7 +387,7 @@ _WHOSE_PORT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Record:
-    """What `cluster.json` says."""
+    """The content of `cluster.json`."""
 
     mark: str
     shape: Mapping[str, int]
@@ -403,12 +407,12 @@ class _Record:
     @classmethod
     def read(cls, path: Path) -> _Record | None:
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            fields = json.loads(path.read_text(encoding="utf-8"))
             return cls(
-                mark=found["mark"],
-                shape=found["shape"],
-                ports=Ports(**found["ports"]),
-                processes={name: ProcessIdentity(**process) for name, process in found["processes"].items()},
+                mark=fields["mark"],
+                shape=fields["shape"],
+                ports=Ports(**fields["ports"]),
+                processes={name: ProcessIdentity(**process) for name, process in fields["processes"].items()},
             )
         except FileNotFoundError:
             return None
@@ -420,27 +424,27 @@ class _Record:
 
 
 def _kill_all(mark: str) -> int:
-    """End every process that bears `mark`, however often one starts another; returns how many there were."""
+    """End every process that bears `mark`, with its children; returns their number."""
     count = 0
     while processes := processes_with(_MARK, mark):
         count += len(processes)
         for process in processes:
             process.send(signal.SIGKILL)
         for process in processes:
-            if not process.wait_gone(_GONE_WITHIN_S):
+            if not process.wait_gone(_ENDS_WITHIN_S):
                 raise DeadlineError(
-                    f"Waited {_GONE_WITHIN_S:g} s for the killed process {process.pid} to be gone; it is not."
+                    f"Waited {_ENDS_WITHIN_S:g} s for the killed process {process.pid} to end; it still runs."
                 )
     return count
 
 
 def _environment(directory: Path, address: str) -> Mapping[str, str]:
-    """What a daemon gets beside the environment of who starts it; what runs on a worker inherits it."""
+    """A daemon's variables beside its parent's; the drivers of a worker inherit them."""
     jars = jars_there(connector_lock())
     inherited = {name: os.environ[name] for name in (JVM_VARIABLE, CLASS_PATH_VARIABLE) if name in os.environ}
     return {
         **of_worker(inherited, jars, archive_path(cache_root(), jars)),
-        # Without somebody's spark-defaults.conf and log4j2.properties; and no JVM takes a class archive whose class
+        # Without a user's spark-defaults.conf and log4j2.properties; and no JVM takes a class archive whose class
         # path has a directory with anything in it.
         "SPARK_CONF_DIR": str(directory / "conf"),
         "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError",
@@ -456,5 +460,5 @@ def _address(name: str) -> str:
     return f"127.0.0.{name.removeprefix('w')}"
 
 
-def _told(values: Mapping[str, int]) -> str:
+def _as_text(values: Mapping[str, int]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())

@@ -1,4 +1,4 @@
-"""The tails of a running job, read from the files of its execution: proof that a tail is at work.
+"""The tails of a running job, read from the files of its execution.
 
 The container removes the reports of a micro-batch when the next one begins, so all of this is about the current one.
 """
@@ -36,7 +36,7 @@ class TailedBatch(NamedTuple):
 
 
 class Tails:
-    """The tails of whatever start of a job runs. Args: job: asked each time, since a run may have a next one."""
+    """The tails of a job's current start. Args: job: asked each time; it may change."""
 
     def __init__(self, job: Callable[[], JobProcess]) -> None:
         self._job = job
@@ -44,7 +44,7 @@ class Tails:
         self._files: dict[Path, TailFile] = {}
 
     def batch(self) -> TailedBatch | None:
-        """The current micro-batch, once its rows are handled and all of its groups of tasks have a tail."""
+        """The micro-batch, once its rows are handled and all its groups have a tail."""
         directory = self._job().scratch_dir()
         try:
             order = None if directory is None else self._order(directory)
@@ -70,7 +70,7 @@ class Tails:
         return order if has_tails else None
 
     def end(self) -> None:
-        """End the tails of the current micro-batch, as the driver does for a grant or a release."""
+        """End the tails of the micro-batch, as the driver does for a grant or a release."""
         directory = self._job().scratch_dir()
         assert directory is not None
         self._file(directory).end()
@@ -91,11 +91,11 @@ def records_in_tails(scratch_dir: Path) -> int:
 
 @contextmanager
 def standing_still(processes: Sequence[ProcessIdentity]) -> Iterator[None]:
-    """Let processes stand still (SIGSTOP), proven by the kernel, and go on at the end."""
+    """Stop processes (SIGSTOP), as the kernel confirms, and continue them at the end."""
     stopped = [process for process in processes if process.send(signal.SIGSTOP)]
     try:
         for process in stopped:
-            wait_until(lambda p=process: p.is_stopped() or not p.is_alive(), 10.0, "a process to stand still")  # type: ignore[misc]
+            wait_until(lambda p=process: p.is_stopped() or not p.is_alive(), 10.0, "a process to stop")  # type: ignore[misc]
         yield
     finally:
         for process in stopped:

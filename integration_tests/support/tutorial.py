@@ -1,4 +1,4 @@
-"""Runs the blocks of docs/tutorial/first-job.md in an empty directory, on a broker of its own."""
+"""Runs the blocks of docs/tutorial/first-job.md on a broker of its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def first_job(page: Sequence[Block]) -> Sequence[Block]:
 
 
 def run_blocks(page: Sequence[Block], directory: Path, programs: Path, within_s: float) -> int:
-    """Run the blocks as printed, but for the port and the broker's directory; nothing is installed.
+    """Run the printed blocks, with another port and directory; nothing is installed.
 
     Asserts that the commands succeed and print what the page says.
 

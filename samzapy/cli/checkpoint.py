@@ -5,15 +5,15 @@ Read-only.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import click
 
 from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
+from samzapy.cli.output.groups import HintingGroup
 from samzapy.cli.output.option import output_option
-from samzapy.cli.output.table import print_rows
-from samzapy.cli.target.address import of_a_job
+from samzapy.cli.output.table import show_rows
+from samzapy.cli.target.address import read_of_a_job
 from samzapy.container.start_rules import Positions, read_positions
 from samzapy.errors import MissingTopicError
 from samzapy.model.topics import checkpoint_topic
@@ -23,14 +23,14 @@ _COLUMNS = ("ssp", "checkpoint", "epoch", "task", "execution", "progress", "prog
 _NUMBERS = ("checkpoint", "epoch", "progress", "progressEpoch")
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def checkpoint() -> None:
     """List the committed position of each key bucket."""
 
 
 @checkpoint.command(name="list")
-@of_a_job
-@output_option(("table", "json", "jsonl"))
+@read_of_a_job
+@output_option()
 def list_(
     address: JobAddress,
     output: str,
@@ -51,13 +51,7 @@ def list_(
         raise no_such_job(address.job) from error
     records = read_to_end(address.connection, topic, 0, first)
     rows = _rows(read_positions(records, topic=topic))
-    if output == "table":
-        print_rows(rows, _COLUMNS, numbers=_NUMBERS)
-    elif output == "json":
-        click.echo(json.dumps(rows, indent=2))
-    else:
-        for row in rows:
-            click.echo(json.dumps(row))
+    show_rows(rows, _COLUMNS, output, numbers=_NUMBERS, nothing="0 positions: nothing is committed yet")
 
 
 def _rows(positions: Positions) -> list[Mapping[str, object]]:

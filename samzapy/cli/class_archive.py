@@ -13,6 +13,7 @@ from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.maven.locks import connector_lock
 from samzapy.adapters.spark.class_archive import archive_path, make_archive
 from samzapy.adapters.spark.class_archive import of_worker as worker_environment
+from samzapy.cli.output.option import is_json, output_option, print_json, print_result
 from samzapy.runtime.spark_submit import check_host, environment_of_spark
 
 
@@ -21,7 +22,8 @@ from samzapy.runtime.spark_submit import check_host, environment_of_spark
     "--of-worker", is_flag=True, help="Print the environment for a Spark worker whose drivers use the archive."
 )
 @click.option("--remove", is_flag=True, help="Remove the archive; jobs start without it again.")
-def class_archive(of_worker: bool, remove: bool) -> None:
+@output_option()
+def class_archive(of_worker: bool, remove: bool, output: str) -> None:
     """Make an archive of Spark's classes on this machine.
 
     It is for `samzapy run` and containers started here. A JVM maps the archive instead of loading the classes one by
@@ -29,16 +31,23 @@ def class_archive(of_worker: bool, remove: bool) -> None:
     background, so this command is for images, and for machines with SAMZAPY_CLASS_ARCHIVE=manual.
     """
     if remove:
-        archive_path(cache_root(), jars_there(connector_lock())).unlink(missing_ok=True)
+        removed = archive_path(cache_root(), jars_there(connector_lock()))
+        removed.unlink(missing_ok=True)
+        if is_json(output):
+            print_json({"removed": str(removed)}, output)
         return
     find_java()
     check_host([])
     path = made_archive({})
     if not of_worker:
-        click.echo(str(path))
+        print_result({"archive": str(path)}, str(path), output)
         return
-    for name, value in sorted(worker_environment({}, jars_there(connector_lock()), path).items()):
-        click.echo(f"{name}={shlex.quote(value)}")
+    variables = sorted(worker_environment({}, jars_there(connector_lock()), path).items())
+    text = "\n".join(f"{name}={shlex.quote(value)}" for name, value in variables)
+    if is_json(output):
+        print_json(dict(variables), output)
+    else:
+        click.echo(text)
 
 
 def made_archive(more: Mapping[str, str]) -> Path:

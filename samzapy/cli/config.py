@@ -5,21 +5,23 @@ Read-only.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 
-from samzapy.cli.output.option import output_option
+from samzapy.cli.output.groups import HintingGroup
+from samzapy.cli.output.option import is_json, output_option, print_json, print_result
 from samzapy.cli.output.table import print_table
 from samzapy.cli.output.terminal import printable
-from samzapy.cli.target.address import job_file_option
+from samzapy.cli.target.address import Target, job_file_option, timeout_option, with_target
+from samzapy.cli.target.lazy_completion import completes
 from samzapy.config import FACTOR_KEY, Explanation, Setting, Source, explain, keys_to_explain, merge
 from samzapy.errors import TaskModuleError
 from samzapy.model.topics import coordinator_topic
-from samzapy.runtime.job_address import JobAddress, address_of, coordinator_records
+from samzapy.runtime.job_address import JobAddress, coordinator_records
 from samzapy.runtime.job_config import declared_beside, read_config, read_settings
 from samzapy.runtime.job_groupers import load_groupers
 from samzapy.stream.audit import ForeignEntry, UnreadableEntry, history, time_text
@@ -28,43 +30,27 @@ from samzapy.stream.keys import Namespace
 _PREFIX = "config/"
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def config() -> None:
     """Show the effective value of a key and its source; validate a configuration."""
 
 
-_config_option = click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), help="Read this properties file."
-)
-_set_option = click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Set one config key, as for `samzapy run`; may be repeated.",
-)
-
-
 @config.command("explain")
-@click.argument("key", required=False)
-@_config_option
-@_set_option
-@click.option("--job", "job", metavar="NAME-ID", help="Also show the values that this job was started with.")
-@click.option("--bootstrap-servers", metavar="HOST:PORT", help="Read them from this cluster.")
+@click.argument("key", required=False, shell_complete=completes("keys"))
+@with_target
+@timeout_option
 @output_option()
 def explain_keys(
     key: str | None,
-    config_file: Path | None,
-    overrides: Sequence[str],
-    job: str | None,
-    bootstrap_servers: str | None,
+    target: Target,
+    timeout_s: float,
     output: str,
 ) -> None:
     """Show the value of KEY, its source and meaning, and how to override it.
 
     KEY may be a pattern, `job.container.*`; without KEY all keys that are set are listed. The environment of this shell
-    is read as at a start. With --job or --bootstrap-servers the values recorded on the job's coordinator stream are
-    shown too; without them no cluster is needed. Secrets are shown as ***.
+    is read as at a start. With --job, --bootstrap-servers or --profile the values on the job's coordinator
+    stream are shown too; without them no cluster is needed. Secrets are shown as ***.
 
     \b
     Examples:
@@ -72,17 +58,18 @@ def explain_keys(
       samzapy config explain --config flights.properties
       samzapy config explain 'job.*' --job flights-1 --bootstrap-servers localhost:9092
     """
+    config_file = target.config_file
     if config_file is not None:
-        settings = read_settings(config_file, overrides, os.environ, _declared(config_file))
+        settings = read_settings(config_file, target.overrides, os.environ, _declared(config_file))
     else:
-        settings = merge(file=(), environment=os.environ, overrides=overrides)
+        settings = merge(file=(), environment=os.environ, overrides=target.overrides)
     recorded, commanded = None, None
-    if job is not None or bootstrap_servers is not None:
-        recorded, commanded = _recorded(address_of(config_file, overrides, job, bootstrap_servers))
+    if target.is_asked_for:
+        recorded, commanded = _recorded(target.address_to_read(timeout_s))
     keys = keys_to_explain(key, settings, {**(commanded or {}), **(recorded or {})})
     explanations = [explain(name, settings, recorded, commanded) for name in keys]
-    if output == "json":
-        click.echo(json.dumps([_json(item) for item in explanations], indent=2))
+    if is_json(output):
+        print_json([_json(item) for item in explanations], output)
     elif keys == (key,):
         _print_one(explanations[0], recorded is not None)
     else:
@@ -90,22 +77,22 @@ def explain_keys(
 
 
 @config.command()
-@click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), required=True, help="Read this properties file."
-)
-@_set_option
+@partial(with_target, has_job=False, has_servers=False)
 @job_file_option
-def check(config_file: Path, overrides: Sequence[str], job_file: Path | None) -> None:
+@output_option()
+def check(target: Target, job_file: Path | None, output: str) -> None:
     """Validate a configuration as a start would, as far as possible without a cluster.
 
     \b
     Example:
       samzapy config check --config flights.properties
     """
-    config = read_config(config_file, config_file, overrides, os.environ)
+    config_file = target.file()
+    config = read_config(config_file, config_file, target.overrides, os.environ)
     config.bootstrap_servers(config.default_system)
     load_groupers(config, (job_file or config_file).absolute().parent)
-    click.echo(f"{config_file}: job {config.job}, {len(config.properties)} keys are set, nothing is wrong with them")
+    text = f"{config_file}: job {config.job}, {len(config.properties)} keys are set, nothing is wrong with them"
+    print_result({"config": str(config_file), "job": config.job, "keys": len(config.properties)}, text, output)
 
 
 def _declared(config_file: Path) -> Sequence[Setting]:
@@ -193,7 +180,7 @@ def _print_all(explanations: Sequence[Explanation], asked: bool) -> None:
     for item in explanations:
         recorded = (_recorded_text(item),) if asked else ()
         rows.append((item.key, _value(item), _origin(item), *recorded, item.problem)[: len(names)])
-    print_table(names, rows)
+    print_table(names, rows, nothing="0 keys are set")
 
 
 def _value(explanation: Explanation) -> str:

@@ -8,7 +8,6 @@ broker's clock does not give.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,28 +16,28 @@ import click
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import Admin
-from samzapy.adapters.kafka.election import election_group
 from samzapy.adapters.kafka.key_sample import SAMPLE_WAIT_S
 from samzapy.adapters.kafka.open_transactions import open_transactions, still_open
 from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS
+from samzapy.cli.output.findings import show_findings
 from samzapy.cli.output.option import output_option
-from samzapy.cli.output.table import print_table
-from samzapy.cli.output.terminal import printable
-from samzapy.cli.target.address import of_a_job
+from samzapy.cli.target.address import read_of_a_job
 from samzapy.config import JobConfig, parse_recorded
+from samzapy.coordinator.assignment.container_ends import end_findings
 from samzapy.coordinator.assignment.cut_off import cut_off_findings
 from samzapy.coordinator.commands import TopicsLooked
 from samzapy.coordinator.inputs.topic_checks import compacted_topics, specs_of, topic_findings, topics_of
 from samzapy.coordinator.launching.suspension import suspension_findings
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import OFFSET_UNKNOWN, CoordinatorState, job_model
-from samzapy.errors import BrokerUnavailableError, ConfigError, CorruptRecordError, ExitCode
+from samzapy.errors import BrokerUnavailableError, ConfigError, CorruptRecordError
 from samzapy.inspection.diagnosis import (
     LeaderAnswer,
     OpenTransaction,
     clock_findings,
     container_findings,
+    findings_of_leader,
     is_of_unknown_age,
     key_findings,
     leader_findings,
@@ -48,7 +47,9 @@ from samzapy.inspection.diagnosis import (
     truncation_findings,
 )
 from samzapy.inspection.invariants import Invariants
-from samzapy.model.finding import Finding, finding_json, losing_data
+from samzapy.inspection.load import json_rows
+from samzapy.model.container import election_group
+from samzapy.model.finding import Finding
 from samzapy.model.job import ExecutionId
 from samzapy.model.topic_checks import TopicFound, check_topic, missing
 from samzapy.model.topics import (
@@ -79,7 +80,7 @@ _ABORT_AFTER_MS = 15_000
 
 
 @click.command()
-@of_a_job
+@read_of_a_job
 @click.option("--changelogs", is_flag=True, help="Also read all changelogs; takes a while for a large state.")
 @click.option(
     "--patience",
@@ -127,15 +128,7 @@ def doctor(
         findings = (_unreachable(error),)
     not_read = [] if changelogs else ["the records of changelogs (ask with --changelogs)"]
     not_read += [] if sample_count else ["the keys of inputs (ask with --sample N)"]
-    if output == "json":
-        shown = [finding_json(finding) for finding in findings]
-        click.echo(json.dumps({"job": address.job, "findings": shown, "notLookedAt": not_read}, indent=2))
-    else:
-        _print(findings, not_read)
-    if losing_data(findings):
-        context.exit(ExitCode.BAD_DATA)
-    if findings:
-        context.exit(ExitCode.DEGRADED)
+    show_findings(context, address.job, findings, not_read, output)
 
 
 class _Examination:
@@ -146,6 +139,7 @@ class _Examination:
     ) -> None:
         self._job = address.job
         self._connection = address.connection
+        self._access = address.access
         self._admin = KafkaAdmin(address.connection, deadline_s=READ_WAIT_S)
         self._offsets = Admin(address.connection)
         self._patience_ms = patience_ms
@@ -281,7 +275,8 @@ class _Examination:
         yield from key_findings(keys, is_accepted=config.partitioner_check == "warn")
 
     def _of_processes(self, state: CoordinatorState, records: Sequence[LogRecord]) -> Iterable[Finding]:
-        reported = _leader_report(leader_status(self._job, None if state.term is None else state.term.url))
+        url = None if state.term is None else state.term.url
+        reported = _leader_report(leader_status(self._job, url, self._access))
         processes = HostProcesses(Here.now().boot_id)
         candidate_count = self._admin.member_count(election_group(self._job))
         yield from leader_findings(state, reported, candidate_count=candidate_count)
@@ -293,6 +288,7 @@ class _Examination:
             lost_ms=_lost_ms(state),
         )
         yield from suspension_findings(state)
+        yield from end_findings(state)
         yield from cut_off_findings({} if reported is None else reported.kafka_silent_ms, state)
         yield from owner_findings(state)
         yield from clock_findings(state, _term_appended_ms(records))
@@ -382,6 +378,7 @@ def _leader_report(status: Mapping[str, object] | None) -> LeaderAnswer | None:
         trouble=trouble if isinstance(trouble, str) else "",
         heartbeat_ages_ms=ages,
         kafka_silent_ms=silent,
+        findings=findings_of_leader(json_rows(status, "findings")),
     )
 
 
@@ -392,16 +389,3 @@ def _unreachable(error: BrokerUnavailableError) -> Finding:
         found=str(error),
         remedy="Check that the brokers run and that address and credentials are right; nothing else was examined",
     )
-
-
-def _print(findings: Sequence[Finding], not_looked_at: Sequence[str]) -> None:
-    if findings:
-        rows = [
-            (finding.severity.value, finding.code, finding.subject, finding.found, finding.remedy)
-            for finding in findings
-        ]
-        print_table(("severity", "code", "subject", "found", "remedy"), rows)
-    else:
-        click.echo("nothing is wrong")
-    for part in not_looked_at:
-        click.echo(printable(f"not looked at: {part}"))

@@ -15,10 +15,10 @@ from pathlib import Path
 import click
 
 from samzapy.adapters.maven.java import find_java
-from samzapy.config import argument_without_secret
 from samzapy.runtime.declared_names import check_names
 from samzapy.runtime.job_config import load_job, log_files_read
 from samzapy.runtime.job_file import expected_generation_option
+from samzapy.runtime.logs import choose_format, log_format_option
 from samzapy.runtime.spark_submit import check_host, environment_of_spark, submit_command, with_modules_beside
 
 _LOG = logging.getLogger(__name__)
@@ -34,12 +34,14 @@ _LOG = logging.getLogger(__name__)
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated.")
 @expected_generation_option
+@log_format_option
 @click.argument("spark_options", nargs=-1, type=click.UNPROCESSED)
 def run(
     job_file: Path,
     config_file: Path | None,
     overrides: Sequence[str],
     expected_generation: int | None,
+    log_format: str | None,
     spark_options: Sequence[str],
 ) -> None:
     """Run JOB_FILE with spark-submit.
@@ -50,6 +52,7 @@ def run(
     Example:
       samzapy run examples/flight_delays.py --set systems.kafka.bootstrap.servers=localhost:9092 --master local[4]
     """
+    choose_format(log_format)
     # Fail here, before the JVM starts, and without a stack trace.
     config, _ = load_job(job_file, config_file, overrides, os.environ)
     check_names(job_file.absolute(), config)
@@ -57,16 +60,9 @@ def run(
     config.bootstrap_servers(config.default_system)
     command = submit_command(job_file, config_file, overrides, spark_options)
     check_host(command)
-    shown = submit_command(
-        job_file,
-        config_file,
-        [*map(argument_without_secret, overrides)],
-        [*map(argument_without_secret, spark_options)],
-    )
     if expected_generation is not None:
-        for arguments in (command, shown):
-            arguments += ["--expected-generation", str(expected_generation)]
+        command += ["--expected-generation", str(expected_generation)]
     log_files_read(job_file, config_file)
-    click.echo(shlex.join(shown), err=True)
+    click.echo(shlex.join(command), err=True)
     environment = with_modules_beside(job_file, environment_of_spark())
     os.execve(command[0], command, environment)  # noqa: S606  # becomes spark-submit, on purpose without a shell

@@ -20,7 +20,16 @@ Keys that begin with `spark.` belong to spark-submit and are refused here by nam
 """
 
 from samzapy.config.explanation import Explanation, explain, keys_to_explain
-from samzapy.config.job_config import BATCH_BYTES, FRAME_BYTES, MESSAGE_BYTES_MAX, JobConfig, is_pattern, pattern_of
+from samzapy.config.job_config import (
+    BATCH_BYTES,
+    FRAME_BYTES,
+    MESSAGE_BYTES_MAX,
+    JobConfig,
+    exposes_coordinator,
+    is_loopback,
+    is_pattern,
+    pattern_of,
+)
 from samzapy.config.keys import (
     ALL_SSPS_TO_SINGLE_TASK,
     CLIENT_PROPERTIES_REFUSED,
@@ -50,8 +59,10 @@ from samzapy.config.secrets import (
     SECRET,
     Secret,
     Text,
-    argument_without_secret,
+    is_reference,
     is_secret,
+    refuse_open_file,
+    refuse_secret_arguments,
     revealed,
     sounds_secret,
     without_secrets,
@@ -106,13 +117,15 @@ __all__ = [
     "StoreConfig",
     "Text",
     "accepted_loss",
-    "argument_without_secret",
     "differences",
     "explain",
+    "exposes_coordinator",
     "in_force",
     "intermediate_topic",
     "is_id",
+    "is_loopback",
     "is_pattern",
+    "is_reference",
     "is_secret",
     "keys_to_explain",
     "merge",
@@ -122,6 +135,8 @@ __all__ = [
     "properties_text",
     "read_properties",
     "recorded_properties",
+    "refuse_open_file",
+    "refuse_secret_arguments",
     "revealed",
     "sounds_secret",
     "stores_of",

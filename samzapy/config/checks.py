@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from samzapy.config.job_config import JobConfig, is_pattern, pattern_of
+from samzapy.config.job_config import JobConfig, exposes_coordinator, is_pattern, pattern_of
 from samzapy.config.keys import ALL_SSPS_TO_SINGLE_TASK, CLIENT_PROPERTIES_REFUSED
-from samzapy.config.lookup import PATTERN_SIGN, nearest
+from samzapy.config.lookup import PATTERN_SIGN, is_number, nearest
 from samzapy.config.values import declares_store
 from samzapy.errors import ConfigError
 
@@ -20,6 +20,7 @@ _OF_INPUTS: Final = ("offset.default", "offset.end", "reset.offset", "bootstrap"
 _STREAM_KEY = re.compile(r"systems\.(?P<system>[^.]+)\.streams\.(?P<stream>.+?)\.samza\.(?P<setting>[a-z.]+)")
 _PATHS: Final = ("local.store.dir", "cluster.process.dir")
 _DEAD_LETTER_MAX: Final = re.compile(r"(?P<number>[1-9][0-9]{0,8})(?P<share>%?)")
+_REFERENCE = re.compile(r"(?:file:(?P<path>/.+)|env:(?P<variable>[A-Za-z_][A-Za-z0-9_]*))")
 _ADDRESS = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -139,8 +140,8 @@ def _check_client(config: JobConfig) -> None:
     for name in ("message.max.bytes", "batch.size"):
         key = f"systems.{config.default_system}.client.{name}"
         text = config.properties.get(key, "0")
-        if not (text.isascii() and text.isdigit()):
-            raise ConfigError(f"{key}: wanted bytes (digits only), found {text!r}")
+        if not is_number(text):
+            raise ConfigError(f"{key}: wanted bytes (digits only), found {text!r:.100}")
     for name in config.client_properties(config.default_system):
         if name in CLIENT_PROPERTIES_REFUSED:
             raise ConfigError(
@@ -250,6 +251,47 @@ def _check_addresses(config: JobConfig) -> None:
             )
 
 
+def _check_coordinator_access(config: JobConfig) -> None:
+    secret = config.coordinator_secret
+    if secret is not None and not _REFERENCE.fullmatch(secret):
+        # The text is not quoted, because it may be the secret itself.
+        raise ConfigError(
+            "job.coordinator.secret: wanted where the secret is, file:/absolute/path or env:NAME, found another text; "
+            "a secret itself has no place in a configuration"
+        )
+    if config.are_signatures_required and secret is None:
+        raise ConfigError(
+            "job.placement.signature.required=true: wanted job.coordinator.secret, which signatures are checked with, "
+            "found nothing; set it to file:/path or env:NAME, or remove this line"
+        )
+    for key, path in (
+        ("job.coordinator.tls.certificate", config.coordinator_certificate),
+        ("job.coordinator.tls.key", config.coordinator_key),
+        ("job.coordinator.tls.ca", config.coordinator_ca),
+    ):
+        if path is not None and not path.startswith("/"):
+            raise ConfigError(f"{key}: wanted an absolute path, found {path!r}")
+    if (config.coordinator_certificate is None) != (config.coordinator_key is None):
+        raise ConfigError(
+            "job.coordinator.tls.certificate, job.coordinator.tls.key: wanted both or none, found one; set the other "
+            "one too"
+        )
+    if config.coordinator_client_auth == "required" and None in (
+        config.coordinator_certificate,
+        config.coordinator_ca,
+    ):
+        raise ConfigError(
+            "job.coordinator.tls.client.auth=required: wanted job.coordinator.tls.certificate, .key and .ca, found not "
+            "all of them; set them, or remove this line"
+        )
+    if exposes_coordinator(config) and not config.is_coordinator_insecure:
+        raise ConfigError(
+            f"job.coordinator.host={config.coordinator_host}: wanted TLS and credentials on an address that other "
+            "hosts reach, found that they are not set. Set job.coordinator.tls.certificate, job.coordinator.tls.key "
+            "and job.coordinator.secret; or set job.coordinator.insecure=true if this is a laboratory"
+        )
+
+
 def _check_broadcast(config: JobConfig) -> None:
     for item in config.broadcast_inputs:
         if item.system_stream in config.inputs:
@@ -334,6 +376,7 @@ CHECKS: Final[tuple[Callable[[JobConfig], None], ...]] = (
     _check_topics,
     _check_streams,
     _check_addresses,
+    _check_coordinator_access,
     _check_broadcast,
     _check_intermediates,
     _check_grouping,

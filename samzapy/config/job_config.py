@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Final
 
 from samzapy.config.lookup import PATTERN_SIGN, stream_setting_keys
@@ -75,7 +76,15 @@ class JobConfig:
     processor_id: str | None
     coordinator_host: str
     coordinator_advertised_host: str | None
+    coordinator_secret: str | None
+    coordinator_certificate: str | None
+    coordinator_key: str | None
+    coordinator_ca: str | None
+    coordinator_client_auth: str
+    is_coordinator_insecure: bool
+    coordinator_allowed_hosts: tuple[str, ...]
     coordinator_port: int
+    consumer_group: str | None
     replication_factor: int | None
     topic_check_ms: int
     partition_monitor_ms: int
@@ -84,12 +93,14 @@ class JobConfig:
     election_session_ms: int
     election_heartbeat_ms: int
     heartbeat_ms: int
+    progress_log_ms: int
     lease_ms: int
     grace_ms: int
     lost_ms: int
     debounce_ms: int
     processor_grace_ms: int
     release_timeout_ms: int
+    are_signatures_required: bool
     placement_expiry_ms: int
     placement_retention_ms: int
     placement_uuids_max: int
@@ -124,6 +135,12 @@ class JobConfig:
         Without one for a session another may be elected.
         """
         return min(self.lease_ms, self.election_session_ms)
+
+    @property
+    def lag_group(self) -> str | None:
+        """The consumer group to which positions are committed; None for none."""
+        group = self.consumer_group or f"samzapy-{self.job}"
+        return None if group == "off" else group
 
     @property
     def streams_divided(self) -> tuple[str, ...]:
@@ -271,6 +288,22 @@ class JobConfig:
     def _stream_setting(self, system_stream: str, setting: str, default: str) -> str:
         keys = stream_setting_keys(system_stream, setting, self.properties)
         return next((self.properties[key] for key in keys if self.properties.get(key)), default)
+
+
+def exposes_coordinator(config: JobConfig) -> bool:
+    """Whether other hosts reach the HTTP port without TLS or credentials."""
+    is_closed = config.coordinator_certificate is not None and (
+        config.coordinator_secret is not None or config.coordinator_client_auth == "required"
+    )
+    return not is_closed and not is_loopback(config.coordinator_host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only processes of this host reach the address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def is_pattern(system_stream: str) -> bool:

@@ -14,6 +14,7 @@ SERDES: Final = ("bytes", "string", "json", "msgpack", "integer", "long", "doubl
 KEY_SERDES: Final = tuple(name for name in SERDES if name != "double")
 STORE_SCOPES: Final = ("key", "broadcast", "task")
 STORE_KINDS: Final = ("value", "map", "list", "timer", "window", "clock")
+TTL_CLOCKS: Final = ("host", "event")
 ALL_SSPS_TO_SINGLE_TASK: Final = "all-ssps-to-single-task"
 PARTITION_SCHEMES: Final = ("max", "cogroup", "group-by-partition", "group-by-ssp", ALL_SSPS_TO_SINGLE_TASK)
 SCHEME_KEY: Final = "task.partition.scheme"
@@ -325,6 +326,53 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "the name of this host.",
     ),
     ConfigKey(
+        name="job.coordinator.secret",
+        of_process=True,
+        meaning="Where the job's secret is: `file:/etc/samzapy/flights.secret` or `env:NAME`; at least 32 characters. "
+        "With it each request to the coordinator's HTTP port needs a credential that is derived from it. A file may "
+        "have several lines: the first makes credentials, all are accepted (docs/guides/http-access.md).",
+    ),
+    ConfigKey(
+        name="job.coordinator.tls.certificate",
+        of_process=True,
+        meaning="PEM file with the certificate chain of this process. The coordinator's HTTP port then speaks TLS. "
+        "The process also shows it as a client.",
+    ),
+    ConfigKey(
+        name="job.coordinator.tls.key",
+        of_process=True,
+        meaning="PEM file with the private key of job.coordinator.tls.certificate, without a passphrase.",
+    ),
+    ConfigKey(
+        name="job.coordinator.tls.ca",
+        of_process=True,
+        meaning="PEM file with the authorities that sign certificates of the job's processes. Default for clients: "
+        "the authorities of the host.",
+    ),
+    ConfigKey(
+        name="job.coordinator.tls.client.auth",
+        of_process=True,
+        default="none",
+        choices=("none", "required"),
+        meaning="required: clients of the HTTP port must show a certificate that job.coordinator.tls.ca has signed.",
+    ),
+    ConfigKey(
+        name="job.coordinator.insecure",
+        of_process=True,
+        default="false",
+        choices=("true", "false"),
+        meaning="true: job.coordinator.host may be another address than loopback without TLS and without "
+        "credentials. For a laboratory; `samzapy job status` and `samzapy doctor` show it.",
+    ),
+    ConfigKey(
+        name="job.coordinator.allowed.hosts",
+        of_process=True,
+        kind="list",
+        default="",
+        meaning="Further host names in requests to the HTTP port, for instance that of a reverse proxy. Requests to "
+        "other names are refused (DNS rebinding).",
+    ),
+    ConfigKey(
         name="job.coordinator.port",
         of_process=True,
         default="0",
@@ -352,6 +400,12 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         kind="ms",
         meaning="How long after an input grows producers may still use the old partition count. Set at least the sum "
         "of their `metadata.max.age.ms` and `delivery.timeout.ms`; 0 if order does not matter.",
+    ),
+    ConfigKey(
+        name="job.consumer.group",
+        meaning="Consumer group to which the leader commits the positions in the inputs, so that Kafka's own tools "
+        "show the lag of the job. Nothing is read from it. `off`: positions are committed to no group. Default: "
+        "`samzapy-NAME-ID`.",
     ),
     ConfigKey(
         name="job.coordinator.replication.factor",
@@ -389,6 +443,14 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         least=1,
         meaning="Maximum time between heartbeats of a container; at most half of job.container.lease.ms. News that "
         "others wait for is sent within a second, and an unanswered heartbeat is repeated within a second.",
+    ),
+    ConfigKey(
+        name="job.container.progress.log.ms",
+        default="60000",
+        kind="ms",
+        of_process=True,
+        meaning="Time between two lines about progress in the log of a container: records, rate, and the task that is "
+        "furthest behind. 0: none.",
     ),
     ConfigKey(
         name="job.container.lease.ms",
@@ -430,6 +492,15 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         least=1,
         meaning="A container that does not release a revoked task within this time is declared lost. Must exceed "
         "job.shutdown.drain.ms plus a restart of the query.",
+    ),
+    ConfigKey(
+        name="job.placement.signature.required",
+        of_process=True,
+        default="false",
+        choices=("true", "false"),
+        meaning="true: requests on the placement topic must be signed with a credential that is derived from "
+        "job.coordinator.secret; others are refused. false: a request may be unsigned, but a wrong signature is "
+        "refused (docs/reference/placement-messages.md#signatures).",
     ),
     ConfigKey(
         name="job.placement.expiry.ms",
@@ -688,11 +759,18 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         meaning="Written by samzapy; do not set it. Holds the `ttl` that a task class declares.",
     ),
     ConfigKey(
+        name="stores.<name>.ttl.clock",
+        default="host",
+        choices=TTL_CLOCKS,
+        meaning="Written by samzapy; do not set it. The clock by which a `ttl` goes: that of the host, or event time.",
+    ),
+    ConfigKey(
         name="stores.<name>.drop",
         choices=("true", "false"),
         default="false",
         meaning="true: the job has no such store any more, and lets its entries go. Without this line a store with "
-        "entries cannot be left out. Its changelog topic stays, and its name cannot be used again.",
+        "entries cannot be left out. Its changelog topic stays until `samzapy state drop`, and until then its name "
+        "cannot be used again.",
     ),
     ConfigKey(
         name="stores.<name>.changelog.replication.factor",

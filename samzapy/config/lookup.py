@@ -15,6 +15,8 @@ PATTERN_SIGN: Final = "~"
 """With it the name of a stream begins that is a pattern."""
 KEYS_OF_PROCESS: Final = frozenset(key.name for key in KEYS if key.of_process)
 _NEAR: Final = 0.8
+_NEAR_CHARS_MAX: Final = 200
+_DIGITS_MAX: Final = 19
 """The share of characters that two names have in common, in order, from which on one may be meant by the other."""
 _PLACEHOLDER = re.compile(r"<\w+>")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
@@ -114,9 +116,9 @@ def check_value(spec: ConfigKey, key: str, value: str) -> None:
     """
     if spec.choices and value not in spec.choices:
         raise ConfigError(f"{key}: wanted one of {', '.join(spec.choices)}, found {value!r}")
-    if spec.kind in ("ms", "count", "bytes") and not (value.isascii() and value.isdigit()):
+    if spec.kind in ("ms", "count", "bytes") and not is_number(value):
         unit = {"ms": "milliseconds", "bytes": "bytes", "count": "a number"}[spec.kind]
-        raise ConfigError(f"{key}: wanted {unit} (digits only), found {value!r}")
+        raise ConfigError(f"{key}: wanted {unit} (digits only), found {value!r:.100}")
     if spec.kind in ("ms", "count", "bytes") and not spec.least <= int(value) <= spec.most:
         raise ConfigError(f"{key}: wanted a number from {spec.least} to {spec.most}, found {value}")
     if spec.kind == "name" and not _NAME.fullmatch(value):
@@ -127,6 +129,12 @@ def check_value(spec: ConfigKey, key: str, value: str) -> None:
         )
     if spec.kind == "id" and not ID.fullmatch(value):
         raise ConfigError(f"{key}: wanted letters, digits and underscores (no dashes), found {value!r}")
+
+
+def is_number(text: str) -> bool:
+    """True if `text` is a number of as many digits as 64 bits may have."""
+    # Python refuses to read thousands of digits.
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
 
 
 def is_id(text: str) -> bool:
@@ -141,5 +149,7 @@ def nearest(given: str, known: Iterable[str]) -> str:
 
 
 def _close(given: str, known: Iterable[str]) -> str:
+    if len(given) > _NEAR_CHARS_MAX:
+        return ""  # A comparison with each key would take a second.
     close = difflib.get_close_matches(given, list(known), n=1, cutoff=_NEAR)
     return close[0] if close else ""

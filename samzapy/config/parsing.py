@@ -36,6 +36,7 @@ TEXTS: Final = {
     "error_policy": "task.error.policy",
     "dead_letter_max": "task.dead.letter.max",
     "coordinator_host": "job.coordinator.host",
+    "coordinator_client_auth": "job.coordinator.tls.client.auth",
 }
 """Fields of `JobConfig` with the text of their key."""
 
@@ -46,7 +47,12 @@ OPTIONAL_TEXTS: Final = {
     "local_store_dir": "local.store.dir",
     "location_provider_factory": "locationid.provider.factory",
     "processor_id": "processor.id",
+    "consumer_group": "job.consumer.group",
     "coordinator_advertised_host": "job.coordinator.advertised.host",
+    "coordinator_secret": "job.coordinator.secret",
+    "coordinator_certificate": "job.coordinator.tls.certificate",
+    "coordinator_key": "job.coordinator.tls.key",
+    "coordinator_ca": "job.coordinator.tls.ca",
     "cluster_manager": "cluster.manager",
     "process_dir": "cluster.process.dir",
     "standalone_rest_url": "cluster.standalone.rest.url",
@@ -79,6 +85,7 @@ NUMBERS: Final = {
     "election_session_ms": "job.coordinator.election.session.ms",
     "election_heartbeat_ms": "job.coordinator.election.heartbeat.ms",
     "heartbeat_ms": "job.container.heartbeat.ms",
+    "progress_log_ms": "job.container.progress.log.ms",
     "lease_ms": "job.container.lease.ms",
     "grace_ms": "job.container.grace.ms",
     "lost_ms": "job.container.lost.ms",
@@ -101,6 +108,8 @@ NUMBERS: Final = {
 
 FLAGS: Final = {
     "colocates_buckets": "job.elasticity.colocate",
+    "is_coordinator_insecure": "job.coordinator.insecure",
+    "are_signatures_required": "job.placement.signature.required",
     "has_host_affinity": "job.host-affinity.enabled",
     "fails_job_after_retries": "cluster-manager.container.fail.job.after.retries",
 }
@@ -194,6 +203,7 @@ def _typed(
         replication_factor=None if replication is None else int(replication),
         accepted_losses=tuple(accepted_loss(item) for item in items_of(text("task.lost.range.accept"))),
         process_hosts=host_slots_of(items_of(text("cluster.process.hosts"))),
+        coordinator_allowed_hosts=tuple(items_of(text("job.coordinator.allowed.hosts"))),
         stores=stores_of(properties),
         dropped_stores=dropped_stores_of(properties),
     )

@@ -8,6 +8,17 @@ from typing import Any
 
 from samzapy.errors import ConfigError, UnknownConfigKeyError
 
+_SHOWN_MAX = 500
+
+
+def _brief(error: ConfigError) -> str:
+    """The text of an error, without the middle of a value that is very long."""
+    text = str(error)
+    left_out = len(text) - 2 * _SHOWN_MAX
+    if left_out <= 0:
+        return text
+    return f"{text[:_SHOWN_MAX]} [{left_out} characters are left out] {text[-_SHOWN_MAX:]}"
+
 
 class Problems:
     """Collects errors of a configuration, to raise them together."""
@@ -42,10 +53,12 @@ class Problems:
         A single error is raised as it is; several become one error with a line for each.
         """
         if len(self._found) == 1:
-            raise self._found[0]
+            (error,) = self._found
+            text = _brief(error)
+            raise error if text == str(error) else type(error)(text)
         if self._found:
             # The narrowest kind that is true of the message.
             has_unknown = any(isinstance(error, UnknownConfigKeyError) for error in self._found)
             kind = UnknownConfigKeyError if has_unknown else ConfigError
-            lines = "\n".join(f"- {error}" for error in self._found)
+            lines = "\n".join(f"- {_brief(error)}" for error in self._found)
             raise kind(f"wanted a valid configuration, found {len(self._found)} problems:\n{lines}")

@@ -11,10 +11,12 @@ can be passed on, compared and sent to a worker, but not printed, joined to a te
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Iterable
 from typing import Final
 
 from samzapy.config.lookup import spec_of
+from samzapy.errors import ConfigError
 
 SECRET: Final = "***"
 """The text in place of a secret in a record, a JobModel, a message or an answer."""
@@ -25,9 +27,11 @@ _SOUNDS_SECRET = re.compile(
     re.IGNORECASE,
 )
 # These name a place or a format of a key, and not the key.
-_SAYS_WHERE = re.compile(r"\.(?:location|type)\Z", re.IGNORECASE)
+_SAYS_WHERE = re.compile(r"\.(?:file|location|type)\Z", re.IGNORECASE)
 _KEY_AND_VALUE = re.compile(r"(?:--\w+=)?(?P<key>[^=]+)=")
 _CLIENT_PROPERTY = re.compile(r"systems\.[^.]+\.client\.(?P<property>.+)", re.DOTALL)
+REFERENCE: Final = re.compile(r"\$\{env:(?P<name>[^}]*)\}")
+"""The place of an environment variable's text in a value."""
 
 
 class Secret:
@@ -99,13 +103,52 @@ def without_secrets(message: str, secrets: Iterable[Secret]) -> str:
     return message
 
 
+def is_reference(text: Text) -> bool:
+    """True if the whole text is the place of an environment variable's."""
+    return REFERENCE.fullmatch(revealed(text)) is not None
+
+
 def argument_without_secret(argument: str) -> str:
     """An argument of a command as it may be shown.
 
-    Of `key=value` only the key is shown if it sounds like a secret.
+    Of `key=value` only the key is shown if it sounds like a secret, unless the value is only `${env:NAME}`.
     """
     matched = _KEY_AND_VALUE.match(argument)
     if matched is None:
         # A mistyped setting, or a path.
         return SECRET if _SOUNDS_SECRET.search(argument) and re.search(r"[:\s]", argument) else argument
-    return f"{matched[0]}{SECRET}" if is_secret(matched["key"].strip()) else argument
+    value = argument[matched.end() :]
+    is_shown = not value or is_reference(value) or not is_secret(matched["key"].strip())
+    return argument if is_shown else f"{matched[0]}{SECRET}"
+
+
+def refuse_open_file(key: str, path: object, mode: int) -> None:
+    """Refuse the file of a secret that other users may read, or the group may write.
+
+    Args:
+        key: that names the file.
+        mode: `st_mode` of the file.
+    """
+    if mode & (stat.S_IRWXO | stat.S_IWGRP):
+        raise ConfigError(
+            f"{key}: wanted a file that other users cannot read, found {path} with mode {stat.S_IMODE(mode):04o}; run "
+            f"chmod 600 {path}"
+        )
+
+
+def refuse_secret_arguments(arguments: Iterable[str]) -> None:
+    """Refuse a secret on a command line.
+
+    Each user of the host can read it there, and so does a cluster manager, which shows it on its pages.
+
+    Raises:
+        ConfigError: an argument may be a secret; the text does not have it.
+    """
+    for argument in arguments:
+        shown = argument_without_secret(argument)
+        if shown != argument:
+            raise ConfigError(
+                f"{shown}: wanted nothing secret on a command line, which every user of the host can read; write it "
+                "into the properties file (an option of Spark into the file that --properties-file names), or write "
+                "${env:NAME} in its place and set that variable on each host"
+            )

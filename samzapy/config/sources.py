@@ -4,12 +4,11 @@ The later one wins.
 
 A value is taken with the place where it stands, so that `samzapy config explain` can say it, and a secret becomes a
 `Secret` here, before anything can go wrong with it. `${env:NAME}` in a value stands for an environment variable, as
-with Kafka's own `EnvVarConfigProvider`: a secret need not stand in a file, and never has to stand on a command line.
+with Kafka's own `EnvVarConfigProvider`: a secret need not stand in a file. On a command line none is taken.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -19,11 +18,17 @@ from samzapy.config.keys import KEYS, SCHEME_KEY
 from samzapy.config.lookup import nearest
 from samzapy.config.problems import Problems
 from samzapy.config.properties_file import entries
-from samzapy.config.secrets import Text, argument_without_secret, hidden, revealed
+from samzapy.config.secrets import (
+    REFERENCE,
+    Text,
+    argument_without_secret,
+    hidden,
+    refuse_secret_arguments,
+    revealed,
+)
 from samzapy.errors import ConfigError, UnknownConfigKeyError
 
 VARIABLE_PREFIX: Final = "SAMZAPY_SET_"
-_VARIABLE: Final = re.compile(r"\$\{env:(?P<name>[^}]*)\}")
 
 
 class Source(StrEnum):
@@ -86,8 +91,8 @@ def merge(
     A value whose variable is not set stays as it is, and `check_filled` refuses it.
 
     Raises:
-        ConfigError: overrides without `=`, environment variables that name no key, and settings that contradict
-            `declared`, all in one message.
+        ConfigError: overrides without `=` or with a secret, environment variables that name no key, and settings that
+            contradict `declared`, all in one message.
     """
     problems = Problems()
     given = [*file, *_of_environment(environment, problems)]
@@ -120,7 +125,7 @@ def _check_declared(declared: Sequence[Setting], given: Sequence[Setting], probl
 
 def check_filled(key: str, text: Text) -> None:
     """Raise ConfigError if `text` still names a variable that is not set."""
-    missing = _VARIABLE.search(revealed(text))
+    missing = REFERENCE.search(revealed(text))
     if missing is not None:
         raise ConfigError(
             f"{key}: wanted the environment variable {missing['name'] or '(no name)'}, named by {missing[0]}, "
@@ -149,10 +154,10 @@ def _filled(setting: Setting, environment: Mapping[str, str]) -> Setting:
     The values themselves are not expanded again.
     """
     text = revealed(setting.value)
-    names = [name for name in _VARIABLE.findall(text) if name in environment]
+    names = [name for name in REFERENCE.findall(text) if name in environment]
     if not names:
         return setting
-    filled = _VARIABLE.sub(lambda match: environment.get(match["name"], match[0]), text)
+    filled = REFERENCE.sub(lambda match: environment.get(match["name"], match[0]), text)
     place = f"{setting.place}, with {', '.join(f'${name}' for name in names)}"
     return replace(setting, value=hidden(setting.key, filled), place=place)
 
@@ -174,4 +179,5 @@ def _of_override(override: str) -> Setting:
     key, equals, value = (part.strip() for part in override.partition("="))
     if not equals or not key:
         raise ConfigError(f"wanted --set key=value, found --set {argument_without_secret(override)}")
+    refuse_secret_arguments([f"{key}={value}"])
     return Setting(key=key, value=hidden(key, value), source=Source.SET, place="--set")

@@ -14,7 +14,7 @@ from samzapy.errors import ConfigError
 
 RETENTION_MS_DEFAULT = 7 * 24 * 60 * 60 * 1000
 _INTERMEDIATE = "task.intermediate."
-_NUMBER = r"(?:0|[1-9][0-9]*)"
+_NUMBER = r"(?:0|[1-9][0-9]{0,17})"
 # A comma in `orders-[a-z]{2,3}` is the pattern's.
 _BETWEEN_INPUTS = re.compile(r",(?![^{}]*\})")
 _HOST_SLOTS = re.compile(r"(?P<host>[a-z0-9][a-z0-9.-]{0,62}):(?P<count>[1-9][0-9]{0,3})")
@@ -31,7 +31,7 @@ class StoreConfig:
 
     Serdes are names from `SERDES`. `scope` is the owner of an entry: a `key` or another one. `kind` is `value`, or
     what a task class declares: `map`, `list` or `timer`, whose sub-keys are in order (`model.serde.ordered`), `window`,
-    or `clock`, whose scope is `bucket`.
+    or `clock`, whose scope is `bucket`. `ttl_clock` is that by which its entries expire, empty where they do not.
     """
 
     name: str
@@ -41,6 +41,7 @@ class StoreConfig:
     size_max_bytes: int
     scope: str = "key"
     kind: str = "value"
+    ttl_clock: str = ""
 
     @property
     def is_ordered(self) -> bool:
@@ -252,6 +253,7 @@ def _store(name: str, properties: Mapping[str, str]) -> StoreConfig:
         size_max_bytes=int(str(setting("size.max.bytes", "17179869184"))),
         scope="bucket" if kind == "clock" else str(setting("scope", "key")),
         kind=kind,
+        ttl_clock="" if setting("ttl.ms", None) is None else str(setting("ttl.clock", "host")),
     )
 
 

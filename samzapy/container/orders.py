@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from samzapy.model.container import Container, ContainerPhase
+from samzapy.model.container_end import ContainerEnd
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
@@ -24,6 +25,7 @@ from samzapy.stream.log import LogRecord
 from samzapy.stream.numbering import BEGINNING, Numbering, Reading
 from samzapy.stream.records import (
     ConfigPut,
+    ContainerEndPut,
     ContainerPut,
     GenerationPut,
     GrantPut,
@@ -77,6 +79,7 @@ class Orders:
         placed: the execution that runs a processor's tasks, where that is not the processor's own.
         input_topic_ids: the recorded topic id of each input; another id means deleted and created again.
         config: the recorded configuration of the job.
+        container_ends: the last end of a container by an error, by processor.
         numbering: the number of the last record; the next record is checked against it.
     """
 
@@ -99,6 +102,7 @@ class Orders:
     launch: Launch | None = None
     run: RunPut | None = None
     config: Mapping[str, str] = field(default_factory=dict)
+    container_ends: Mapping[ProcessorId, ContainerEnd] = field(default_factory=dict)
 
     @property
     def is_finished(self) -> bool:
@@ -275,6 +279,7 @@ class _Fold:
         self._restarts = dict(orders.restarts)
         self._placed = dict(orders.placed)
         self._config = dict(orders.config)
+        self._container_ends = dict(orders.container_ends)
         self._launch = orders.launch
         # The other fields that changed, by name.
         self._changed: dict[str, Any] = {}
@@ -309,6 +314,7 @@ class _Fold:
             input_topic_ids=self._input_topic_ids,
             input_ends=self._input_ends,
             config=self._config,
+            container_ends=self._container_ends,
             restarts=self._restarts,
             placed=self._placed,
             containers=self._containers,
@@ -333,6 +339,8 @@ class _Fold:
                 self._restarts[record.processor_id] = record.number
             case PlacedPut():
                 self._placed[record.processor_id] = record.execution_id
+            case ContainerEndPut(end=end):
+                self._container_ends[end.processor_id] = end
             case _:
                 pass
 
@@ -358,6 +366,8 @@ class _Fold:
                 self._startpoints.pop(SspKeyBucket.parse(parsed.parts[0]), None)
             case Namespace.PLACED:
                 self._placed.pop(ProcessorId(parsed.parts[0]), None)
+            case Namespace.CONTAINER_END:
+                self._container_ends.pop(ProcessorId(parsed.parts[0]), None)
             case _:
                 pass
         if key == launch_key(self._orders.execution_id) and self._launch is not None:

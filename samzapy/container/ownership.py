@@ -20,12 +20,14 @@ from samzapy.errors import LostContainerError, SamzapyError
 from samzapy.model.container import slot_transactional_id
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId
+from samzapy.model.text import some
 from samzapy.model.topics import coordinator_topic
 from samzapy.stream.log import LogRecord
 
 _LOG = logging.getLogger(__name__)
 YIELD_MS = 1000
 _SILENCE_STEP_MS = 1000
+_SILENCE_LOGGED_MS = 5_000
 
 
 class Ownership:
@@ -60,6 +62,7 @@ class Ownership:
         self.held: tuple[Grant, ...] = ()
         self.query_number = 0
         self.kafka_silent_ms = 0
+        self._silence_is_logged_ms: int | None = None
 
     @property
     def goal(self) -> Hashable:
@@ -95,7 +98,10 @@ class Ownership:
         if not records and offset_next == self.orders.offset_next:
             return  # Mostly nothing is new, and with thousands of tasks the rest is expensive.
         topic = coordinator_topic(self._config.job)
-        self.orders = read_on(self.orders, records, offset_next, topic=topic)
+        before, self.orders = self.orders, read_on(self.orders, records, offset_next, topic=topic)
+        if (before.run, before.generation) != (self.orders.run, self.orders.generation):
+            run = self.orders.run
+            self._ports.in_force("" if run is None else run.run_id, self.orders.generation or 0)
         self.own = self.orders.own_grants()
         self.hold(self.running)
 
@@ -105,6 +111,19 @@ class Ownership:
         if silent_ms // _SILENCE_STEP_MS != self.kafka_silent_ms // _SILENCE_STEP_MS:
             self.kafka_silent_ms = silent_ms
             self.publish()
+        if silent_ms >= _SILENCE_LOGGED_MS and self._silence_is_logged_ms is None:
+            _LOG.warning(
+                "no broker of %s has answered for %d s; nothing is read or committed", *self._brokers(silent_ms)
+            )
+        if silent_ms >= _SILENCE_LOGGED_MS:
+            self._silence_is_logged_ms = silent_ms
+        elif self._silence_is_logged_ms is not None:
+            brokers, silent_s = self._brokers(self._silence_is_logged_ms)
+            _LOG.info("a broker of %s answers again, after %d s or more", brokers, silent_s)
+            self._silence_is_logged_ms = None
+
+    def _brokers(self, silent_ms: int) -> tuple[str, int]:
+        return self._config.bootstrap_servers(self._config.default_system), silent_ms // 1000
 
     def _check_lease_grace(self) -> None:
         """Raise an error if no coordinator has answered within the grace period."""
@@ -142,7 +161,7 @@ class Ownership:
         for grant in released:
             close_cleanly(self._ports.state_of(grant.task_name))
         self.hold(())
-        _LOG.info("released %s", ", ".join(grant.task_name for grant in released))
+        _LOG.info("released %d tasks: %s", len(released), some([grant.task_name for grant in released]))
 
     def release_all(self) -> None:
         """Hold no grant from now on, after the last query; the caller publishes it."""

@@ -12,8 +12,10 @@ from typing import Any, Protocol, Self
 from samzapy.container.task.ports import CrashPoints, TaskEnvironment
 from samzapy.container.task.work_plan import Report, WorkPlan
 from samzapy.errors import SamzapyError, TemporaryError, UndeliveredError
+from samzapy.model.container_end import ContainerEnd
 from samzapy.model.failing import Failing
-from samzapy.model.job import ExecutionId, TaskName
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.slow_message import SlowMessage
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.standby_progress import StandbyProgress
 from samzapy.stream.log import LogRecord
@@ -167,6 +169,13 @@ class Slots(Protocol):
 
     def in_hand(self, slots: Sequence[int], query_number: int) -> Sequence[tuple[int, int]]:
         """Route and offset of the last message that each worker noted (`SlotGuard.note`)."""
+        ...
+
+    def slow_messages(self, query_number: int) -> Sequence[tuple[int, int, int]]:
+        """Messages that workers of the query have had in hand for long.
+
+        Each is a route, an offset, and since when by the host's clock since its boot.
+        """
         ...
 
     def renew(self, slots: Sequence[int]) -> None:
@@ -435,7 +444,10 @@ class HeartbeatContent:
         warm: the progress of a standby or a reserve; None for other executions.
         failing: the failures of the query since its last commit; None without any.
         exit_code: the exit code that follows because of an error; 0 without one.
+        end: the report on that end; None without one.
+        former_ends: the reports of earlier containers on this host that the stream does not have.
         step: the current step of a start; empty at other times.
+        slow_messages: the messages that user code has had in hand for long.
         kafka_silent_ms: how long no broker has answered reads of the coordinator stream; 0 while one answers.
     """
 
@@ -451,7 +463,10 @@ class HeartbeatContent:
     warm: StandbyProgress | None = None
     failing: Failing | None = None
     exit_code: int = 0
+    end: ContainerEnd | None = None
+    former_ends: tuple[ContainerEnd, ...] = ()
     step: str = ""
+    slow_messages: tuple[SlowMessage, ...] = ()
     kafka_silent_ms: int = 0
 
 
@@ -479,9 +494,23 @@ class StopRequest(Protocol):
     def is_set(self) -> bool: ...
 
 
+class FormerEnds(Protocol):
+    """The reports on their ends that earlier containers left on this host."""
+
+    def unrecorded(self, recorded: Mapping[ProcessorId, ContainerEnd]) -> tuple[ContainerEnd, ...]:
+        """The reports that are not among those on the stream; the others are forgotten."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPorts:
-    """All ports of a container; `tasks_here` lists the tasks with local state here."""
+    """All ports of a container.
+
+    Attributes:
+        tasks_here: lists the tasks with local state on this host.
+        former_ends: None where nothing is kept on this host.
+        in_force: is told the run and the generation in force when they change, for the log; "" and 0 before the first.
+    """
 
     clock: Clock
     stream: CoordinatorStream
@@ -497,6 +526,8 @@ class ContainerPorts:
     state_of: Callable[[str], StateDirectory]
     tasks_here: Callable[[], Sequence[TaskName]]
     pause: Callable[[int], None]
+    former_ends: FormerEnds | None = None
+    in_force: Callable[[str, int], None] = lambda run_id, generation: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import Final
 
 from samzapy.container.ports import QueryFailed
 from samzapy.errors import ConfigError, DataError, SamzapyError, TaskError
+from samzapy.model.container_end import with_key_digests
 from samzapy.model.failing import Failing
 
 STARTS_MIN: Final = 3
@@ -88,7 +89,7 @@ class QueryRetries:
             attempts=self.attempts,
             for_ms=now_ms - self.since_ms,
             left_ms=max(0, retry_ms - int(self.spent_ms)),
-            reason=self.last.reason,
+            reason=with_key_digests(self.last.reason),
         )
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from samzapy.config import JobConfig
 from samzapy.container.driver_writes import DriverWrites
 from samzapy.container.idle_progress import IdleProgress
+from samzapy.container.input_ends import InputEnds
 from samzapy.container.missing_inputs import MissingInputs
 from samzapy.container.ownership import YIELD_MS, Ownership
 from samzapy.container.ports import (
@@ -26,6 +27,7 @@ from samzapy.container.ports import (
     QueryFailed,
     TailProgress,
 )
+from samzapy.container.progress_log import ProgressLine
 from samzapy.container.query_failures import QueryFailures
 from samzapy.container.running_query import RunningQuery
 from samzapy.container.startup import Startup
@@ -35,15 +37,16 @@ from samzapy.container.stats import ContainerFigures
 from samzapy.container.warm_up import QueryWarmUp, Standby
 from samzapy.container.work_planner import WorkPlanner
 from samzapy.errors import DeadlineError, LostContainerError, MissingTopicError, SamzapyError, TemporaryError
+from samzapy.model.container_end import ContainerEnd, with_key_digests
 from samzapy.model.grant import Grant
+from samzapy.model.job import ProcessorId
+from samzapy.model.slow_message import SlowMessage
 
 _LOG = logging.getLogger(__name__)
 _POLL_MS = 200
 _PAUSE_MS = 50
 # Grants of one plan mostly arrive together; a query restart for each would waste time.
 _GRANTS_SETTLE_MS = 300
-_FIGURES_EVERY_MS = 1000
-_FIGURES_WAIT_MS = 1000
 _REASON_LENGTH_MAX = 2000
 
 
@@ -72,7 +75,7 @@ class ContainerService:
         self._state = "STARTED"
         # The error that ends this process, once there is one.
         self._end: SamzapyError | None = None
-        self._ends_at_ms = self._ends_seen_boot_ms = 0
+        self._input_ends = InputEnds(ports, self._missing, self._figures, self._query)
 
     def run(self) -> None:
         """Work until asked to stop; returns after a clean stop.
@@ -168,21 +171,24 @@ class ContainerService:
 
     def _watch(self, grants: Sequence[Grant]) -> None:
         """Watch the query until it ends, the grants change, or a stop is requested."""
+        progress_line = ProgressLine(self._config.progress_log_ms, self._ports.clock, self._figures)
         while not self._is_over():
             match self._ports.query.next_event(_POLL_MS):
                 case BatchDone() | TailProgress() as progress:
                     self._query.progressed(progress)
                 case QueryFailed() as failed:
-                    pause_ms = self._failures.failed(failed, self._query.begun_ms)
+                    pause_ms = self._failures.failed(failed, self._query.times.begun_ms)
                     self._query.stop()
                     self._rest(pause_ms)
                     return
                 case None:
                     pass
             self._ownership.look_around()
-            self._look_at_inputs()
+            if self._input_ends.look_if_due():
+                self._publish()
             self._idle.write(grants)
             self._cleanup.run()
+            progress_line.write_if_due(grants)
             self._query.tick_if_due()
             self._query.check_hang()
             if self._ports.heartbeats.lease_ran_out_at_ms() is not None:
@@ -209,42 +215,12 @@ class ContainerService:
             return "no worker died when the suspect messages were processed alone"
         return self._query.why_again()
 
-    def _look_at_inputs(self) -> None:
-        """Look up the ends of the inputs, for the lag.
-
-        If a broker does not answer, the ends that were read before stay.
-        """
-        now_ms, boot_ms = self._ports.clock.monotonic_ms(), self._ports.clock.boot_ms()
-        is_due = now_ms - self._ends_at_ms >= _FIGURES_EVERY_MS
-        if not is_due and not self._query.wants_ends(self._ends_seen_boot_ms, boot_ms):
-            return
-        self._ends_at_ms, self._ends_seen_boot_ms = now_ms, boot_ms
-        try:
-            # A topic that was created again may be longer than the old one. Only its id shows the difference then.
-            self._missing.look()
-        except TemporaryError as error:
-            _LOG.debug("cannot look up the topics of the inputs: %s", error)
-        if self._missing.has_changed:
-            return
-        ssps = sorted({ssp_kb.ssp for ssp_kb in self._figures.positions})
-        try:
-            self._query.inputs_end(self._missing.bounds(ssps, _FIGURES_WAIT_MS))
-            if self._query.keeps_time:
-                high = self._ports.topics.input_high_watermarks(ssps, _FIGURES_WAIT_MS)
-                self._query.high_watermarks(boot_ms, high)
-            self._missing.all_answered()
-        except TemporaryError as error:
-            _LOG.debug("cannot read the ends of the inputs: %s", error)
-        except MissingTopicError as error:
-            self._missing.tolerate(error)
-        self._publish()
-
     # --- heartbeats ---
 
     def _publish(self) -> None:
         ownership = self._ownership
         orders = ownership.orders
-        term = orders.term
+        term, former = orders.term, self._ports.former_ends
         self._ports.heartbeats.publish(
             HeartbeatContent(
                 coordinator_url=None if term is None else term.url,
@@ -252,22 +228,39 @@ class ContainerService:
                 state=self._state,
                 stream_offset=orders.offset_next,
                 held=tuple((grant.task_name, grant.epoch) for grant in ownership.held),
-                figures=self._figures.as_json(self._ports.clock.monotonic_ms()),
+                figures=self._figures.as_json(self._ports.clock.monotonic_ms(), self._ports.clock.wall_ms()),
                 reason=self._reason(),
                 finished=ownership.running == ownership.own and self._query.has_finished(ownership.running),
                 restart=self._query.restart,
                 warm=self._standby.report(),
                 failing=self._failures.failing(),
                 exit_code=0 if self._end is None else self._end.exit_code,
+                end=None if self._end is None else self._own_end(self._end),
+                former_ends=() if former is None else former.unrecorded(orders.container_ends),
                 step=self._startup.step,
+                slow_messages=self._slow_messages(),
                 kafka_silent_ms=ownership.kafka_silent_ms,
             )
         )
 
     def _reason(self) -> str:
         if self._end is not None:
-            return str(self._end)[:_REASON_LENGTH_MAX]
+            return with_key_digests(str(self._end))[:_REASON_LENGTH_MAX]
         return "" if self._state != "STOPPED" else "finished" if self._ownership.orders.is_finished else "drained"
+
+    def _slow_messages(self) -> tuple[SlowMessage, ...]:
+        noted = self._ports.slots.slow_messages(self._ownership.query_number)
+        return self._query.slow_messages(noted, self._ports.clock.boot_ms())
+
+    def _own_end(self, error: SamzapyError) -> ContainerEnd:
+        # The processor and the host stand in each heartbeat.
+        return ContainerEnd.of_error(
+            error,
+            processor_id=ProcessorId(""),
+            execution_id=self._ownership.orders.execution_id,
+            host="",
+            at_ms=self._ports.clock.wall_ms(),
+        )
 
     # --- the end ---
 

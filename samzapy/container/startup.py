@@ -134,7 +134,7 @@ class Startup:
         self._query.started(self._ownership.query_number, restart)
         self._missing.all_answered()
         self.step = self._deferred = ""
-        took_s = (self._query.begun_ms - begun_ms) / 1000
+        took_s = (self._query.times.begun_ms - begun_ms) / 1000
         _LOG.info("query %d starts after %.1f s", self._ownership.query_number, took_s)
         return True
 

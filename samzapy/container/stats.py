@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from samzapy.container.local_state.restore_progress import Restoring
 from samzapy.container.ports import BatchDone, TailProgress, TopicBounds
 from samzapy.container.task.work_plan import Report, Route
+from samzapy.container.watermarks import standing
 from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.model.task_stats import NOTHING_MEASURED, TaskStats
@@ -17,9 +18,44 @@ from samzapy.model.task_stats import NOTHING_MEASURED, TaskStats
 TASKS_LISTED_MAX: Final = 500
 """The number of busiest tasks that a heartbeat lists one by one; the others are one sum.
 
-A listed task takes about 250 bytes, so the limit keeps a heartbeat small. Its positions take as much again, and they
-are listed for all tasks.
+A listed task takes about 250 bytes, and 120 more if it keeps time, so the limit keeps a heartbeat small. Its positions
+take as much again, and they are listed for all tasks.
 """
+
+
+class OpenTransactions:
+    """Open transactions that hold back the inputs.
+
+    Attributes:
+        for_ms: by input, for how long a transaction is open at its last stable offset, as far as it was seen.
+    """
+
+    def __init__(self) -> None:
+        self.for_ms: Mapping[SystemStreamPartition, int] = {}
+        # By input, the last stable offset of an open transaction, and when it was first seen.
+        self._seen: Mapping[SystemStreamPartition, tuple[int, int]] = {}
+
+    def note(
+        self,
+        bounds: Mapping[SystemStreamPartition, TopicBounds],
+        high: Mapping[SystemStreamPartition, int],
+        now_ms: int,
+    ) -> None:
+        """Note which inputs end at the last stable offset of an open transaction.
+
+        Their high watermarks are above it. A transaction that ends moves the last stable offset, so the same offset
+        means the same transaction.
+
+        Args:
+            now_ms: monotonic.
+        """
+        stable = {ssp: bounds[ssp].offset_end for ssp, end in high.items() if bounds[ssp].offset_end < end}
+        known = self._seen
+        self._seen = {
+            ssp: known[ssp] if ssp in known and known[ssp][0] == offset else (offset, now_ms)
+            for ssp, offset in stable.items()
+        }
+        self.for_ms = {ssp: now_ms - since_ms for ssp, (_, since_ms) in self._seen.items()}
 
 
 class ContainerFigures:
@@ -30,7 +66,10 @@ class ContainerFigures:
         ends: the last known ends of the inputs; empty before the first lookup.
         restoring: the progress of a long restore; None at other times.
         bootstrap_ends: by position of a bootstrap input, the offset until which the other inputs of its task wait.
+        open_transactions: those at the last stable offsets of the inputs.
         tailing: the key buckets that workers read by themselves now.
+        covered_ms: by the text of an SSPKb, up to which moment it is covered, of a job that keeps event time.
+        event_time_idle_ms: of task.event.time.idle.ms.
     """
 
     def __init__(self) -> None:
@@ -38,7 +77,10 @@ class ContainerFigures:
         self.ends: Mapping[SystemStreamPartition, TopicBounds] = {}
         self.restoring: Restoring | None = None
         self.bootstrap_ends: Mapping[SspKeyBucket, int] = {}
+        self.open_transactions = OpenTransactions()
         self.tailing: Collection[SspKeyBucket] = frozenset()
+        self.covered_ms: Mapping[str, int] = {}
+        self.event_time_idle_ms = 0
         self.recoveries = 0
         self.batches = 0
         self._sums = Counter[str]()
@@ -67,6 +109,21 @@ class ContainerFigures:
         for ssp_kb, offset in starts.items():
             self._read_to[ssp_kb.ssp] = min(offset, self._read_to.get(ssp_kb.ssp, offset))
         self._broadcast = frozenset(ssp_kb.ssp for ssp_kb in starts if ssp_kb.reader)
+
+    @property
+    def records_in(self) -> int:
+        """The number of records that were handled."""
+        return self._sums["recordsIn"]
+
+    def lag(self, ssp_kbs: Iterable[SspKeyBucket]) -> int:
+        """The offsets between the positions and the known ends; 0 where no end is known."""
+        known = [ssp_kb for ssp_kb in ssp_kbs if ssp_kb in self.positions and ssp_kb.ssp in self.ends]
+        return sum(max(0, self.ends[ssp_kb.ssp].offset_end - self.positions[ssp_kb]) for ssp_kb in known)
+
+    def caught_up(self, bounds: Mapping[SystemStreamPartition, TopicBounds]) -> list[SystemStreamPartition]:
+        """The inputs that are read up to their last stable offset."""
+        behind = {ssp_kb.ssp for ssp_kb, offset in self.positions.items() if offset < bounds[ssp_kb.ssp].offset_end}
+        return sorted(bounds.keys() - behind)
 
     def keep(self, held: Collection[SspKeyBucket]) -> None:
         """Drop the positions of all other buckets; their new owners report them."""
@@ -125,12 +182,13 @@ class ContainerFigures:
         )
         self._tasks[route.task_name] = self._tasks.get(route.task_name, NOTHING_MEASURED).followed_by(did)
 
-    def as_json(self, now_ms: int) -> dict[str, Any]:
+    def as_json(self, now_ms: int, wall_ms: int) -> dict[str, Any]:
         """The JSON of heartbeats (`coordinator.assignment.heartbeat_json`).
 
         Args:
             now_ms: monotonic.
         """
+        tasks = {task: self._standing(stats, wall_ms) for task, stats in self._tasks.items()}
         sums = {name: self._sums[name] for name in _SUMS}
         figures: dict[str, Any] = {"atMs": now_ms, **sums, "batches": self.batches, "recoveries": self.recoveries}
         if self.restoring is not None:
@@ -138,11 +196,18 @@ class ContainerFigures:
         positions = {str(ssp_kb): self._position(ssp_kb) for ssp_kb in sorted(self.positions)}
         figures["positions"] = positions if self.ends else {}
         listed = self._listed()
-        figures["tasks"] = {task: self._tasks[task].as_json() for task in sorted(listed)}
-        others = [self._tasks[task] for task in sorted(self._tasks.keys() - listed)]
+        figures["tasks"] = {task: tasks[task].as_json() for task in sorted(listed)}
+        others = [tasks[task] for task in sorted(tasks.keys() - listed)]
         if others:
             figures["otherTasks"] = {"count": len(others), **TaskStats.total(others).as_json()}
         return figures
+
+    def _standing(self, stats: TaskStats, wall_ms: int) -> TaskStats:
+        """The figures of a task with its watermark of now."""
+        if stats.time is None:
+            return stats
+        idle_ms = self.event_time_idle_ms
+        return replace(stats, time=standing(stats.time, self.covered_ms, idle_ms=idle_ms, wall_ms=wall_ms))
 
     def _position(self, ssp_kb: SspKeyBucket) -> dict[str, int | bool]:
         offset, end = self.positions[ssp_kb], self.ends.get(ssp_kb.ssp)
@@ -154,6 +219,8 @@ class ContainerFigures:
             position["bootstrapEnd"] = self.bootstrap_ends[ssp_kb]
         if ssp_kb in self.tailing:
             position["tailing"] = True
+        if open_ms := self.open_transactions.for_ms.get(ssp_kb.ssp):
+            position["openForMs"] = open_ms
         return position | ({"recordsIn": self._records[ssp_kb]} if self._records[ssp_kb] else {})
 
     def _listed(self) -> Collection[TaskName]:

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 
 from samzapy.config import AcceptedLoss, JobConfig
 from samzapy.model.container import ContainerPhase
+from samzapy.model.container_end import ContainerEnd
 from samzapy.model.failing import Failing
 from samzapy.model.grant import BucketStart
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import Launched
 from samzapy.model.placement import StatusCode
+from samzapy.model.slow_message import SlowMessage
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.task_stats import NOTHING_MEASURED, TaskStats
@@ -113,6 +115,7 @@ class Position:
         records_in: how many of its records it has handled; None: not known.
         bootstrap_end: the offset up to which it is read before the other inputs of its task; 0: they do not wait.
         tailing: whether a worker reads it in a tail.
+        open_for_ms: for how long a transaction of another producer is open at the end; 0: none is.
     """
 
     offset_next: int
@@ -120,6 +123,7 @@ class Position:
     records_in: int | None = 0
     bootstrap_end: int = 0
     tailing: bool = False
+    open_for_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +182,10 @@ class Heartbeat:
         warm: the progress of a standby, or of a reserve that runs nothing.
         failing: its query fails without a commit; None: it does not.
         exit_code: the code with which its process is about to end because of the error in `reason`; 0: it works.
+        end: its report on that end; None: it works, or is of an earlier release.
+        former_ends: reports of earlier containers on its host that the stream does not have.
         step: the current step of the start procedure; empty: none.
+        slow_messages: the messages that user code has had in hand for long.
         unanswered_ms: how long its heartbeats have had no answer, by its clock; 0: the last one had an answer.
         kafka_silent_ms: how long no broker has answered it; 0: one does.
         received_ms: monotonic time at which the coordinator received it.
@@ -206,7 +213,10 @@ class Heartbeat:
     warm: StandbyProgress | None = None
     failing: Failing | None = None
     exit_code: int = 0
+    end: ContainerEnd | None = None
+    former_ends: tuple[ContainerEnd, ...] = ()
     step: str = ""
+    slow_messages: tuple[SlowMessage, ...] = ()
     unanswered_ms: int = 0
     kafka_silent_ms: int = 0
     received_ms: int
@@ -442,10 +452,14 @@ class MessagesRemoved:
 
 @dataclass(frozen=True, slots=True)
 class ContainerGone:
-    """The process of an execution has ended without a last heartbeat."""
+    """The process of an execution has ended without a last heartbeat.
+
+    `end`: what its finder knows of the end; None: nothing is to be recorded.
+    """
 
     execution_id: ExecutionId
     reason: str
+    end: ContainerEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)

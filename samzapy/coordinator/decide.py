@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from samzapy.coordinator.assignment.container_ends import ended_by_heartbeat, ended_by_launcher, ended_by_process
 from samzapy.coordinator.assignment.grants import grant_tasks, note_revoked, overdue, release
 from samzapy.coordinator.assignment.liveness import (
     Liveness,
@@ -108,7 +109,8 @@ def _submit_job(command: SubmitJob, state: CoordinatorState, liveness: Liveness)
 
 
 def _heartbeat(command: Heartbeat, state: CoordinatorState, _: Liveness) -> Decision:
-    records = (*suspended_by_heartbeat(command, state), *hear(command, state), *release(command, state))
+    ends = ended_by_heartbeat(command, state)
+    records = (*suspended_by_heartbeat(command, state), *ends, *hear(command, state), *release(command, state))
     return Decision(records=records, cause="heartbeat", actor=f"container {command.execution_id}")
 
 
@@ -186,7 +188,7 @@ def _review_launches(command: ReviewLaunches, state: CoordinatorState, liveness:
 def _launches_looked(command: LaunchesLooked, state: CoordinatorState, _: Liveness) -> Decision:
     suspended = suspended_by_launcher(command, state)
     launches = launches_looked(command, evolve(state, uncommitted(suspended)))
-    return _by_coordinator((*suspended, *launches), "launcher")
+    return _by_coordinator((*suspended, *ended_by_launcher(command, state), *launches), "launcher")
 
 
 def _launch_troubles(_: LaunchTroubles, __: CoordinatorState, ___: Liveness) -> Decision:
@@ -194,7 +196,7 @@ def _launch_troubles(_: LaunchTroubles, __: CoordinatorState, ___: Liveness) -> 
 
 
 def _container_gone(command: ContainerGone, state: CoordinatorState, _: Liveness) -> Decision:
-    return _by_coordinator(declare_lost(command, state), command.reason)
+    return _by_coordinator((*ended_by_process(command, state), *declare_lost(command, state)), command.reason)
 
 
 def _execution_fenced(command: ExecutionFenced, state: CoordinatorState, _: Liveness) -> Decision:

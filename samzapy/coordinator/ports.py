@@ -10,6 +10,7 @@ from typing import Protocol
 
 from samzapy.coordinator.assignment.starts import ChangelogPlace, PositionsRead
 from samzapy.coordinator.commands import Command, OffsetBounds
+from samzapy.model.container_end import ContainerEnd
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import Launch, Launched
 from samzapy.model.ssp import SystemStreamPartition
@@ -123,6 +124,10 @@ class Processes(Protocol):
 
         It cannot tell if `boot_id` is another host's, of an earlier boot, or of another pid namespace.
         """
+        ...
+
+    def end_of(self, execution_id: ExecutionId) -> ContainerEnd | None:
+        """The report on its end that an execution left on this host; None if it left none."""
         ...
 
 

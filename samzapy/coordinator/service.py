@@ -22,8 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from samzapy.config import JobConfig, differences
+from samzapy.config import JobConfig, differences, exposes_coordinator
 from samzapy.coordinator.action_performer import ActionPerformer, LeaderView
+from samzapy.coordinator.assignment.container_ends import gone
 from samzapy.coordinator.assignment.liveness import LIVING, Liveness
 from samzapy.coordinator.commands import Command, ContainerGone, RequestsRead, StartTerm, SubmitJob, TopicsLooked
 from samzapy.coordinator.decide import decide, observe
@@ -43,6 +44,7 @@ from samzapy.errors import (
     TemporaryError,
     TruncatedTopicError,
 )
+from samzapy.model.finding import insecure_coordinator
 from samzapy.model.topics import coordinator_topic
 from samzapy.stream.codec import schema_records
 from samzapy.stream.log import CompactedLog, Write
@@ -95,7 +97,10 @@ class CoordinatorService:
         self._performer = performer
         self._stream = LeaderLog(log, coordinator_topic(config.job), clock)
         self._schedule = ReviewSchedule(identity.coordinator_id, clock)
-        self._findings = CurrentFindings(config.job, clock)
+        insecure = exposes_coordinator(config) and config.is_coordinator_insecure
+        self._findings = CurrentFindings(
+            config.job, clock, [insecure_coordinator(config.coordinator_host)] if insecure else []
+        )
         self._liveness = Liveness()
         self._verified_ms: int | None = None
         self._look_next_ms = 0
@@ -214,7 +219,7 @@ class CoordinatorService:
             begun_ns = self._clock.monotonic_ns()
             decision = decide(command, state, liveness)
             if isinstance(command, RequestsRead):
-                self._findings.note_unreadable(command, state)
+                self._findings.note_unserved(command, state)
             if decision.records:
                 if any(isinstance(record, GenerationPut) for record in decision.records):
                     self._model_generation_ns = self._clock.monotonic_ns() - begun_ns
@@ -337,7 +342,11 @@ class CoordinatorService:
     def _gone(self) -> tuple[ContainerGone, ...]:
         """Executions of this host whose process has ended without a last heartbeat."""
         return tuple(
-            ContainerGone(container.execution_id, f"process {container.pid} on {container.host} has ended")
+            ContainerGone(
+                container.execution_id,
+                f"process {container.pid} on {container.host} has ended",
+                self._processes.end_of(container.execution_id) or gone(container, self._clock.wall_ms()),
+            )
             for container in self._stream.state.containers_sorted
             if container.phase in LIVING
             and self._processes.is_alive(container.boot_id, container.pid, container.process_started_ms) is False

@@ -15,7 +15,7 @@ from samzapy.coordinator.commands import RequestsRead
 from samzapy.coordinator.launching.suspension import suspension_findings
 from samzapy.coordinator.ports import Clock
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.model.finding import Finding, unreadable_request
+from samzapy.model.finding import Finding, refused_request, repeated_request, unreadable_request
 from samzapy.model.topics import coordinator_topic, placement_topic
 from samzapy.stream.examination import REMEDIES
 from samzapy.stream.numbering import Foreign
@@ -65,10 +65,11 @@ class Snapshot:
 class CurrentFindings:
     """The findings of this term.
 
-    Each is logged when it appears and shown while it holds.
+    Each is logged when it appears and shown while it holds. `of_configuration` hold for as long as this process runs.
     """
 
-    def __init__(self, job: str, clock: Clock) -> None:
+    def __init__(self, job: str, clock: Clock, of_configuration: Sequence[Finding] = ()) -> None:
+        self._of_configuration = tuple(of_configuration)
         self._stream_topic = coordinator_topic(job)
         self._placement_topic = placement_topic(job)
         self._clock = clock
@@ -86,7 +87,8 @@ class CurrentFindings:
         now_ms = self._clock.monotonic_ms()
         silent_ms = {execution_id: sighting.kafka_silent_ms for execution_id, sighting in liveness.last.items()}
         unusable = [finding for at_ms, finding in self._unusable if now_ms - at_ms < UNREADABLE_SHOWN_MS]
-        return (*self._topics, *suspension_findings(state), *cut_off_findings(silent_ms, state), *unusable)
+        of_state = (*suspension_findings(state), *cut_off_findings(silent_ms, state))
+        return (*self._of_configuration, *self._topics, *of_state, *unusable)
 
     def note_topics(self, findings: tuple[Finding, ...]) -> None:
         """Replace the findings about topics.
@@ -101,21 +103,31 @@ class CurrentFindings:
             if finding not in findings:
                 _LOG.info("resolved: %s: %s", finding.code, finding.found)
 
-    def note_unreadable(self, command: RequestsRead, state: CoordinatorState) -> None:
-        """List requests that could not be read, with their offsets.
+    def note_unserved(self, command: RequestsRead, state: CoordinatorState) -> None:
+        """List requests that are unreadable, refused, or copies of others.
 
-        Requests that an earlier term has passed are skipped.
+        They come with their offsets. Requests that an earlier term has passed are skipped.
+
+        Args:
+            state: the one that the command is decided on.
         """
-        unreadable = sorted(
-            [(request.offset, request.reason) for request in command.requests if request.message is None]
-            + [(message.offset, message.reason) for message in command.unreadable]
-        )
+        topic = self._placement_topic
+        unserved = {
+            message.offset: unreadable_request(topic, message.offset, message.reason)
+            for message in command.unreadable
+        }
+        seen = {*state.requests, *state.request_memory}
+        for request in sorted(command.requests, key=lambda request: request.offset):
+            if request.offset < state.inbox.offset_next:
+                continue
+            if request.message is None:
+                noted = refused_request if request.is_refused else unreadable_request
+                unserved[request.offset] = noted(topic, request.offset, request.reason)
+            elif request.uuid in seen:
+                unserved[request.offset] = repeated_request(topic, request.offset, request.uuid)
+            seen.add(request.uuid)
         now_ms = self._clock.monotonic_ms()
-        findings = [
-            unreadable_request(self._placement_topic, offset, reason)
-            for offset, reason in unreadable
-            if offset >= state.inbox.offset_next
-        ]
+        findings = [unserved[offset] for offset in sorted(unserved) if offset >= state.inbox.offset_next]
         known = {finding for _, finding in self._unusable}
         new = [(now_ms, finding) for finding in findings if finding not in known]
         if new:

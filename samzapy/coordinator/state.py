@@ -18,6 +18,7 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple, TypeVar, final
 
 from samzapy.model.container import Container, ContainerPhase, Locality, ProcessorLocality, TaskLocality
+from samzapy.model.container_end import ContainerEnd
 from samzapy.model.grant import Grant
 from samzapy.model.job import (
     ContainerModel,
@@ -94,6 +95,7 @@ class CoordinatorState:
         container_count: how many containers the coordinator keeps running; None: they are self-managed.
         standbys: the number of standbys of a processor, where it differs from the configuration.
         suspended: the processors for which no container is started until their reason is resolved.
+        container_ends: the last end of a container by an error, by processor.
         requests, request_memory: by uuid; open requests, and closed ones (`coordinator.requests.request_queue`).
         views: computed views of this state (`remembered`), which are no part of its value.
     """
@@ -130,6 +132,7 @@ class CoordinatorState:
     container_count: ContainerCountPut | None = None
     standbys: Mapping[ProcessorId, StandbyPut] = field(default_factory=dict)
     suspended: Mapping[ProcessorId, SuspendedPut] = field(default_factory=dict)
+    container_ends: Mapping[ProcessorId, ContainerEnd] = field(default_factory=dict)
     factor: FactorPut | None = None
     views: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -140,6 +143,11 @@ class CoordinatorState:
         Empty before the first generation.
         """
         return _plan(self)
+
+    @property
+    def generation_number(self) -> int:
+        """The number of the current generation; 0 before the first one."""
+        return 0 if self.generation is None else self.generation.generation
 
     @property
     def containers_sorted(self) -> tuple[Container, ...]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from samzapy.coordinator.assignment.grants import owners
 from samzapy.coordinator.assignment.liveness import LIVING
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.inspection.status import is_stopped
 from samzapy.model.container import Container, ContainerPhase
-from samzapy.model.finding import Finding
+from samzapy.model.finding import Finding, finding_of_json
 from samzapy.model.job import ExecutionId
 from samzapy.model.text import some
 from samzapy.plan.input_keys import InputKeys, refusal_of, warnings_of
@@ -46,6 +47,10 @@ class OpenTransaction:
     is_append_time: bool
 
 
+_OF_LEADER: Final = frozenset({"coordinator-insecure", "request-refused", "request-repeated"})
+"""Codes of findings that only a leader can make: they are about its own settings, and signatures that it checks."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAnswer:
     """The answer of the leader that the stream names.
@@ -53,12 +58,14 @@ class LeaderAnswer:
     Attributes:
         heartbeat_ages_ms: of each container that it lists; None for one that it has not heard of in this term.
         kafka_silent_ms: for how long no broker has answered a container; without those that one answers.
+        findings: those that only a leader makes (`findings_of_leader`).
     """
 
     term: int
     trouble: str
     heartbeat_ages_ms: Mapping[ExecutionId, int | None]
     kafka_silent_ms: Mapping[ExecutionId, int] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
 
 
 def is_of_unknown_age(transaction: OpenTransaction, *, now_ms: int, patience_ms: int) -> bool:
@@ -144,6 +151,15 @@ def offline_findings(offline: Mapping[str, Collection[int]]) -> tuple[Finding, .
     )
 
 
+def findings_of_leader(rows: Iterable[Mapping[str, object]]) -> tuple[Finding, ...]:
+    """The findings in a leader's status that nothing else can make.
+
+    They are untrusted, and others among them are made anew.
+    """
+    findings = (finding_of_json(row) for row in rows)
+    return tuple(finding for finding in findings if finding is not None and finding.code in _OF_LEADER)
+
+
 def leader_findings(
     state: CoordinatorState, answer: LeaderAnswer | None, *, candidate_count: int
 ) -> tuple[Finding, ...]:
@@ -183,6 +199,7 @@ def leader_findings(
                 "replaced",
             ),
         )
+    notices = answer.findings
     if answer.trouble:
         return (
             Finding(
@@ -191,8 +208,9 @@ def leader_findings(
                 found=f"the leader cannot do what it has decided: {answer.trouble}",
                 remedy="It tries again by itself; mend what it names",
             ),
+            *notices,
         )
-    return ()
+    return notices
 
 
 def container_findings(

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from samzapy.coordinator.assignment.grants import newest_grants
-from samzapy.coordinator.assignment.liveness import LIVING
+from samzapy.coordinator.assignment.liveness import LIVING, living_runners
 from samzapy.coordinator.replay import BATCH_RECORDS, NOTHING, Replayed, replay
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of, works_for
 from samzapy.errors import RejectedError
 from samzapy.model.container import Container, ContainerPhase
+from samzapy.model.container_end import ContainerEnd
 from samzapy.model.grant import Grant
 from samzapy.model.job import JobModel, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket
@@ -55,6 +56,7 @@ class Explanation:
         planned: as the plan in force has it; None where it has no such task any more.
         assignments: the plans that moved it, the oldest first.
         runs: the execution that runs it, or the reason why it waits, as a sentence.
+        end: the last end by an error of a container of its processor; None without one.
         evidence: the records about it, in their order.
     """
 
@@ -62,6 +64,7 @@ class Explanation:
     planned: PlannedTaskPut | None
     assignments: tuple[Assignment, ...]
     runs: str
+    end: ContainerEnd | None
     evidence: tuple[HistoryEntry, ...]
 
 
@@ -87,6 +90,7 @@ def explanation_json(explanation: Explanation) -> Mapping[str, object]:
         "generation": None if planned is None else planned.generation,
         "reads": [] if planned is None else [str(ssp_kb) for ssp_kb in planned.positions],
         "runs": explanation.runs,
+        "end": None if explanation.end is None else explanation.end.as_json(),
         "assignments": [
             {
                 "generation": item.generation,
@@ -128,7 +132,7 @@ class _Gatherer:
         }
         self._grants = f"{Namespace.GRANT}/{task_name}/".encode()
         self._plans = f"/task/{task_name}".encode()
-        self._containers = f"{Namespace.CONTAINER}/".encode()
+        self._containers = f"{Namespace.CONTAINER}/".encode(), f"{Namespace.CONTAINER_END}/".encode()
         self._startpoints = f"{Namespace.STARTPOINT}/".encode()
 
     def take(self, record: LogRecord) -> None:
@@ -164,7 +168,8 @@ class _Gatherer:
             task_name=self._task_name,
             planned=planned,
             assignments=tuple(self._assignments),
-            runs=_runs(state, self._task_name, planned),
+            runs=runs_text(state, self._task_name, planned),
+            end=None if planned is None else state.container_ends.get(planned.processor_id),
             evidence=evidence,
         )
 
@@ -175,7 +180,7 @@ class _Gatherer:
     def _concerns(self, key: bytes) -> bool:
         return (
             key in self._keys
-            or key.startswith((self._grants, self._containers))
+            or key.startswith((self._grants, *self._containers))
             or (key.startswith(b"plan/") and key.endswith(self._plans))
             or (key.startswith(self._startpoints) and self._reads(key.removeprefix(self._startpoints)))
         )
@@ -183,7 +188,7 @@ class _Gatherer:
     def _reads(self, name: bytes) -> bool:
         """Whether the task, as the plan of then has it, reads messages of an SSPKb."""
         state = self._known.state
-        generation = 0 if state.generation is None else state.generation.generation
+        generation = state.generation_number
         planned = state.planned_tasks.get((generation, self._task_name))
         try:
             ssp_kb = SspKeyBucket.parse(name.decode())
@@ -200,6 +205,10 @@ class _Gatherer:
             return
         if namespace == Namespace.GRANT and entry.after is not None:
             self._executions.add(str(entry.after["execution_id"]))
+        if namespace == Namespace.CONTAINER_END:
+            if entry.after is not None:
+                self._evidence.append((str(entry.after["execution_id"]), entry))
+            return
         self._evidence.append((rest if namespace == Namespace.CONTAINER else None, entry))
         if namespace == Namespace.CONTAINER and entry.after is None and rest not in self._executions:
             self._evidence = [item for item in self._evidence if item[0] != rest]
@@ -233,7 +242,7 @@ class _Gatherer:
         )
 
 
-def _runs(state: CoordinatorState, task_name: TaskName, planned: PlannedTaskPut | None) -> str:
+def runs_text(state: CoordinatorState, task_name: TaskName, planned: PlannedTaskPut | None) -> str:
     """The execution that runs the task, or the event that the task waits for."""
     if planned is None:
         return "no owner: the plan in force has no such task"
@@ -245,12 +254,7 @@ def _runs(state: CoordinatorState, task_name: TaskName, planned: PlannedTaskPut 
             return f"{owner}, under epoch {grant.epoch}{_until_release(state, grant, container, planned)}"
         if container.phase is ContainerPhase.LOST:
             return f"no owner: it waits until {owner}, which was declared lost ({container.reason}), is fenced"
-    alive = (
-        item
-        for item in state.containers_sorted
-        if works_for(item, planned.processor_id, state) and item.phase in LIVING
-    )
-    next_owner = next(alive, None)
+    next_owner = living_runners(state).get(planned.processor_id)
     if next_owner is None:
         return f"no owner: processor {planned.processor_id} has no running container"
     return f"no owner yet: it waits for its grant to execution {next_owner.execution_id}"

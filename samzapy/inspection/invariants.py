@@ -119,7 +119,7 @@ class Invariants:
         return ""
 
     def _planned(self, record: PlannedTaskPut) -> str:
-        in_force = 0 if self.state.generation is None else self.state.generation.generation
+        in_force = self.state.generation_number
         if record.generation <= in_force:
             return f"wanted a plan behind generation {in_force}, found a task of generation {record.generation}"
         if (record.generation, record.task_name) in self.state.planned_tasks:
@@ -127,7 +127,7 @@ class Invariants:
         return ""
 
     def _generation(self, record: GenerationPut) -> str:
-        in_force = 0 if self.state.generation is None else self.state.generation.generation
+        in_force = self.state.generation_number
         if record.generation <= in_force:
             return f"wanted a generation above {in_force}, found {record.generation}"
         task_count = self._task_count[record.generation]
@@ -162,7 +162,7 @@ class Invariants:
         if container is None or container.phase not in LIVING:
             phase = "unknown" if container is None else container.phase.value
             return f"wanted a grant to an execution that lives, found {grant.execution_id} ({phase})"
-        in_force = 0 if state.generation is None else state.generation.generation
+        in_force = state.generation_number
         planned = state.planned_tasks.get((in_force, grant.task_name))
         if planned is None or grant.generation != in_force:
             return f"wanted a task of the plan in force, generation {in_force}, found one of {grant.generation}"

@@ -49,6 +49,7 @@ class TaskLoad:
         owner: the execution that runs it, which may be another processor's for a while; empty without one.
         batch_share: for how much of its container's micro-batches it was busy.
         tailing: whether a worker reads its inputs in a tail.
+        watermark_lag_ms: how far its watermark is behind the host's clock; None for a task without one.
         key, key_share: its most frequent key, and at least which share of its records has it; None when none stands
             out.
     """
@@ -60,6 +61,7 @@ class TaskLoad:
     batch_share: float | None
     owner: str = ""
     tailing: bool = False
+    watermark_lag_ms: int | None = None
     key: str | None = None
     key_share: float | None = None
     buckets: tuple[BucketLoad, ...] = ()
@@ -189,6 +191,7 @@ def load_json(load: JobLoad) -> Json:
                 "lag": task.lag,
                 "batchShare": task.batch_share,
                 "tailing": task.tailing,
+                "watermarkLagMs": task.watermark_lag_ms,
                 "busiestKey": task.key,
                 "busiestKeyShare": task.key_share,
                 "buckets": [
@@ -322,6 +325,7 @@ def _task_load(before: Json, now: Json, elapsed: _Elapsed) -> TaskLoad:
         lag=_whole(now, "lag"),
         batch_share=share,
         tailing=any(row.get("tailing") is True for row in json_rows(now, "positions")),
+        watermark_lag_ms=_whole(_object(later, "time"), "lagMs"),
         key=None if busiest is None else busiest[0],
         key_share=None if busiest is None else busiest[1],
         buckets=buckets,

@@ -10,6 +10,7 @@ one for each stream. A sum has `*` for a label. The plan alone decides between t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,11 +22,14 @@ from samzapy.coordinator.commands import Figures
 from samzapy.coordinator.launching.standbys import standby_called
 from samzapy.coordinator.snapshot import Snapshot, Timings
 from samzapy.coordinator.state import CoordinatorState
+from samzapy.inspection.standstill import Cause, standstills
 from samzapy.inspection.status import furthest_behind
 from samzapy.model.container import Container
+from samzapy.model.finding import Severity
 from samzapy.model.job import ProcessorId
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.task_stats import TaskStats
+from samzapy.model.time_figures import TimeFigures
 
 TASKS_SHOWN_MAX: Final = 1000
 SSPS_SHOWN_MAX: Final = 2000
@@ -73,6 +77,7 @@ _OfContainer = Callable[[Figures], int]
 JOB, PROCESSOR = ("job",), ("job", "processor")
 STANDBY = ("job", "processor", "standby")
 TASK, SSP = ("job", "processor", "task"), ("job", "task", "ssp")
+HELD_TASK = (*TASK, "ssp")
 
 
 def _metric(name: str, kind: Kind, labels: tuple[str, ...], meaning: str, sep32: str = "") -> Metric:
@@ -88,11 +93,18 @@ FACTOR = _metric("job_elasticity_factor", G, JOB, "Key buckets per SSP in the pl
 TASKS = _metric("job_tasks", G, JOB, "Tasks in the plan in force, virtual ones each", "task-count")
 WITHOUT_OWNER = _metric("job_tasks_without_owner", G, JOB, "Tasks that nobody runs")
 FINDINGS = _metric("job_findings", G, JOB, "What is not as it should be (`samzapy doctor`)")
+STALLED = _metric("task_stalled", G, ("job", "cause"), "Tasks that do not move although they have messages, by cause")
 INVALID = _metric(
     "coordinator_invalid_heartbeats_total",
     C,
     JOB,
     "Heartbeats of containers that this process, leading, did not know or had given up (answered alive: false)",
+)
+REFUSED = _metric(
+    "coordinator_refused_requests_total",
+    C,
+    JOB,
+    "HTTP requests that this process, leading, refused for want of a credential or of its scope",
 )
 MODEL_GENERATION = _metric(
     "job_model_generation_seconds", G, JOB, "What the last new plan took to make", "job-model-generation-ns"
@@ -247,6 +259,33 @@ STORE_IDENTIFY = _metric(
 KEY_SHARE = _metric(
     "task_busiest_key_ratio", G, TASK, "At least which share of its sampled records has one key; absent when none has"
 )
+WATERMARK = _metric(
+    "task_watermark_timestamp_seconds", G, TASK, "Its watermark, in seconds since 1970; absent while it has none"
+)
+WATERMARK_LAG = _metric(
+    "task_watermark_lag_seconds",
+    G,
+    HELD_TASK,
+    "How far its watermark is behind the host's clock; `ssp` is the input that holds it back, empty if none does",
+)
+TIMERS_PENDING = _metric(
+    "task_timers_pending", G, TASK, "Timers that are set, and entries that wait for the end of their ttl"
+)
+TIMER_LAG = _metric("task_timer_lag_seconds", S, TASK, "How late timers in processing time fired")
+_TIME_COUNTERS: Final[tuple[tuple[Metric, Callable[[TaskStats], int]], ...]] = (
+    (
+        _metric("task_timers_fired_total", C, TASK, "Timers that fired, of both kinds"),
+        lambda stats: stats.timers_fired,
+    ),
+    (
+        _metric("task_late_records_total", C, TASK, "Records handled whose event time was less than the watermark"),
+        lambda stats: stats.late,
+    ),
+    (
+        _metric("task_expired_entries_total", C, TASK, "Entries of stores that were removed at the end of their ttl"),
+        lambda stats: stats.expired,
+    ),
+)
 LAG = _metric(
     "ssp_lag_records",
     G,
@@ -255,7 +294,20 @@ LAG = _metric(
 )
 
 METRICS: Final[tuple[Metric, ...]] = (
-    *(LEADS, TERM, INVALID, GENERATION, FACTOR, TASKS, WITHOUT_OWNER, FINDINGS, MODEL_GENERATION, CHECKPOINT_COMPUTE),
+    *(
+        LEADS,
+        TERM,
+        INVALID,
+        REFUSED,
+        STALLED,
+        GENERATION,
+        FACTOR,
+        TASKS,
+        WITHOUT_OWNER,
+        FINDINGS,
+        MODEL_GENERATION,
+        CHECKPOINT_COMPUTE,
+    ),
     *(HEARTBEAT_AGE, CORES, HELD, UNANSWERED, KAFKA_SILENT),
     *(STANDBY_LAG, STANDBY_BEHIND),
     *(metric for metric, _ in OF_CONTAINER),
@@ -264,11 +316,21 @@ METRICS: Final[tuple[Metric, ...]] = (
     BUSY_SECONDS,
     *(metric for metric, _ in _TASK_SUMMARIES),
     *(DISK_BYTES, STORE_IDENTIFY, KEY_SHARE),
+    *(WATERMARK, WATERMARK_LAG, TIMERS_PENDING, TIMER_LAG),
+    *(metric for metric, _ in _TIME_COUNTERS),
     LAG,
 )
 
 
-def samples_of(snapshot: Snapshot, now_ms: int, *, leads: bool, invalid_heartbeats: int = 0) -> list[Sample]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """How often the HTTP server refused a container or a request."""
+
+    invalid_heartbeats: int = 0
+    refused_requests: int = 0
+
+
+def samples_of(snapshot: Snapshot, now_ms: int, *, leads: bool, refusals: Refusals = Refusals()) -> list[Sample]:
     """All samples; only the leadership of a coordinator that does not lead.
 
     `now_ms` is monotonic.
@@ -279,22 +341,29 @@ def samples_of(snapshot: Snapshot, now_ms: int, *, leads: bool, invalid_heartbea
     state, liveness = snapshot.state, snapshot.liveness
     heard = _heard(state, liveness)
     return [
-        *_of_job(job, state, snapshot.timings, len(snapshot.findings), invalid_heartbeats),
+        *_of_job(job, state, snapshot.timings, _finding_count(snapshot), refusals),
         *(sample for container, sighting in heard for sample in _of_container(job, container, sighting, now_ms)),
+        *_of_standstills(job, snapshot, now_ms),
         *_of_standbys(job, state, liveness),
         *_of_tasks(job, len(state.plan) <= TASKS_SHOWN_MAX, heard),
         *_of_ssps(job, state, liveness),
     ]
 
 
+def _finding_count(snapshot: Snapshot) -> int:
+    """The number of findings, without what the operator chose."""
+    return sum(finding.severity is not Severity.NOTICE for finding in snapshot.findings)
+
+
 def _of_job(
-    job: str, state: CoordinatorState, timings: Timings, findings: int, invalid_heartbeats: int
+    job: str, state: CoordinatorState, timings: Timings, findings: int, refusals: Refusals
 ) -> Iterable[Sample]:
     owned = owners(state)
     numbers: list[tuple[Metric, float | None]] = [
         (LEADS, 1),
         (TERM, None if state.term is None else state.term.term),
-        (INVALID, invalid_heartbeats),
+        (INVALID, refusals.invalid_heartbeats),
+        (REFUSED, refusals.refused_requests),
         (GENERATION, None if state.generation is None else state.generation.generation),
         (FACTOR, None if state.generation is None else state.generation.factor),
         (TASKS, len(state.plan)),
@@ -304,6 +373,12 @@ def _of_job(
         (CHECKPOINT_COMPUTE, _seconds(timings.checkpoint_compute_ns)),
     ]
     return [Sample(metric=metric, labels=(job,), value=value) for metric, value in numbers if value is not None]
+
+
+def _of_standstills(job: str, snapshot: Snapshot, now_ms: int) -> Iterable[Sample]:
+    """A sample for each cause, so that an alert has a series from the start."""
+    counts = Counter(item.cause for item in standstills(snapshot.state, snapshot.liveness, now_ms).values())
+    return [Sample(metric=STALLED, labels=(job, cause.value), value=counts[cause]) for cause in Cause]
 
 
 def _heard(state: CoordinatorState, liveness: Liveness) -> list[tuple[Container, Sighting]]:
@@ -376,6 +451,20 @@ def _of_task(labels: tuple[str, ...], stats: TaskStats) -> Iterable[Sample]:
     busiest = stats.keys.busiest()
     if busiest is not None:
         yield Sample(metric=KEY_SHARE, labels=labels, value=busiest[1])
+    if stats.time is not None:
+        yield from _of_time(labels, stats, stats.time)
+
+
+def _of_time(labels: tuple[str, ...], stats: TaskStats, time: TimeFigures) -> Iterable[Sample]:
+    """The metrics of a task that has timers or keeps event time."""
+    if time.watermark_ms is not None:
+        yield Sample(metric=WATERMARK, labels=labels, value=time.watermark_ms / 1000)
+    if time.lag_ms is not None:
+        yield Sample(metric=WATERMARK_LAG, labels=(*labels, time.held_by), value=time.lag_ms / 1000)
+    yield Sample(metric=TIMERS_PENDING, labels=labels, value=time.timers_pending)
+    yield Sample(metric=TIMER_LAG, labels=labels, value=stats.timer_lag_ns / 1e9, count=stats.timers_timed)
+    for metric, count in _TIME_COUNTERS:
+        yield Sample(metric=metric, labels=labels, value=count(stats))
 
 
 def _of_ssps(job: str, state: CoordinatorState, liveness: Liveness) -> Iterable[Sample]:

@@ -11,6 +11,7 @@ It shows executions, owners and progress.
                  "failing": null, "step": "", "unansweredMs": 0, "kafkaSilentMs": 0,
                  "figures": {"atMs": 5000, "batchNs": 4000000000, "inputNs": 200000000, "recordsIn": 10, …}}],
  "tasks": [{"task": "…", "processorId": "0", "owner": "…", "epoch": 7, "lag": 20,
+            "standstill": {"cause": "query-failing", "forMs": 42000, "detail": "…"},
             "figures": {"recordsIn": 10, "busyNs": 3000000000, "keysSampled": 10, "keys": {"N14228": 9}, …},
             "positions": [{"ssp": "kafka.orders.3:0/1", "offsetNext": 100, "offsetEnd": 120, "lag": 20,
                            "recordsIn": 10, "bootstrapEnd": null, "tailing": true}]}],
@@ -18,18 +19,25 @@ It shows executions, owners and progress.
  "expansions": [{"stream": "kafka.orders", "partitionCount": 3, "partitionCountNew": 6, "seenAtMs": 1767225600000,
                  "phase": "passing", "reason": "",
                  "waitsFor": [{"ssp": "kafka.orders.0:0/1", "offsetNext": 100, "offsetEnd": 120}]}],
+ "containerEnds": [{"processorId": "0", "executionId": "…", "host": "host-a", "exitCode": 7, "error": "ValueError",
+                    "taskName": "…", "ssp": "kafka.orders.3", "offset": 1234, "keyDigest": "2c26b46b68ffc68f",
+                    "message": "…", "endedAtMs": 1767225600000}],
  "totals": {"recordsIn": 10, "recordsOut": 10, "deadLetters": 0, "commits": 2, "batches": 2, "lag": 20}}
 ```
 
 Positions and counters are those that containers reported last, in this term. Without a report `offsetNext` is the
 grant's start and `offsetEnd`, lag, `recordsIn` and `tailing` are null. `figures` of a task (`model.task_stats`; zeros
-are left out) are null when the container reports only totals (it has too many tasks).
+are left out) are null when the container reports only totals (it has too many tasks). `time` in them has the watermark
+and the timers of a task that has any (`model.time_figures`).
 
 `lag` of a position counts offsets of its partition, that of a task its own share of them: at factor F about one in F.
 `totals.lag` counts each partition once, by its slowest reader (`furthest_behind`).
 
 `bootstrapEnd` is up to where a bootstrap input is read before the other inputs of its task, which wait meanwhile; null
 at other times.
+
+`standstill` of a task is the cause why it does not move although it has messages (`inspection.standstill`), and for
+how long; null for a task that moves, or without a leader.
 
 `tailing` of a position is true while a worker reads it by itself, in a tail, and no micro-batch does.
 
@@ -39,6 +47,9 @@ report on the state that it has at hand (`model.standby_progress`), null without
 `failing` is a container's report of a query that fails without a commit (`model.failing`): how often it was started,
 since when, for how long it is started again, and the last reason; else null. `step` is the current step of a
 container's start; empty while none is under way.
+
+`containerEnds` has the last end of each processor's container by an error, the newest first (`model.container_end`): -1
+is an exit code or an offset that is not known, and an empty `error` says that the container gave no reason.
 
 `standbysMissing` are standbys that are to be there and are not started, each with the reason.
 
@@ -63,6 +74,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
+from samzapy.coordinator.assignment.container_ends import newest_ends
 from samzapy.coordinator.assignment.grants import is_run, newest_grants
 from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.assignment.replanning import recorded_config
@@ -72,9 +84,11 @@ from samzapy.coordinator.inputs.growth import expansions_json
 from samzapy.coordinator.launching.standbys import role_of, standby_called
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError
+from samzapy.inspection.standstill import Standstill, standstills
 from samzapy.model.container import Container
 from samzapy.model.finding import Finding, finding_json
 from samzapy.model.grant import BucketStart, Grant
+from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.model.task_stats import TaskStats
 from samzapy.plan.job_plan import factor_fixed_by
@@ -113,7 +127,9 @@ def status_json(
 
     counters = _counters(sighting.figures for sighting in liveness.last.values())
     heard = partial(_heard, liveness=liveness, now_ms=now_ms)
-    return _status(job, state, position_of, heard, counters, trouble, measured) | {
+    still = standstills(state, liveness, now_ms)
+    status = _status(job, state, position_of, heard, counters, trouble, measured, still)
+    return status | {
         "findings": [finding_json(finding) for finding in findings],
         "expansions": expansions_json(state, liveness),
         "standbysMissing": [
@@ -140,7 +156,7 @@ def status_of_log(job: str, state: CoordinatorState, read: PositionsRead | None)
     def unheard(container: Container) -> Json:
         return _UNHEARD
 
-    return _status(job, state, recorded, unheard, dict.fromkeys(_counters([])), "", lambda grant: None)
+    return _status(job, state, recorded, unheard, dict.fromkeys(_counters([])), "", lambda grant: None, {})
 
 
 def furthest_behind(lags: Iterable[tuple[SspKeyBucket, int]]) -> Mapping[SystemStreamPartition, int]:
@@ -169,11 +185,13 @@ def _status(
     counters: Json,
     trouble: str,
     measured: Callable[[Grant], TaskStats | None],
+    still: Mapping[TaskName, Standstill],
 ) -> dict[str, object]:
     newest = newest_grants(state)
     lags = {planned.task_name: _lags(newest.get(planned.task_name), position_of) for planned in state.plan}
     tasks = [
         _task(planned, newest.get(planned.task_name), state, position_of, lags[planned.task_name], measured)
+        | {"standstill": still[planned.task_name].as_json() if planned.task_name in still else None}
         for planned in state.plan
     ]
     granted = {grant.execution_id for grant in newest.values()}
@@ -182,7 +200,7 @@ def _status(
         "term": state.term.term if state.term is not None else 0,
         "leader": state.term.url if state.term is not None else None,
         "version": state.term.version if state.term is not None else "",
-        "generation": state.generation.generation if state.generation is not None else 0,
+        "generation": state.generation_number,
         "factor": state.generation.factor if state.generation is not None else 1,
         "factorFinest": _factor_finest(state, position_of),
         "factorFixedBy": _factor_fixed_by(state),
@@ -197,6 +215,7 @@ def _status(
             if not container.is_gone or container.execution_id in granted
         ],
         "tasks": tasks,
+        "containerEnds": [end.as_json() for end in newest_ends(state)],
         "expansions": expansions_json(state, None),
         "totals": dict(counters) | {"lag": _lag_of_all(lags.values())},
     }

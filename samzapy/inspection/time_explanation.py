@@ -5,11 +5,15 @@ The reasons are the clocks of its inputs, and what is left to read in them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from samzapy.model.clock_entry import ClockEntry
+from samzapy.model.clock_entry import ClockEntry, InputClock
 from samzapy.stream.audit import time_text
+
+_UNKNOWN: Final = InputClock(clock_ms=None, offset_next=0, quiet_since_ms=0, is_known=False)
+"""The clock of an input without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,27 +92,39 @@ def explain_time(entry: ClockEntry | None, ends: Mapping[str, InputEnd], *, idle
         idle_ms: of task.event.time.idle.ms.
     """
     clocks = {} if entry is None else entry.inputs
-    known = {ssp: clock.clock_ms for ssp, clock in clocks.items() if clock.is_known and clock.clock_ms is not None}
-    unknown = [ssp for ssp in ends if ssp not in clocks or not clocks[ssp].is_known]
-    least_ms = min(known.values(), default=None)
-    holding: Sequence[str] = unknown or [ssp for ssp, clock_ms in known.items() if clock_ms == least_ms]
-    inputs = []
-    for ssp, end in sorted(ends.items()):
-        message_at_ms = clocks[ssp].message_at_ms if ssp in clocks else None
-        inputs.append(
-            InputTime(
-                ssp=ssp,
-                clock_ms=known.get(ssp),
-                message_at_ms=message_at_ms,
-                unread=max(0, end.offset_stable - end.offset_next),
-                holds=ssp in holding,
-                why=_why(end, message_at_ms, is_silent=ssp not in known and ssp not in unknown, idle_ms=idle_ms),
-            )
-        )
+    holding = _holding(clocks, ends)
     return TimeExplanation(
         watermark_ms=None if entry is None or entry.has_ended else entry.watermark_ms,
         has_ended=entry is not None and entry.has_ended,
-        inputs=tuple(inputs),
+        inputs=tuple(
+            _input_time(ssp, end, clocks.get(ssp, _UNKNOWN), holds=ssp in holding, idle_ms=idle_ms)
+            for ssp, end in sorted(ends.items())
+        ),
+    )
+
+
+def _holding(clocks: Mapping[str, InputClock], inputs: Iterable[str]) -> Sequence[str]:
+    """The inputs that hold the watermark back.
+
+    These are the inputs without a known clock, else those with the least one.
+    """
+    if unknown := [ssp for ssp in inputs if not clocks.get(ssp, _UNKNOWN).is_known]:
+        return unknown
+    known = {ssp: clock.clock_ms for ssp, clock in clocks.items() if clock.is_known and clock.clock_ms is not None}
+    least_ms = min(known.values(), default=None)
+    return [ssp for ssp, clock_ms in known.items() if clock_ms == least_ms]
+
+
+def _input_time(ssp: str, end: InputEnd, clock: InputClock, *, holds: bool, idle_ms: int) -> InputTime:
+    # A clock that is known, and has no time, is that of an input without messages.
+    is_silent = clock.is_known and clock.clock_ms is None
+    return InputTime(
+        ssp=ssp,
+        clock_ms=clock.clock_ms if clock.is_known else None,
+        message_at_ms=clock.message_at_ms,
+        unread=max(0, end.offset_stable - end.offset_next),
+        holds=holds,
+        why=_why(end, clock.message_at_ms, is_silent=is_silent, idle_ms=idle_ms),
     )
 
 

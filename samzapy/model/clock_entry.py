@@ -49,7 +49,7 @@ class PartWatermark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watermark_ms: int
 
 
-class ClockEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ClockEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The clocks of a task, as committed with its messages and timers.
 
     Attributes:
@@ -58,6 +58,7 @@ class ClockEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         watermark_ms: no message is expected to be older; None while an input is not known.
         inputs: by SSP; those of which nothing is known are missing.
         has_ended: whether all inputs were read to their ends in this run, and `end_of_stream` was called.
+        before_end_ms: the watermark before the inputs ended; None while they have not, or while there was none.
         parts: messages of these buckets are late by these larger watermarks, until the task's own has passed them.
     """
 
@@ -69,6 +70,7 @@ class ClockEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     inputs: dict[str, InputClock]
     parts: tuple[PartWatermark, ...] = ()
     has_ended: bool = False
+    before_end_ms: int | None = None
 
 
 _DECODER: Final = msgspec.json.Decoder(ClockEntry)
@@ -84,5 +86,7 @@ def decoded(raw: bytes) -> ClockEntry:
     """The inverse of `encoded`. Raises SerdeError for other bytes."""
     try:
         return _DECODER.decode(raw)
-    except msgspec.DecodeError as error:
-        raise SerdeError(f"store {STORE}: wanted the clocks of a task, found {raw[:60]!r}: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SerdeError(
+            f"store {STORE}: wanted the clocks of a task, found {raw[:60]!r}: {str(error)[:200]}"
+        ) from error

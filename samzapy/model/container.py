@@ -118,12 +118,20 @@ def transactional_ids(job: str, execution_id: ExecutionId, slot_count: int) -> t
 
 def slot_transactional_id(job: str, execution_id: ExecutionId, slot: int) -> str:
     """The transactional id of one worker slot of an execution."""
-    return f"samzapy/{job}/{execution_id}/{slot}"
+    return f"{execution_transactional_id_prefix(job)}{execution_id}/{slot}"
 
 
 def driver_transactional_id(job: str, execution_id: ExecutionId) -> str:
     """The transactional id under which an execution's driver writes progress records."""
-    return f"samzapy/{job}/{execution_id}/driver"
+    return f"{execution_transactional_id_prefix(job)}{execution_id}/driver"
+
+
+def execution_transactional_id_prefix(job: str) -> str:
+    """The beginning of the transactional ids of all executions of a job.
+
+    No id of another job begins so.
+    """
+    return f"samzapy/{job}/"
 
 
 def placement_transactional_id(job: str) -> str:
@@ -134,3 +142,8 @@ def placement_transactional_id(job: str) -> str:
 def coordinator_transactional_id(job: str) -> str:
     """The id that acts as lock: its last initialiser may write to the stream."""
     return f"samzapy-coordinator/{job}"
+
+
+def election_group(job: str) -> str:
+    """The consumer group of the candidates of a job. `job` is `<job.name>-<job.id>`."""
+    return f"samzapy-election/{job}"

@@ -16,6 +16,7 @@ from typing import Final, NewType
 
 from samzapy.model.job import ProcessorId, TaskName
 from samzapy.model.ssp import SystemStream, check_factor
+from samzapy.model.strict_json import parse_json_text
 
 REQUEST_TYPE: Final = "ContainerPlacementRequestMessage"
 RESPONSE_TYPE: Final = "ContainerPlacementResponseMessage"
@@ -37,6 +38,9 @@ _DEPLOYMENT_ID = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 _HOST = re.compile(r"[A-Za-z0-9_.\-]{0,253}")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _LONG_MAX: Final = 2**63 - 1
+_BY = re.compile(r"[A-Za-z0-9_.\-]{1,255}")
+_COMMON: Final = frozenset({"expectedGeneration", "by"})
+"""Arguments that each action has which waits for its turn."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME_MS_MAX: Final = 253_402_300_799_999
 """The end of the year 9999, where calendars end."""
@@ -190,14 +194,10 @@ class Scale:
     """The arguments of `scale`: key buckets per input partition, or containers.
 
     None leaves a number as it is.
-
-    `generation_expected`: the plan that the caller looked at; the request fails when another one is in force. None: any
-    plan.
     """
 
     factor: int | None = None
     containers: int | None = None
-    generation_expected: int | None = None
 
 
 class Mark(StrEnum):
@@ -243,23 +243,51 @@ class Rewind:
     processor: ProcessorId | None = None
 
 
+def recorded_arguments(text: str) -> Mapping[str, str]:
+    """The arguments of a recorded request.
+
+    `text` is a JSON object of texts, or empty for none. Raises ValueError.
+    """
+    arguments = parse_json_text(text) if text else {}
+    if not isinstance(arguments, dict) or not all(isinstance(value, str) for value in arguments.values()):
+        raise ValueError(f"arguments: wanted a JSON object of texts, found {text[:100]!r}")
+    return arguments
+
+
 def check_arguments(action: Action, arguments: Mapping[str, str]) -> None:
     """Raise ValueError for arguments that the action does not have, or that are empty."""
+    if action is Action.CONTAINER_STATUS and arguments:
+        request_meant(arguments)
+        return
+    if action is Action.STOP and arguments:
+        raise ValueError(f"arguments: wanted none for {action}, found {', '.join(sorted(arguments))[:100]}")
+    generation_expected(arguments)
+    by = arguments.get("by")
+    if by is not None and not _BY.fullmatch(by):
+        raise ValueError(f"arguments.by: wanted a text like {_BY.pattern}, found {by[:100]!r}")
     if action is Action.SCALE:
         scale_of(arguments)
     elif action is Action.REWIND:
         rewind_of(arguments)
     elif action is Action.CONTROL_STANDBY:
         is_standby_wanted(arguments)
-    elif action is Action.CONTAINER_STATUS and arguments:
-        request_meant(arguments)
-    elif arguments:
-        raise ValueError(f"arguments: wanted none for {action}, found {', '.join(sorted(arguments))[:100]}")
+    elif unknown := sorted(arguments.keys() - _COMMON):
+        raise ValueError(
+            f"arguments: wanted expectedGeneration and by for {action}, found {', '.join(unknown)[:100]}"
+        )
+
+
+def generation_expected(arguments: Mapping[str, str]) -> int | None:
+    """The plan that the caller looked at; None if the request is for any plan.
+
+    Raises ValueError.
+    """
+    return _number_or_none(arguments, "expectedGeneration")
 
 
 def scale_of(arguments: Mapping[str, str]) -> Scale:
     """The arguments of `scale`. Raises ValueError."""
-    unknown = sorted(arguments.keys() - {"factor", "containers", "expectedGeneration"})
+    unknown = sorted(arguments.keys() - _COMMON - {"factor", "containers"})
     if unknown:
         raise ValueError(
             f"arguments: wanted factor or containers, and expectedGeneration, found {', '.join(unknown)[:100]}"
@@ -276,12 +304,7 @@ def scale_of(arguments: Mapping[str, str]) -> Scale:
         check_factor(factor)
     if containers is not None and not 0 < containers <= CONTAINERS_MAX:
         raise ValueError(f"arguments.containers: wanted a number from 1 to {CONTAINERS_MAX}, found {containers}")
-    expected = arguments.get("expectedGeneration")
-    return Scale(
-        factor=factor,
-        containers=containers,
-        generation_expected=None if expected is None else _number("arguments.expectedGeneration", expected),
-    )
+    return Scale(factor=factor, containers=containers)
 
 
 def is_standby_wanted(arguments: Mapping[str, str]) -> bool:
@@ -289,7 +312,7 @@ def is_standby_wanted(arguments: Mapping[str, str]) -> bool:
 
     Raises ValueError.
     """
-    unknown = sorted(arguments.keys() - {"command"})
+    unknown = sorted(arguments.keys() - _COMMON - {"command"})
     if unknown:
         raise ValueError(f"arguments: wanted command, found {', '.join(unknown)[:100]}")
     command = arguments.get("command")
@@ -316,7 +339,7 @@ def request_meant(arguments: Mapping[str, str]) -> str:
 
 def rewind_of(arguments: Mapping[str, str]) -> Rewind:
     """The arguments of `rewind`. Raises ValueError."""
-    unknown = sorted(arguments.keys() - {"stream", "to", "partition", "task", "processor"})
+    unknown = sorted(arguments.keys() - _COMMON - {"stream", "to", "partition", "task", "processor"})
     if unknown:
         raise ValueError(
             f"arguments: wanted stream, to, partition, task and processor, found {', '.join(unknown)[:100]}"

@@ -12,6 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Final, TypeVar
 
+from samzapy.model.text import camel_case
+from samzapy.model.time_figures import TimeFigures
+
 _Key = TypeVar("_Key")
 KEYS_KEPT: Final = 8
 SAMPLED_MAX: Final = 2048
@@ -110,7 +113,12 @@ class TaskStats:
         gets_timed, get_ns: of reads of a store, the first in each chunk of rows is timed; the same for the others.
         disk_bytes: size of the local state on disk.
         store_identify_ns: time of the last start to find the task's own entries and to catch them up.
+        timers_fired: timers whose handlers were called. Of those in processing time, which are `timers_timed`,
+            `timer_lag_ns` is how late they fired.
+        late: messages whose event time was less than the watermark of their key.
+        expired: entries that were removed at the end of their ttl.
         keys: the keys that are frequent now.
+        time: the watermark and the timers now; None for a task that has neither, and while they are not known.
     """
 
     records_in: int = 0
@@ -130,15 +138,22 @@ class TaskStats:
     delete_ns: int = 0
     disk_bytes: int = 0
     store_identify_ns: int = 0
+    timers_fired: int = 0
+    timers_timed: int = 0
+    timer_lag_ns: int = 0
+    late: int = 0
+    expired: int = 0
     keys: KeySketch = NO_KEYS
+    time: TimeFigures | None = None
 
     @classmethod
     def total(cls, figures: Collection[TaskStats]) -> TaskStats:
-        """The sums over several tasks, without keys.
+        """The sums over several tasks, with the watermark that is furthest behind.
 
-        A share of one task's messages says nothing about all tasks.
+        They have no keys: a share of one task's messages says nothing about all tasks.
         """
-        return cls(**{name: sum(getattr(item, name) for item in figures) for name in _COUNTS})
+        sums = {name: sum(getattr(item, name) for item in figures) for name in _COUNTS}
+        return cls(**sums, time=TimeFigures.worst([item.time for item in figures]))
 
     def followed_by(self, later: TaskStats) -> TaskStats:
         """The sums of one task and its successor. The size on disk is not added up."""
@@ -148,13 +163,14 @@ class TaskStats:
     def in_turn(cls, figures: Sequence[TaskStats]) -> TaskStats:
         """The sums of a task over several periods, in their order.
 
-        The size on disk is the last one.
+        The size on disk is the last one, and so are the watermark and the timers.
         """
         keys = NO_KEYS
         for item in figures:
             keys = keys if item.keys is NO_KEYS else keys.merged(item.keys)
         disk_bytes = next((item.disk_bytes for item in reversed(figures) if item.disk_bytes), 0)
-        return replace(TaskStats.total(figures), disk_bytes=disk_bytes, keys=keys)
+        time = TimeFigures.newest([item.time for item in figures])
+        return replace(TaskStats.total(figures), disk_bytes=disk_bytes, keys=keys, time=time)
 
     def as_json(self) -> dict[str, object]:
         """The non-zero figures: most are zero for most tasks."""
@@ -163,6 +179,8 @@ class TaskStats:
         }
         if self.keys.sampled:
             as_json |= {"keysSampled": self.keys.sampled, "keys": dict(sorted(self.keys.counts.items()))}
+        if self.time is not None:
+            as_json["time"] = self.time.as_json()
         return as_json
 
     @classmethod
@@ -172,7 +190,8 @@ class TaskStats:
         A missing figure is zero, and an unknown one is ignored.
 
         Raises:
-            ValueError: a figure is no whole number of 0 or more, or there are more keys than a sketch has.
+            ValueError: a figure is no whole number of 0 or more, there are more keys than a sketch has, or `time` is
+                not as `TimeFigures` has it.
         """
         counts = {name: _count(json_name, figures.get(json_name, 0)) for name, json_name in _COUNTS.items()}
         keys = figures.get("keys", {})
@@ -182,15 +201,17 @@ class TaskStats:
         sketched = {_printable(key): _count("each of keys", count) for key, count in sorted(keys.items())}
         if sum(sketched.values()) > sampled:
             raise ValueError(f"keys: wanted counts of {sampled} sampled keys, found {sum(sketched.values())}")
-        return cls(**counts, keys=KeySketch(sampled, sketched))
+        time = figures.get("time")
+        if time is not None and not isinstance(time, dict):
+            raise ValueError(f"time: wanted an object, found {repr(time)[:100]}")
+        return cls(
+            **counts, keys=KeySketch(sampled, sketched), time=None if time is None else TimeFigures.from_json(time)
+        )
 
 
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
-
-
-_COUNTS: Final = {field.name: _camel(field.name) for field in fields(TaskStats) if field.name != "keys"}
+_COUNTS: Final = {
+    field.name: camel_case(field.name) for field in fields(TaskStats) if field.name not in ("keys", "time")
+}
 NOTHING_MEASURED: Final = TaskStats()
 
 

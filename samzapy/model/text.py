@@ -14,6 +14,12 @@ def some(names: Sequence[object], count_max: int = 5) -> str:
     return ", ".join(map(str, names[:count_max])) + more
 
 
+def camel_case(name: str) -> str:
+    """The name in JSON of a Python name: `for_ms` is `forMs`."""
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
 def cut(text: str, chars_max: int) -> str:
     """`text`, or its beginning with a mark that gives the whole length and a digest."""
     if len(text) <= chars_max:

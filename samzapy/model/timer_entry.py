@@ -32,11 +32,21 @@ class Entry(Protocol):
     def delete(self, name: Any = "") -> None: ...
 
 
+class Timers(Entry, Protocol):
+    """The store of timers, for the key in hand."""
+
+    def replace(self, value: bytes, name: bytes) -> None:
+        """Set an entry; nothing is written if it has that value."""
+        ...
+
+
 class Domain(IntEnum):
     """The clock that a timer goes by."""
 
     PROCESSING = 0
     EVENT = 1
+    EXPIRY = 2
+    """Event time, too: an entry expires by it. Nothing of the task is called, so no message waits for it."""
 
 
 def sub_key_of(name: str, tag: str) -> bytes:
@@ -77,14 +87,19 @@ def timer_value(domain: int, moment_ms: int) -> bytes:
     return _VALUE.pack(0, domain, moment_ms, 0)
 
 
-def set_moment(timers: Entry, sub_key: bytes, domain: Domain, time_ms: int, step_ms: int) -> None:
+def set_moment(timers: Timers, sub_key: bytes, domain: Domain, time_ms: int, step_ms: int) -> None:
     """Set a timer to a moment, rounded up to a multiple of `step_ms`.
 
     Nothing is written if it is set to that moment already.
     """
-    value = timer_value(domain, -(-time_ms // step_ms) * step_ms)
-    if timers.get(sub_key) != value:
-        timers.put(value, sub_key)
+    timers.replace(timer_value(domain, -(-time_ms // step_ms) * step_ms), sub_key)
+
+
+def put_off(timers: Timers, sub_key: bytes, domain: Domain, time_ms: int, step_ms: int) -> None:
+    """As `set_moment`, but a later moment of the same domain stays."""
+    raw = timers.get(sub_key)
+    if raw is None or domain_of(raw) != domain or moment_of(raw) < time_ms:
+        set_moment(timers, sub_key, domain, time_ms, step_ms)
 
 
 def clear_moment(timers: Entry, sub_key: bytes) -> None:
@@ -98,6 +113,11 @@ def moment_of(value: bytes) -> int:
     if len(value) != VALUE_BYTES:
         raise ValueError(f"wanted {VALUE_BYTES} bytes of a timer, found {len(value)}")
     return int(_VALUE.unpack(value)[2])
+
+
+def domain_of(value: bytes) -> Domain:
+    """The domain of a timer's entry."""
+    return Domain(value[1])
 
 
 def due_prefix(value: bytes) -> bytes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from samzapy.config import IntermediateStream
+from samzapy.config import IntermediateStream, JobConfig
 
 DAY_MS = 24 * 60 * 60 * 1000
 CHANGELOG_DELETE_RETENTION_MS = DAY_MS
@@ -52,6 +54,24 @@ def placement_topic(job: str) -> str:
 
 def changelog_topic(job: str, store: str) -> str:
     return f"__samzapy-changelog-{job}-{store}"
+
+
+_SERDE_OF: Final = re.compile(r"systems\.[^.]+\.streams\.(?P<topic>.+)\.samza\.(?:key|msg)\.serde")
+
+
+def declared_outputs(config: JobConfig) -> frozenset[str]:
+    """The topics of outputs that a configuration names.
+
+    It names an output by its serde, or as the stream of dead letters. A task may send to others, which are not known
+    before it does.
+    """
+    declared = {matched["topic"] for key in config.properties if (matched := _SERDE_OF.fullmatch(key))}
+    dead = {_topic_of(config.dead_letter_output)} if config.dead_letter_output else set()
+    return frozenset((declared | dead) - {_topic_of(stream) for stream in config.streams_read})
+
+
+def _topic_of(system_stream: str) -> str:
+    return system_stream.partition(".")[2]
 
 
 _COMMON = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}

@@ -118,7 +118,7 @@ def _container_of(document: object) -> ContainerModel:
         LocationId(location)
     processor_id = _field(document, "processor-id", str)
     if not is_id(processor_id):
-        raise ValueError(f"processor-id: wanted letters, digits and underscores, found {processor_id!r}")
+        raise ValueError(f"processor-id: wanted letters, digits and underscores, found {processor_id!r:.80}")
     return ContainerModel(
         processor_id=ProcessorId(processor_id),
         location_id=location,
@@ -129,7 +129,7 @@ def _container_of(document: object) -> ContainerModel:
 def _task_of(document: object) -> TaskModel:
     task = TaskModel(
         name=TaskName(_field(document, "task-name", str)),
-        mode=TaskMode(_field(document, "mode", str)),
+        mode=_mode(_field(document, "mode", str)),
         partition_id=_number(document, "partition"),
         changelog_partition=_number(document, "changelog-partition"),
         ssp_kbs=tuple(_ssp_kb_of(item) for item in _field(document, "system-stream-partitions", list)),
@@ -143,6 +143,12 @@ def _task_of(document: object) -> TaskModel:
                 f"found {ssp_kb}"
             )
     return task
+
+
+def _mode(text: str) -> TaskMode:
+    if text not in list(TaskMode):
+        raise ValueError(f"mode: wanted {' or '.join(TaskMode)}, found {text!r:.80}")
+    return TaskMode(text)
 
 
 def _broadcast(document: object) -> list[object]:
@@ -162,7 +168,7 @@ def _ssp_kb_of(document: object) -> SspKeyBucket:
 def _number(document: object, name: str) -> int:
     number: int = _field(document, name, int)
     if number < 0:
-        raise ValueError(f"{name}: wanted a number from 0 on, found {number}")
+        raise ValueError(f"{name}: wanted a number from 0 on, found {str(number)[:80]}")
     return number
 
 

@@ -6,7 +6,7 @@ entries that nobody removes any more would be wrong when it comes back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -42,7 +42,12 @@ class StoreChange:
 
 
 def store_changes(
-    config: JobConfig, recorded: Mapping[str, str], topics: Collection[str], *, has_run: bool
+    config: JobConfig,
+    recorded: Mapping[str, str],
+    topics: Collection[str],
+    *,
+    has_run: bool,
+    gone: Collection[str] = (),
 ) -> Sequence[StoreChange]:
     """The changes of all stores, by name.
 
@@ -50,10 +55,14 @@ def store_changes(
         recorded: the configuration of the newest submission.
         topics: those that samzapy has made for the job.
         has_run: whether a container has been granted tasks, so that there may be entries.
+        gone: those of `topics` that were deleted. A store that was dropped before may have their names again.
     """
     before = {store.name: store for store in stores_of(recorded) if store.name not in _MAY_GO}
     after = {store.name: store for store in config.stores if store.name not in _MAY_GO}
-    kept = {name for name in before.keys() | after.keys() if has_run and changelog_topic(config.job, name) in topics}
+    names = {name: changelog_topic(config.job, name) for name in before.keys() | after.keys()}
+    kept = {
+        name for name, topic in names.items() if has_run and topic in topics and (name in before or topic not in gone)
+    }
     changes = [_change(store, before.get(name), is_kept=name in kept) for name, store in after.items()]
     changes += [_left_out(before[name], config) for name in before.keys() & kept - after.keys()]
     return sorted(changes, key=lambda change: change.store)
@@ -67,7 +76,8 @@ def _change(store: StoreConfig, before: StoreConfig | None, *, is_kept: bool) ->
             store.name,
             StoreFate.REFUSED,
             f"stores.{store.name}: wanted a store under a new name, found one that was left out before. Its old "
-            "entries are still on its changelog topic and would come back as they were: give the "
+            "entries are still on its changelog topic and would come back as they were: delete them with "
+            f"`samzapy state drop --store {store.name}`, or give the "
             f"{'job a new job.id' if store.is_own else 'store a new name, or the job a new job.id'}",
         )
     settings = [("scope", before.scope, store.scope), ("kind", before.kind, store.kind)]
@@ -82,16 +92,26 @@ def _change(store: StoreConfig, before: StoreConfig | None, *, is_kept: bool) ->
                 f"found {wanted}. Its entries would not be found again: give the store a new name, or the job a new "
                 "job.id",
             )
+    texts = list(_texts(before, store))
+    return StoreChange(store.name, StoreFate.CHANGES if texts else StoreFate.STAYS, "; ".join(texts))
+
+
+def _texts(before: StoreConfig, store: StoreConfig) -> Iterator[str]:
+    """How a store changes that keeps its entries."""
     if before.msg_serde != store.msg_serde:
-        text = f"values are read as {store.msg_serde}, and were written as {before.msg_serde}"
-        return StoreChange(store.name, StoreFate.CHANGES, text)
-    return StoreChange(store.name, StoreFate.STAYS)
+        yield f"values are read as {store.msg_serde}, and were written as {before.msg_serde}"
+    if before.ttl_clock and store.ttl_clock and before.ttl_clock != store.ttl_clock:
+        clock = {"host": "the host's clock", "event": "event time"}[store.ttl_clock]
+        yield f"entries expire by {clock} from their next use on, and those that are not used as they did before"
 
 
 def _left_out(before: StoreConfig, config: JobConfig) -> StoreChange:
     name = before.name
     if name in config.dropped_stores:
-        return StoreChange(name, StoreFate.DROPPED, "its entries stay on its changelog topic, which nothing reads")
+        text = (
+            f"its entries stay on its changelog topic until `samzapy state drop --store {name}`; nothing reads them"
+        )
+        return StoreChange(name, StoreFate.DROPPED, text)
     what = (
         "timers, a ttl or their store, as the job has kept timers, found a task without. Those that are set would "
         "never fire"

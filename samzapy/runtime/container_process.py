@@ -13,12 +13,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from samzapy.adapters.faults import note_faults
 from samzapy.adapters.host.crash_points import crash_points
+from samzapy.adapters.host.end_files import EndFiles
 from samzapy.adapters.host.outputs_file import OutputsFile
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.changelog_follower import KafkaChangelogFollower
@@ -37,17 +39,20 @@ from samzapy.container.ports import ContainerIdentity, ContainerPorts
 from samzapy.container.service import ContainerService
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.errors import ExitCode, SamzapyError
+from samzapy.errors import DeadlineError, ExitCode, LostContainerError, SamzapyError
 from samzapy.model.container import driver_transactional_id
+from samzapy.model.container_end import ContainerEnd
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.location import LocationId
 from samzapy.model.topics import coordinator_topic
 from samzapy.plan.groupers import Groupers
 from samzapy.runtime.background_archive import BackgroundArchive
+from samzapy.runtime.coordinator_access import container_access
 from samzapy.runtime.input_keys import check_inputs
 from samzapy.runtime.job_groupers import load_groupers
 from samzapy.runtime.job_location import location_of_this_processor
 from samzapy.runtime.leadership import Coordination, Here, SystemClock
+from samzapy.runtime.logs import identify
 from samzapy.runtime.signals import DrainRequest, install_handlers
 from samzapy.runtime.spark_start import SparkStart
 from samzapy.runtime.submission import (
@@ -195,7 +200,7 @@ class _Run:
         heartbeats = self._heartbeats(cores, LeaseFile(self.scratch_dir), search)
         is_drained = threading.Event()
         _force_exit_after_deadline(
-            drain, self.config.drain_ms, heartbeats.given_up, slots.kill_holders, is_drained.is_set
+            drain, self.config.drain_ms, heartbeats.given_up, slots.kill_holders, is_drained.is_set, self._keep_end
         )
         coordination = None if is_launched else self._coordination(drain, heartbeats)
         archive = BackgroundArchive(os.environ)
@@ -208,7 +213,12 @@ class _Run:
             self._run_container(session, slots, cores, heartbeats, drain)
         except SamzapyError as error:
             # The container may only have seen the consequence.
-            raise (None if coordination is None else coordination.fatal) or error from error
+            cause = (None if coordination is None else coordination.fatal) or error
+            self._keep_end(cause)
+            raise cause from error
+        except Exception as error:
+            self._keep_end(error)
+            raise
         finally:
             heartbeats.close()
             search.close()
@@ -216,8 +226,23 @@ class _Run:
                 coordination.close(_CLOSE_WAIT_S)
             archive.close()
         if coordination is not None and coordination.fatal is not None:
+            self._keep_end(coordination.fatal)
             raise coordination.fatal
         is_drained.set()
+
+    def _keep_end(self, error: Exception) -> None:
+        """Keep the reason of this end on the host: no leader may be left to hear it."""
+        files = EndFiles.of(self.config.local_store_dir, self.config.job)
+        if files is not None:
+            files.write(
+                ContainerEnd.of_error(
+                    error,
+                    processor_id=self.processor_id,
+                    execution_id=self.execution_id,
+                    host=self.location.host,
+                    at_ms=SystemClock().wall_ms(),
+                )
+            )
 
     def _coordination(self, drain: DrainRequest, heartbeats: HeartbeatThread) -> Coordination:
         return Coordination(
@@ -237,7 +262,7 @@ class _Run:
             return None if term is None else Leader(term.term, term.url)
 
         return HeartbeatThread(
-            HttpCoordinatorClient(),
+            HttpCoordinatorClient(container_access(config, os.environ)),
             identity=self._heartbeat_identity(cores),
             interval_ms=config.heartbeat_ms,
             lease_ms=config.lease_ms,
@@ -253,9 +278,30 @@ class _Run:
         heartbeats: HeartbeatThread,
         drain: DrainRequest,
     ) -> None:
+        identity = ContainerIdentity(
+            execution_id=self.execution_id,
+            slot_count=cores,
+            job_file=str(self.job_file),
+            scratch_dir=str(self.scratch_dir),
+        )
+        with ExitStack() as clients:
+            ports = self._ports(session, slots, heartbeats, drain, clients)
+            heartbeats.start()
+            ContainerService(self.config, identity, ports).run()
+
+    def _ports(
+        self,
+        session: SparkSession,
+        slots: DriverSlots,
+        heartbeats: HeartbeatThread,
+        drain: DrainRequest,
+        clients: ExitStack,
+    ) -> ContainerPorts:
+        """The adapters of the container; `clients` closes those with a client of Kafka."""
         from samzapy.adapters.spark.query import SparkQuery
 
         config = self.config
+        outputs = OutputsFile.of(config, self.scratch_dir)
         progress = KafkaProgressLog(
             self.connection,
             config.job,
@@ -263,23 +309,20 @@ class _Run:
             config.transaction_timeout_ms,
             written_by_workers(config),
         )
-        outputs = OutputsFile.of(config, self.scratch_dir)
-        follower = KafkaFollower(self.connection, coordinator_topic(config.job))
-        changelog_follower = KafkaChangelogFollower(self.connection, config.job)
         store_dir = Path(config.local_store_dir) if config.local_store_dir else self.scratch_dir / "state"
         note_faults(faults_directory(store_dir / config.job))
-        ports = ContainerPorts(
+        return ContainerPorts(
             clock=SystemClock(),
-            stream=follower,
+            stream=clients.enter_context(closing(KafkaFollower(self.connection, coordinator_topic(config.job)))),
             topics=KafkaTopics(self.connection, config.job),
-            changelog_follower=changelog_follower,
+            changelog_follower=clients.enter_context(closing(KafkaChangelogFollower(self.connection, config.job))),
             slots=slots,
             fence=KafkaFence(
                 self.connection,
                 config.transaction_timeout_ms,
                 written=written_by_workers(config, outputs.topics),
             ),
-            progress=progress,
+            progress=clients.enter_context(closing(progress)),
             query=SparkQuery(
                 session,
                 worker_entry=_WORKER_ENTRY,
@@ -293,20 +336,9 @@ class _Run:
             state_of=lambda task: LmdbStateDirectory(task_directory(store_dir, config.job, task), config.stores),
             tasks_here=lambda: tasks_with_state(store_dir, config.job),
             pause=lambda ms: time.sleep(ms / 1000),
+            former_ends=EndFiles.of(config.local_store_dir, config.job),
+            in_force=lambda run_id, generation: identify(run=run_id, generation=generation),
         )
-        identity = ContainerIdentity(
-            execution_id=self.execution_id,
-            slot_count=cores,
-            job_file=str(self.job_file),
-            scratch_dir=str(self.scratch_dir),
-        )
-        heartbeats.start()
-        try:
-            ContainerService(config, identity, ports).run()
-        finally:
-            progress.close()
-            follower.close()
-            changelog_follower.close()
 
     def _heartbeat_identity(self, cores: int) -> Mapping[str, object]:
         return {
@@ -331,6 +363,7 @@ def _force_exit_after_deadline(
     given_up: Callable[[], str | None],
     kill_workers: Callable[[], None],
     is_drained: Callable[[], bool],
+    keep_end: Callable[[Exception], None],
     end: Callable[[int], None] = os._exit,
 ) -> None:
     """End this process if it has not ended by its deadline.
@@ -348,7 +381,9 @@ def _force_exit_after_deadline(
             if reason is not None:
                 # The thread of the container checks this too, and ends sooner unless it hangs.
                 time.sleep(_LOST_GRACE_S)
-                _LOG.error("given up by the coordinator (%s), and did not end: this process ends now", reason)
+                text = f"given up by the coordinator ({reason}), and did not end: this process ends now"
+                _LOG.error("%s", text)
+                keep_end(LostContainerError(text))
                 kill_workers()
                 end(ExitCode.LOST)
                 return
@@ -358,9 +393,9 @@ def _force_exit_after_deadline(
             end(ExitCode.OK)
             return
         place = _place_of_main_thread()
-        _LOG.error(
-            "the drain did not end in time, it is at %s; this process ends now, and the next start recovers", place
-        )
+        text = f"the drain did not end in time, it is at {place}; this process ends now, and the next start recovers"
+        _LOG.error("%s", text)
+        keep_end(DeadlineError(text))
         kill_workers()
         end(ExitCode.TIMED_OUT)
 

@@ -22,6 +22,7 @@ from samzapy.config import JobConfig
 from samzapy.errors import EnvironmentMissingError
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import EXECUTION_VARIABLE
+from samzapy.runtime.logs import identify
 from samzapy.runtime.spark_start import SparkStart
 
 _LOG = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ def run_container(
     _check_store_directory(config)
     processor_id = leaving.enter_context(_processor_id(config))
     execution_id = ExecutionId(os.environ.get(EXECUTION_VARIABLE) or f"container-{processor_id}-{uuid.uuid4().hex}")
+    identify(job=config.job, processor=processor_id, execution=execution_id)
     scratch_dir = leaving.enter_context(scratch_directory(execution_id))
     spark = leaving.enter_context(SparkStart(config.job, processor_id, scratch_dir))
     if "PYSPARK_GATEWAY_PORT" in os.environ:

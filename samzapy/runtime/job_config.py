@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from samzapy.adapters.spark.java_properties import java_properties
 from samzapy.config import (
     JobConfig,
+    Secret,
     Setting,
+    Source,
     in_force,
+    is_reference,
     merge,
     parse_config,
     properties_text,
@@ -20,6 +25,9 @@ from samzapy.errors import ConfigError
 from samzapy.task import TaskFactory, load_task_factory
 
 _LOG = logging.getLogger(__name__)
+PROPERTIES_BYTES_MAX: Final = 1024 * 1024
+_OTHERS: Final = 0o077
+_NAMES: Final = ("job.name", "job.id")
 
 
 def config_path(job_file: Path, config_file: Path | None) -> Path:
@@ -60,6 +68,36 @@ def read_config(
     return _config_of(settings)
 
 
+def config_of_options(
+    config_file: Path | None, overrides: Sequence[str], environment: Mapping[str, str]
+) -> JobConfig:
+    """The configuration of a properties file, or without one of the overrides alone.
+
+    Raises: as `read_config` and `config_of_overrides`.
+    """
+    if config_file is not None:
+        return read_config(config_file, config_file, overrides, environment)
+    return config_of_overrides(overrides, environment)
+
+
+def config_of_overrides(overrides: Sequence[str], environment: Mapping[str, str]) -> JobConfig:
+    """The configuration for a job that a command knows by name only.
+
+    It has the cluster's settings and those of the coordinator's HTTP port. The names in it stand for none.
+
+    Raises:
+        ConfigError: an override or a variable is malformed, or an override renames the job.
+    """
+    settings = merge(file=(), environment=environment, overrides=overrides)
+    for setting in settings:
+        if setting.source is Source.SET and setting.key in _NAMES:
+            raise ConfigError(
+                f"--set {setting.key}: wanted the job's name from --job, found it set here; leave this --set out"
+            )
+    properties = {key: value for key, value in in_force(settings).items() if key not in _NAMES}
+    return parse_config({"task.inputs": "kafka.unknown", **properties, "job.name": "unknown"})
+
+
 def load_job(
     job_file: Path, config_file: Path | None, overrides: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[JobConfig, TaskFactory]:
@@ -70,7 +108,9 @@ def load_job(
         TaskModuleError: the job file does not import, has no task, or has undeclared inputs.
     """
     # First, because a job file without its properties is mostly another file.
-    file = _read_file(config_path(job_file, config_file))
+    path = config_path(job_file, config_file)
+    file = _read_file(path)
+    _note_open_secrets(path, file)
     factory = load_task_factory(job_file.absolute())
     declared = factory.declared
     config = _config_of(merge(file=file, environment=environment, overrides=overrides, declared=declared.settings()))
@@ -112,13 +152,35 @@ def read_settings(
 
 def _read_file(path: Path) -> tuple[Setting, ...]:
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(PROPERTIES_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(
             f"wanted the job's properties in {path}, found {error.strerror}; name another file with --config"
             f"{_home_hint(path)}"
         ) from error
+    if len(raw) > PROPERTIES_BYTES_MAX:
+        raise ConfigError(
+            f"{path}: wanted a properties file of at most {PROPERTIES_BYTES_MAX} bytes, found a larger file; name "
+            "another one with --config"
+        )
     return read_properties(properties_text(raw, str(path)), str(path))
+
+
+def _note_open_secrets(path: Path, settings: Iterable[Setting]) -> None:
+    """Log a warning if other users of the host may read a secret in the file."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    keys = [
+        setting.key for setting in settings if isinstance(setting.value, Secret) and not is_reference(setting.value)
+    ]
+    if keys and mode & _OTHERS:
+        _LOG.warning(
+            "%s has secrets (%s) and mode %o, so other users of this host may read them; set mode 600, or write "
+            "${env:NAME} for each",
+            path,
+            ", ".join(keys),
+            mode,
+        )
 
 
 def _home_hint(path: Path) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from samzapy.adapters.host.core_files import write_no_core_files
 from samzapy.adapters.host.spark_host import refuse_replaced_letters
 from samzapy.adapters.installed_spark import prefer_unpacked_modules, refuse_other_pyspark
 from samzapy.adapters.maven.java import find_java
@@ -22,6 +23,7 @@ from samzapy.runtime.declared_names import check_names
 from samzapy.runtime.driver_stderr import real_stderr
 from samzapy.runtime.failures import machine_error
 from samzapy.runtime.job_config import load_job, log_files_read
+from samzapy.runtime.logs import log_to_stderr
 from samzapy.runtime.signals import end_with_parent
 from samzapy.runtime.spark_submit import check_host, environment_of_spark
 from samzapy.task import is_loading_job_file
@@ -48,8 +50,8 @@ def run_job_file() -> None:
             '    if __name__ == "__main__":\n        samzapy.run()'
         )
     end_with_parent()
+    write_no_core_files()
     sys.stderr = real_stderr(os.environ)
-    _log_to_stderr()
     with ExitStack() as leaving:
         code = _run(leaving)
     _end(code)
@@ -61,6 +63,7 @@ def _run(leaving: ExitStack) -> int:
     An error is reported at once; what takes longer is left to `leaving`.
     """
     try:
+        _log_to_stderr()
         _prepare_jvm()
         job_file = _main_file()
         options = _parse_arguments(sys.argv[1:])
@@ -151,10 +154,7 @@ def _main_file() -> Path:
 
 
 def _log_to_stderr() -> None:
-    """Log to stderr, unless the job has set up logging already."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_to_stderr(os.environ)
     logging.getLogger("samzapy").setLevel(logging.INFO)
     # py4j logs each callback that Spark cancels as an error with a stack trace; real failures reach us in another way.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)

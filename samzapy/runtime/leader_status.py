@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from samzapy.adapters.web.client import HttpCoordinatorClient
+from samzapy.adapters.web.client import Access, HttpCoordinatorClient
 from samzapy.coordinator.state import CoordinatorState
 
 _LEADER_WAIT_MS = 2000
 
 
-def leader_status(job: str, url: str | None) -> Mapping[str, object] | None:
+def leader_status(job: str, url: str | None, access: Access) -> Mapping[str, object] | None:
     """The status from the leader at `url`; None without a leader or a timely answer."""
-    return None if url is None else HttpCoordinatorClient().status(url, job, _LEADER_WAIT_MS)
+    return None if url is None else HttpCoordinatorClient(access).status(url, job, _LEADER_WAIT_MS)
 
 
-def reported_containers(job: str, state: CoordinatorState) -> Mapping[str, Mapping[str, object]]:
+def reported_containers(job: str, state: CoordinatorState, access: Access) -> Mapping[str, Mapping[str, object]]:
     """The containers that the leader knows, by execution; empty without an answer."""
-    status = leader_status(job, None if state.term is None else state.term.url)
+    status = leader_status(job, None if state.term is None else state.term.url, access)
     rows = None if status is None else status.get("containers")
     if not isinstance(rows, list):
         return {}

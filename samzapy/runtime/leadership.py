@@ -11,10 +11,12 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from samzapy.adapters.host.command_queue import CommandInbox
+from samzapy.adapters.host.end_files import EndFiles
 from samzapy.adapters.host.outputs_file import OutputsFile
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.clients import KafkaConnection
@@ -23,9 +25,11 @@ from samzapy.adapters.kafka.hanging import written_by_workers
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.placement import KafkaPlacementWriter
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
+from samzapy.adapters.web.routes import Answering
 from samzapy.adapters.web.server import CoordinatorServer
 from samzapy.config import JobConfig
 from samzapy.coordinator.action_performer import ActionPerformer
+from samzapy.coordinator.assignment.partition_positions import partition_positions
 from samzapy.coordinator.candidate import TERM_ENDS, Candidate
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.ports import Launcher
@@ -33,8 +37,16 @@ from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import SamzapyError
 from samzapy.model.container import coordinator_transactional_id, placement_transactional_id
+from samzapy.model.container_end import ContainerEnd
+from samzapy.model.job import ExecutionId
+from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.topics import coordinator_topic, placement_topic
+from samzapy.plan.groupers import NO_GROUPERS
 from samzapy.runtime.command_sources import CommandSources
+from samzapy.runtime.coordinator_access import signature_check, signing_credential
+from samzapy.runtime.history import KafkaHistory
+from samzapy.runtime.operations import KafkaOperations
+from samzapy.runtime.server_access import server_access
 from samzapy.version import __version__
 
 _LOG = logging.getLogger(__name__)
@@ -84,8 +96,9 @@ class Here:
 class HostProcesses:
     """Looks at processes of this host (`coordinator.ports.Processes`)."""
 
-    def __init__(self, boot_id: str) -> None:
+    def __init__(self, boot_id: str, end_files: EndFiles | None = None) -> None:
         self._boot_id = boot_id
+        self._end_files = end_files
 
     def is_alive(self, boot_id: str, pid: int, process_started_ms: int) -> bool | None:
         if boot_id != self._boot_id:
@@ -95,6 +108,23 @@ class HostProcesses:
         except ProcessLookupError:
             return False
         return process.started_ms == process_started_ms and process.is_alive()
+
+    def end_of(self, execution_id: ExecutionId) -> ContainerEnd | None:
+        ends = () if self._end_files is None else self._end_files.read()
+        return next((end for end in ends if end.execution_id == execution_id), None)
+
+
+class _Submission:
+    """The submission of this process; its groupers plan the page's actions too."""
+
+    def __init__(self, make: Callable[[CoordinatorState], SubmitJob]) -> None:
+        self._make = make
+        self.groupers = NO_GROUPERS
+
+    def made(self, state: CoordinatorState) -> SubmitJob:
+        command = self._make(state)
+        self.groupers = command.groupers
+        return command
 
 
 class Coordination:
@@ -107,6 +137,9 @@ class Coordination:
         on_end: called with a reason when it ended by an error.
         leader: the URL of the leader as far as this process knows it, for redirects.
         launcher: starts the containers of the job; None for self-managed containers.
+
+    Raises:
+        ConfigError: the secret of the job cannot be read.
     """
 
     def __init__(
@@ -123,20 +156,11 @@ class Coordination:
         self._config = config
         self._here = here
         self._connection = connection
-        self._submission = submission
+        self._submission = _Submission(submission)
         self._on_end = on_end
         self._commands = CommandInbox()
         self._service: CoordinatorService | None = None
-        self._server = CoordinatorServer(
-            host=config.coordinator_host,
-            port=config.coordinator_port,
-            advertised_host=advertised_host(config, here),
-            snapshot=lambda: None if self._service is None else self._service.status(),
-            put=self._commands.put,
-            clock=SystemClock(),
-            lease_ms=config.answers_ms,
-            leader=leader,
-        )
+        self._server = self._make_server(leader)
         self._election = KafkaElection(
             connection,
             config.job,
@@ -154,9 +178,11 @@ class Coordination:
             config,
             connection,
             state=self.state,
+            positions=self.positions,
             put=self._commands.put,
             launcher=launcher,
             on_launch_failure=self._launches_failed,
+            refusal=signature_check(config, os.environ),
         )
         self._answers = KafkaPlacementWriter(
             connection,
@@ -167,6 +193,29 @@ class Coordination:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samzapy-coordinator", daemon=True)
         self.fatal: SamzapyError | None = None
+
+    def _make_server(self, leader: Callable[[], str | None]) -> CoordinatorServer:
+        config, connection = self._config, self._connection
+        operations = KafkaOperations(
+            connection,
+            config.job,
+            lambda: self._submission.groupers,
+            partial(signing_credential, config, os.environ),
+        )
+        return CoordinatorServer(
+            config.coordinator_host,
+            config.coordinator_port,
+            Answering(
+                snapshot=lambda: None if self._service is None else self._service.status(),
+                put=self._commands.put,
+                clock=SystemClock(),
+                lease_ms=config.answers_ms,
+                leader=leader,
+                operations=operations,
+                history=KafkaHistory(connection, config.job),
+            ),
+            server_access(config, os.environ, advertised_host(config, self._here)),
+        )
 
     def start(self) -> str:
         """Start the HTTP server and join the election; return the URL.
@@ -185,6 +234,17 @@ class Coordination:
         """The state of the log while this process leads. Thread-safe."""
         service = self._service
         return service.status().state if service is not None and service.is_leader else None
+
+    def positions(self) -> Mapping[SystemStreamPartition, int]:
+        """By input partition, the position of the job. Thread-safe.
+
+        Empty while this process does not lead.
+        """
+        service = self._service
+        if service is None or not service.is_leader:
+            return {}
+        snapshot = service.status()
+        return partition_positions(snapshot.state, snapshot.liveness)
 
     def close(self, timeout_s: float) -> None:
         """Handle the commands that have arrived, then end.
@@ -215,7 +275,7 @@ class Coordination:
             ),
             clock=SystemClock(),
             commands=self._commands,
-            processes=HostProcesses(here.boot_id),
+            processes=HostProcesses(here.boot_id, EndFiles.of(config.local_store_dir, config.job)),
             performer=ActionPerformer(
                 clock=SystemClock(),
                 fencing=KafkaFence(
@@ -235,7 +295,7 @@ class Coordination:
 
     def _run(self) -> None:
         assert self._service is not None, "start comes first"
-        candidate = Candidate(self._service, self._election, self._submission)
+        candidate = Candidate(self._service, self._election, self._submission.made)
         try:
             while not self._ended.is_set():
                 self._one_round(candidate, _ROUND_MS)

@@ -23,6 +23,7 @@ from samzapy.adapters.spark.class_archive import (
     with_archive,
     with_class_path,
 )
+from samzapy.config import refuse_secret_arguments
 from samzapy.errors import EnvironmentMissingError
 
 # Ten times the defaults.
@@ -46,7 +47,9 @@ def submit_command(
 
     Raises:
         EnvironmentMissingError: there is no spark-submit beside this Python.
+        ConfigError: an argument may be a secret.
     """
+    refuse_secret_arguments((*overrides, *spark_options))
     program = Path(sys.executable).with_name("spark-submit")
     if not program.exists():
         raise EnvironmentMissingError(f"wanted spark-submit at {program}, found nothing; pip install pyspark there")

@@ -5,18 +5,19 @@ It is made from a job's configuration and command line.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from samzapy.adapters.spark.standalone_launcher import StandaloneLauncher, StandaloneMaster
 from samzapy.adapters.spark.submission import ContainerProgram
 from samzapy.adapters.web.client import ask
-from samzapy.config import JobConfig
+from samzapy.config import JobConfig, is_loopback
 from samzapy.errors import ConfigError
+from samzapy.runtime.coordinator_access import launched_credential
 from samzapy.runtime.leadership import Here, advertised_host
 from samzapy.runtime.spark_submit import QUIET_SPARK
 
@@ -65,6 +66,7 @@ def standalone_launcher(
         python=sys.executable,
         cores=config.container_cores,
         memory_mib=config.container_memory_mib,
+        credential_of=launched_credential(config, os.environ),
     )
     master = StandaloneMaster(rest_url=rest_url.rstrip("/"), page_url=page_url.rstrip("/"))
     return StandaloneLauncher(master, program, partial(ask, timeout_ms=_ANSWER_MS, bytes_max=_ANSWER_BYTES_MAX))
@@ -76,16 +78,9 @@ def _check_reachable(config: JobConfig, page_url: str) -> None:
     Containers on other hosts would look for the coordinator on their own hosts, and none could send a heartbeat.
     """
     advertised, master = advertised_host(config, Here.now()), urlsplit(page_url).hostname or ""
-    if _is_loopback(advertised) and not _is_loopback(master):
+    if is_loopback(advertised) and not is_loopback(master):
         raise ConfigError(
             f"job.coordinator.host: wanted an address that the workers of {master} can reach, found {advertised}, "
             "where each of them finds only itself; set job.coordinator.host=0.0.0.0, and "
             "job.coordinator.advertised.host where the name of this host is not known to them"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -5,6 +5,7 @@ Both happen before Spark or a coordinator is started.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
 from samzapy.errors import RejectedError
 from samzapy.model.container import Container, coordinator_transactional_id
+from samzapy.model.credential import CREDENTIAL_VARIABLE
 from samzapy.model.job import ProcessorId
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topic_checks import TopicFound
@@ -35,6 +37,7 @@ from samzapy.model.topics import (
 from samzapy.plan.groupers import Groupers
 from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
 from samzapy.plan.intermediates import partition_count_to_be
+from samzapy.runtime.coordinator_access import command_access
 from samzapy.runtime.leader_status import reported_containers
 from samzapy.runtime.leadership import Here, HostProcesses
 
@@ -216,7 +219,10 @@ def running_containers(config: JobConfig, state: CoordinatorState, here: Here) -
 def _heard_of(config: JobConfig, state: CoordinatorState) -> frozenset[object]:
     """The executions whose heartbeat the leader had within a lease.
 
-    Empty if there is no leader.
+    Empty if there is no leader. A container that a coordinator started may not ask for the status, and is expected.
     """
-    ages = {name: row.get("heartbeatAgeMs") for name, row in reported_containers(config.job, state).items()}
+    if CREDENTIAL_VARIABLE in os.environ:
+        return frozenset()
+    rows = reported_containers(config.job, state, command_access(config, os.environ))
+    ages = {name: row.get("heartbeatAgeMs") for name, row in rows.items()}
     return frozenset(name for name, age in ages.items() if isinstance(age, int) and age <= config.lease_ms)

@@ -13,6 +13,7 @@ import importlib
 import sys
 from typing import Final
 
+from samzapy.adapters.host.core_files import write_no_core_files
 from samzapy.adapters.installed_spark import prefer_unpacked_modules
 
 PRELOADED: Final = (
@@ -25,6 +26,7 @@ PRELOADED: Final = (
     "samzapy.container.orders",
     "samzapy.container.task.joint_transaction",
     "samzapy.container.task.runner",
+    "samzapy.runtime.slow_message_watch",
     "samzapy.runtime.worker_tail",
 )
 
@@ -39,8 +41,14 @@ def preload() -> None:
     gc.freeze()
 
 
-if __name__ == "__main__":
+def serve() -> None:
+    """Fork workers until Spark ends."""
+    write_no_core_files()  # Spark's JVM may have another limit: only `samzapy` sets its own.
     preload()
     from pyspark.daemon import manager
 
     manager()
+
+
+if __name__ == "__main__":
+    serve()

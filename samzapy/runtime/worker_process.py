@@ -41,6 +41,7 @@ from samzapy.container.task.work_plan import Report, WorkPlan, any_failed
 from samzapy.errors import LostContainerError
 from samzapy.model.container import slot_transactional_id
 from samzapy.model.topics import coordinator_topic
+from samzapy.runtime.slow_message_watch import SlowMessageWatch
 from samzapy.runtime.worker_tail import WorkerCrashPoints, WorkerTails
 from samzapy.task import load_task_factory
 
@@ -78,27 +79,75 @@ def tick(plan: WorkPlan, batches: Iterable[Any]) -> Iterator[Any]:
                 yield reports_batch(reports, 0)
 
 
+class _Producers:
+    """Makes the producers of an execution's slots."""
+
+    def __init__(self, plan: WorkPlan, connection: KafkaConnection, crash_points: WorkerCrashPoints) -> None:
+        self._job = plan.config.job
+        self._execution_id = plan.execution_id
+        self._connection = connection
+        self._crash_points = crash_points
+        self._transaction_timeout_ms = plan.config.transaction_timeout_ms
+        self._outputs = OutputsFile.of(plan.config, Path(plan.scratch_dir))
+        self._written = written_by_workers(plan.config, self._outputs.topics)
+        self.enter_query(plan)
+
+    def enter_query(self, plan: WorkPlan) -> None:
+        """Look at the coordinator stream from the plan's offset on."""
+        self._stream_offset = plan.stream_offset
+        self._stream_numbering = plan.stream_numbering
+
+    def make(self, slot: int) -> TransactionalProducer:
+        """Make a producer that owns the slot's transactional id.
+
+        Kafka lets the latest initialiser of an id win. So a worker of a lost execution could take its id back from the
+        coordinator that fenced it. Hence this checks that the execution is not lost after the id is taken, never
+        before.
+        """
+        self._crash_points.hit("before-init")
+        producer = TransactionalProducer(
+            self._connection,
+            slot_transactional_id(self._job, self._execution_id, slot),
+            transaction_timeout_ms=self._transaction_timeout_ms,
+            written=self._written,
+            on_output=self._outputs.note,
+        )
+        try:
+            producer.take_over()
+            self._check_not_given_up()
+        except BaseException:
+            producer.close()
+            raise
+        return producer
+
+    def _check_not_given_up(self) -> None:
+        topic = coordinator_topic(self._job)
+        records = read_to_end(self._connection, topic, 0, self._stream_offset)
+        known = Orders(execution_id=self._execution_id, numbering=self._stream_numbering)
+        orders = read_on(known, records, 0, topic=topic)
+        if orders.is_given_up:
+            raise LostContainerError(
+                f"execution {self._execution_id} was given up by the coordinator ({orders.reason}); "
+                "this worker begins nothing more"
+            )
+
+
 class _WorkerProcess:
     """The objects that this process keeps for one execution."""
 
     def __init__(self, plan: WorkPlan) -> None:
         self.execution_id = plan.execution_id
-        self._job = plan.config.job
-        self._connection = KafkaConnection.of(plan.config)
-        self._transaction_timeout_ms = plan.config.transaction_timeout_ms
-        self._outputs = OutputsFile.of(plan.config, Path(plan.scratch_dir))
-        self._written = written_by_workers(plan.config, self._outputs.topics)
-        self._stream_offset = plan.stream_offset
-        self._stream_numbering = plan.stream_numbering
+        connection = KafkaConnection.of(plan.config)
         self._crash_points = WorkerCrashPoints(crash_points(os.environ))
-        self._tails = WorkerTails(Path(plan.scratch_dir), self._connection, self._crash_points)
+        self._producers = _Producers(plan, connection, self._crash_points)
+        self._tails = WorkerTails(Path(plan.scratch_dir), connection, self._crash_points)
         self._ends = EndsFile(Path(plan.scratch_dir))
         self._interrupts = Interrupts.installed()
         self._new_task = load_task_factory(Path(plan.job_file))
         self._slots: WorkerSlots[TransactionalProducer] = WorkerSlots(
             Path(plan.scratch_dir),
             plan.slot_count,
-            make_producer=self._make_producer,
+            make_producer=self._producers.make,
             must_renew=lambda producer: producer.must_be_renewed,
             close=lambda producer: producer.close(),
         )
@@ -109,6 +158,7 @@ class _WorkerProcess:
         self._query_number = -1
         self._runners: dict[int, TaskRunner] = {}
         self._environments: dict[str, LmdbEnvironment] = {}
+        self._slow = SlowMessageWatch(self._in_hand, lambda: boottime_ns() // 1_000_000)
 
     def run(self, plan: WorkPlan, batches: Iterable[Any]) -> Sequence[Report]:
         """Handle the rows of one Spark partition, then tail if the driver ordered it.
@@ -168,13 +218,20 @@ class _WorkerProcess:
             if board is not None:
                 board.close()
             if held is not None:
+                self._slow.end()
                 held.release()
         return done
+
+    def _in_hand(self) -> tuple[int, int] | None:
+        """Route and offset of the message that a task handles now."""
+        in_hand = (runner.in_hand for runner in tuple(self._runners.values()))
+        return next((message for message in in_hand if message is not None), None)
 
     def _enter(self, plan: WorkPlan) -> HeldSlot[TransactionalProducer]:
         self._crash_points.hit("before-slot")
         held = self._slots.take(plan.query_number, _SLOT_WAIT_S)
         self._enter_query(plan)
+        self._slow.begin(held)
         return held
 
     def _tail(
@@ -212,8 +269,7 @@ class _WorkerProcess:
 
         Its environments may have been replaced since.
         """
-        self._stream_offset = plan.stream_offset
-        self._stream_numbering = plan.stream_numbering
+        self._producers.enter_query(plan)
         if plan.query_number == self._query_number:
             for runner in self._runners.values():
                 runner.begin_batch()
@@ -233,7 +289,6 @@ class _WorkerProcess:
                 plan=plan,
                 routes=routes,
                 new_task=self._new_task,
-                declared=self._new_task.declared,
                 environment=self._environment(plan, plan.routes[first].environment_dir),
                 limits=TransactionLimits(
                     duration_max_s=config.transaction_max_ms / 1000,
@@ -253,40 +308,6 @@ class _WorkerProcess:
             note_faults(faults_directory(Path(directory).parent.parent))
             self._environments[directory] = LmdbEnvironment(Path(directory), plan.config.stores, makes_it=False)
         return self._environments[directory]
-
-    def _make_producer(self, slot: int) -> TransactionalProducer:
-        """Make a producer that owns the slot's transactional id.
-
-        Kafka lets the latest initialiser of an id win. So a worker of a lost execution could take its id back from the
-        coordinator that fenced it. Hence this checks that the execution is not lost after the id is taken, never
-        before.
-        """
-        self._crash_points.hit("before-init")
-        producer = TransactionalProducer(
-            self._connection,
-            slot_transactional_id(self._job, self.execution_id, slot),
-            transaction_timeout_ms=self._transaction_timeout_ms,
-            written=self._written,
-            on_output=self._outputs.note,
-        )
-        try:
-            producer.take_over()
-            self._check_not_given_up()
-        except BaseException:
-            producer.close()
-            raise
-        return producer
-
-    def _check_not_given_up(self) -> None:
-        topic = coordinator_topic(self._job)
-        records = read_to_end(self._connection, topic, 0, self._stream_offset)
-        known = Orders(execution_id=self.execution_id, numbering=self._stream_numbering)
-        orders = read_on(known, records, 0, topic=topic)
-        if orders.is_given_up:
-            raise LostContainerError(
-                f"execution {self.execution_id} was given up by the coordinator ({orders.reason}); "
-                "this worker begins nothing more"
-            )
 
 
 def _task_of(plan: WorkPlan) -> Callable[[tuple[int, Any]], Sequence[int]]:

@@ -39,6 +39,9 @@ def split_changelog_key(key: bytes) -> tuple[bytes, bytes]:
     Raises:
         ValueError: no such key. The caller knows the place of the record and makes it a `CorruptRecordError`.
     """
+    # One byte is the usual case and the hot path of every timer that fires.
+    if key and (length := key[0]) < 0x80 and length < len(key):
+        return key[1 : 1 + length], key[1 + length :]
     length = 0
     for position, byte in enumerate(key[:_LENGTH_BYTES_MAX]):
         length |= (byte & 0x7F) << (7 * position)

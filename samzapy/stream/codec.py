@@ -13,12 +13,12 @@ schemas and swells on arrays of zero-width items; a unit test keeps both out of 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
 from samzapy.errors import CorruptRecordError, UnknownSchemaError
+from samzapy.model.strict_json import parse_json_text
 from samzapy.stream.keys import key_of, parse_key
 from samzapy.stream.kinds import KINDS, RecordKind
 from samzapy.stream.log import LogRecord
@@ -126,7 +126,7 @@ def is_schema_of(schema_json: str, digits: str) -> bool:
     It may come from anywhere; only its text is used.
     """
     try:
-        fingerprint = fingerprint_of_schema(json.loads(schema_json))
+        fingerprint = fingerprint_of_schema(parse_json_text(schema_json))
     except Exception:
         # As broad as in `decode`: fastavro raises many types for hostile text.
         return False

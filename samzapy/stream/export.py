@@ -25,6 +25,7 @@ import fastavro
 from fastavro.schema import parse_schema, to_parsing_canonical_form
 
 from samzapy.errors import CorruptRecordError
+from samzapy.model.strict_json import parse_json_text
 from samzapy.model.topic_checks import Cluster, TopicFound
 from samzapy.stream.codec import schema_records
 from samzapy.stream.horizon import Extent, joined
@@ -172,10 +173,10 @@ def read_export(file: BinaryIO, name: str) -> Export:
             raise ValueError(f"the format {metadata.get('samzapy.format')!r}")
         if metadata.get("avro.codec") != _CODEC:
             raise ValueError(f"the codec {metadata.get('avro.codec')!r} instead of {_CODEC}")
-        settings = json.loads(metadata["samzapy.settings"])
+        settings = parse_json_text(metadata["samzapy.settings"])
         header = ExportHeader(
             topic=metadata["samzapy.topic"],
-            extent=Extent(**json.loads(metadata["samzapy.extent"])),
+            extent=Extent(**parse_json_text(metadata["samzapy.extent"])),
             looked=TopicFound(**settings["topic"]),
             cluster=Cluster(**settings["cluster"]),
         )
@@ -301,7 +302,7 @@ def _refuse_giant(record: LogRecord, topic: str) -> None:
 
 
 def _is_ours(declared: str) -> bool:
-    return bool(to_parsing_canonical_form(json.loads(declared)) == to_parsing_canonical_form(_plain_schema()))
+    return bool(to_parsing_canonical_form(parse_json_text(declared)) == to_parsing_canonical_form(_plain_schema()))
 
 
 def _plain_schema() -> list[dict[str, Any]]:

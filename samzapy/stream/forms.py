@@ -14,13 +14,15 @@ from typing import Any
 
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
+from samzapy.model.container_end import ContainerEnd
 from samzapy.model.grant import BucketStart, ChangelogStart, Floor, Grant
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
-from samzapy.model.placement import StatusCode
+from samzapy.model.placement import UNFINISHED, Action, StatusCode, check_arguments, recorded_arguments
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.startpoint import Startpoint
 from samzapy.stream.records import (
     CheckpointPut,
+    ContainerEndPut,
     ContainerPut,
     Expansion,
     GenerationPut,
@@ -243,11 +245,17 @@ def loss_accepted_to(record: LossAcceptedPut) -> dict[str, Any]:
 
 
 _REQUEST_FIELDS = tuple(field.name for field in fields(RequestPut))
+_ACTIONS_WITH_ARGUMENTS = frozenset({Action.SCALE, Action.REWIND, Action.CONTROL_STANDBY})
 _MEMORY_FIELDS = tuple(field.name for field in fields(RequestMemoryPut))
 
 
 def request_from(datum: dict[str, Any]) -> RequestPut:
-    return RequestPut(**(datum | {"status_code": StatusCode(datum["status_code"])}))
+    request = RequestPut(**(datum | {"status_code": StatusCode(datum["status_code"])}))
+    arguments = recorded_arguments(request.arguments)
+    if request.status_code in UNFINISHED and request.action in _ACTIONS_WITH_ARGUMENTS:
+        # A coordinator acts on them.
+        check_arguments(Action(request.action), arguments)
+    return request
 
 
 def request_to(record: RequestPut) -> dict[str, Any]:
@@ -281,6 +289,17 @@ def launch_from(datum: dict[str, Any]) -> LaunchPut:
 
 def launch_to(record: LaunchPut) -> dict[str, Any]:
     return {name: getattr(record.launch, name) for name in _LAUNCH_FIELDS}
+
+
+_END_FIELDS = tuple(field.name for field in fields(ContainerEnd))
+
+
+def container_end_from(datum: dict[str, Any]) -> ContainerEndPut:
+    return ContainerEndPut(end=ContainerEnd(**datum))
+
+
+def container_end_to(record: ContainerEndPut) -> dict[str, Any]:
+    return {name: getattr(record.end, name) for name in _END_FIELDS}
 
 
 def checkpoint_from(datum: dict[str, Any]) -> CheckpointPut:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from samzapy.model.job import ExecutionId
 from samzapy.model.placement import REQUEST_TYPE, RESPONSE_TYPE, PlacementNamespace, is_uuid
+from samzapy.model.strict_json import parse_json_text
 from samzapy.stream.kinds import KIND_OF_NAMESPACE, KIND_OF_TYPE
 from samzapy.stream.kinds import Namespace as Namespace
 from samzapy.stream.kinds import is_number as is_number
@@ -136,8 +137,8 @@ def _text_parts(text: str) -> tuple[str, str, KeyForm]:
 
 def _samza_parts(text: str) -> tuple[str, str, KeyForm]:
     try:
-        parts = json.loads(text)
-    except (ValueError, RecursionError):
+        parts = parse_json_text(text)
+    except ValueError:
         parts = None
     match parts:
         case [1, str(namespace), str(name)] if namespace in list(PlacementNamespace):

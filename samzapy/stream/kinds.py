@@ -24,6 +24,7 @@ from samzapy.stream.records import (
     CheckpointPut,
     ConfigPut,
     ContainerCountPut,
+    ContainerEndPut,
     ContainerPut,
     EpochPut,
     FactorPut,
@@ -87,6 +88,7 @@ class Namespace(StrEnum):
     CONTAINER_COUNT = "container-count"
     STANDBY = "standby"
     SUSPENDED = "suspended"
+    CONTAINER_END = "container-end"
     FACTOR = "factor"
     CHECKPOINT = "checkpoint"
     PROGRESS = "progress"
@@ -653,6 +655,18 @@ KINDS: Final[tuple[RecordKind, ...]] = (
         event="ProcessorSuspended",
         removal="ProcessorResumed",
         is_removed=True,
+    ),
+    _kind(
+        ContainerEndPut,
+        "container-end/{end.processor_id}",
+        schema="container_end",
+        part="container_ends",
+        value="end",
+        event="ContainerEndRecorded",
+        removal="ContainerEndForgotten",
+        is_removed=True,
+        to_avro=forms.container_end_to,
+        from_avro=forms.container_end_from,
     ),
     _kind(
         CheckpointPut,

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import uuid as uuids
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -86,7 +86,7 @@ class Place:
 class Requested:
     """A request as it was read.
 
-    `message` is None where it could not be; `reason` then says why.
+    `message` is None where it could not be read, or `is_refused` for its signature; `reason` then says why.
     """
 
     offset: int
@@ -94,6 +94,7 @@ class Requested:
     place: Place
     message: ContainerPlacementRequestMessage | None
     reason: str = ""
+    is_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +105,16 @@ class Unreadable:
     reason: str
 
 
-def read_message(record: LogRecord) -> Requested | Unreadable | None:
+def read_message(
+    record: LogRecord, refusal: Callable[[LogRecord], str] = lambda record: ""
+) -> Requested | Unreadable | None:
     """A record of the placement topic as a coordinator reads it.
 
     None for responses and tombstones. Never raises.
+
+    Args:
+        refusal: why a request is refused for its signature; empty if it is not. The value of a refused one is not
+            decoded.
     """
     if record.value is None:
         return None
@@ -118,6 +125,10 @@ def read_message(record: LogRecord) -> Requested | Unreadable | None:
     if key.message_type != REQUEST_TYPE:
         return None
     place = Place(namespace=key.namespace, key_form=key.form, encoding=_encoding_of(record.value))
+    if reason := refusal(record):
+        return Requested(
+            offset=record.offset, uuid=key.uuid, place=place, message=None, reason=reason, is_refused=True
+        )
     try:
         message = decode_message(record.value)
         request = _checked_at_home(message, key)

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import Container, ProcessorLocality, TaskLocality
+from samzapy.model.container_end import ContainerEnd
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import Launch
@@ -455,6 +456,16 @@ class SuspendedPut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerEndPut:
+    """`container-end/<processor id>`: the last end of its container by an error.
+
+    A container that stops in good order leaves none, and the record stays (`coordinator.assignment.container_ends`).
+    """
+
+    end: ContainerEnd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FactorPut:
     """`factor`: key buckets per input partition that the job is to have (SEP-32).
 
@@ -515,6 +526,7 @@ CoordinatorRecord = (
     | ContainerCountPut
     | StandbyPut
     | SuspendedPut
+    | ContainerEndPut
     | FactorPut
     | Removed
 )

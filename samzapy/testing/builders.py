@@ -16,6 +16,7 @@ from samzapy.model.failing import Failing
 from samzapy.model.grant import BucketStart, ChangelogStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
+from samzapy.model.slow_message import SlowMessage
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.topic_checks import TopicFound
@@ -132,6 +133,7 @@ def a_heartbeat(
     failing: Failing | None = None,
     exit_code: int = 0,
     step: str = "",
+    slow_messages: Iterable[SlowMessage] = (),
     unanswered_ms: int = 0,
     kafka_silent_ms: int = 0,
     received_ms: int = 0,
@@ -161,6 +163,7 @@ def a_heartbeat(
         failing=failing,
         exit_code=exit_code,
         step=step,
+        slow_messages=tuple(slow_messages),
         unanswered_ms=unanswered_ms,
         kafka_silent_ms=kafka_silent_ms,
         received_ms=received_ms,

@@ -16,8 +16,8 @@ def test_fraud_is_exactly_once():
 
 Each history sends messages to the job, lets time pass, and disturbs it: workers and containers crash, the factor
 changes, the container restarts. Its outputs per key and its state must be those of an undisturbed job of one task per
-partition, once all timers in event time have fired. A history that fails is made as short as possible, and is shown as
-a script.
+partition, once all timers in event time have fired, and all entries that expire by it are gone. A history that fails is
+made as short as possible, and is shown as a script.
 """
 
 from __future__ import annotations

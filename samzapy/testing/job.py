@@ -50,6 +50,7 @@ from samzapy.plan.elasticity import key_bucket
 from samzapy.runtime.job_config import load_job
 from samzapy.stream.keys import KeyForm
 from samzapy.stream.placement import Encoding, Place, encode_message
+from samzapy.task import TaskFactory
 from samzapy.testing.memory.container import MemoryContainer
 from samzapy.testing.memory.coordinator import MemoryCoordinator
 from samzapy.testing.memory.kafka import MemoryKafka
@@ -124,27 +125,20 @@ class MemoryJob:
         if self._config.intermediates or self._config.input_patterns:
             raise ConfigError("wanted a job without intermediate streams and patterns, which are not in memory yet")
         self._partitions = partitions
-        self._clock = _Clock()
-        self._kafka = MemoryKafka()
-        self._disks: dict[str, MemoryStateDirectory] = {}
-        self._crash_points = _CrashPoints()
-        self._batch_max = BATCH_MAX
-        self._executions = 0
-        self._container: MemoryContainer | None = None
-        submission = _submission(self._config, partitions)
-        self._coordinator = MemoryCoordinator(submission, self._kafka, self._clock, self._is_alive)
-        self._start()
+        self._world = _World(_submission(self._config, partitions), self._new_task)
+        self._clock, self._kafka = self._world.clock, self._world.kafka
+        self._world.start()
         # Before the first message, which a job with offset.default=upcoming would pass over.
         self.settle()
 
     @property
     def batch_max(self) -> int:
         """The most records of a partition in a micro-batch."""
-        return self._batch_max
+        return self._world.batch_max
 
     @batch_max.setter
     def batch_max(self, count: int) -> None:
-        self._batch_max = self._running().query.batch_max = count
+        self._world.batch_max = self._world.container.query.batch_max = count
 
     def __enter__(self) -> Self:
         return self
@@ -156,7 +150,7 @@ class MemoryJob:
 
     def close(self) -> None:
         """End the job where it is."""
-        self._running().kill()
+        self._world.container.kill()
 
     # --- messages ---
 
@@ -241,26 +235,28 @@ class MemoryJob:
         Raises:
             SamzapyError: the job has ended with an error.
         """
-        self._until(self._is_settled, "the job to handle all messages")
+        self._world.until(self._is_settled, "the job to handle all messages")
 
     def advance(self, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
         """Let so much time pass, in which timers fire and state expires."""
         self.settle()
         end_ms = self._clock.wall_ms() + round(1000 * (seconds + 60 * minutes + 3600 * hours + 86_400 * days))
         while (now_ms := self._clock.wall_ms()) < end_ms:
-            due_ms = self._running().query.due_ms()
+            due_ms = self._world.container.query.due_ms()
             self._clock.jump_wall((end_ms if due_ms == NO_TIMER else min(due_ms, end_ms)) - now_ms)
             self.settle()
 
     def fire_event_timers(self) -> None:
         """Let so much time pass that every timer in event time fires that is set now.
 
+        Entries that expire in event time are removed, too.
+
         Raises:
             SamzapyError: there are always others.
         """
         self.settle()
         for _ in range(_FIRINGS_MAX):
-            due_ms = self._running().query.due_when_quiet_ms()
+            due_ms = self._world.container.query.due_when_quiet_ms()
             if due_ms in (NO_TIMER, FAR_MS):
                 return
             self.advance(seconds=max(0, due_ms - self._clock.wall_ms()) / 1000)
@@ -294,10 +290,10 @@ class MemoryJob:
     def restart(self) -> None:
         """Stop the container in good order, and start another one."""
         self.settle()
-        container = self._running()
+        container = self._world.container
         container.ask_to_stop()
-        self._until(lambda: container.is_over, "the container to stop")
-        self._start()
+        self._world.until(lambda: container.is_over, "the container to stop")
+        self._world.start()
         self.settle()
 
     def crash(self, at: str = DRIVER, *, hit: int = 1, loses_disk: bool = False) -> None:
@@ -313,75 +309,32 @@ class MemoryJob:
             if at not in (*CRASH_POINTS, *TIMER_CRASH_POINTS):
                 names = ", ".join((DRIVER, *CRASH_POINTS, *TIMER_CRASH_POINTS))
                 raise ConfigError(f"wanted a place to crash at ({names}), found {at!r}")
-            self._crash_points.arm(at, hit)
+            self._world.crash_points.arm(at, hit)
             return
-        self._running().kill()
+        self._world.container.kill()
         if loses_disk:
-            self._disks.clear()
-        self._start()
+            self._world.disks.clear()
+        self._world.start()
 
     @property
     def crashes(self) -> int:
         """How often a worker has crashed."""
-        return self._crash_points.fired
-
-    # --- the world ---
-
-    def _start(self) -> None:
-        self._executions += 1
-        self._container = MemoryContainer(
-            self._config,
-            self._new_task,
-            self._executions,
-            self._kafka,
-            self._coordinator,
-            self._clock,
-            self._disks,
-            self._crash_points,
-        )
-        self._container.query.batch_max = self._batch_max
-
-    def _running(self) -> MemoryContainer:
-        assert self._container is not None, "a job is started when it is made"
-        return self._container
-
-    def _is_alive(self, pid: int) -> bool:
-        container = self._container
-        return container is not None and pid == container.number and not container.is_over
-
-    def _step(self, ms: int) -> None:
-        self._clock.advance(ms)
-        # For tasks no time has passed.
-        self._clock.jump_wall(-ms)
-        self._coordinator.round()
-        container = self._running()
-        container.turn()
-        if container.is_over and (error := container.error) is not None:
-            raise error
-        if container.has_crashed:
-            # As a supervisor does.
-            self._start()
-
-    def _until(self, condition: Callable[[], bool], what: str) -> None:
-        for _ in range(_ROUNDS_MAX):
-            if condition():
-                return
-            self._step(_STEP_MS)
-        raise SamzapyError(f"wanted {what}, found that it does not within {_ROUNDS_MAX * _STEP_MS // 1000} s")
+        return self._world.crash_points.fired
 
     def _is_settled(self) -> bool:
-        state = self._coordinator.state
+        state = self._world.coordinator.state
         if state.requests or state.generation is None:
             return False
-        return self._running().query.is_level(self._places())
+        return self._world.container.query.is_level(self._places())
 
     def _places(self) -> Iterable[tuple[str, int]]:
         streams = [SystemStream.parse(stream).stream for stream in self._config.streams_read]
         return [(stream, number) for stream in streams for number in range(self._partitions)]
 
     def _ask(self, action: Action, arguments: Mapping[str, str]) -> None:
-        self._until(lambda: self._coordinator.state.generation is not None, "the first plan")
-        run = self._coordinator.state.run
+        world, coordinator = self._world, self._world.coordinator
+        world.until(lambda: coordinator.state.generation is not None, "the first plan")
+        run = coordinator.state.run
         assert run is not None
         message = ContainerPlacementRequestMessage(
             uuid=uuid.uuid4(),
@@ -394,20 +347,20 @@ class MemoryJob:
             request_expiry=None,
         )
         place = Place(namespace=action.namespace, key_form=KeyForm.TEXT, encoding=Encoding.JSON)
-        log = MemoryLog(self._coordinator.placement, "operator")
+        log = MemoryLog(coordinator.placement, "operator")
         log.take_over()
         try:
             log.append_atomically([encode_message(message, place)])
         except ValueError as error:
             raise ConfigError(f"{action}: {error}") from error
-        self._until(lambda: self._is_answered(str(message.uuid)), f"an answer to {action}")
-        memory = self._coordinator.state.request_memory[str(message.uuid)]
+        world.until(lambda: self._is_answered(str(message.uuid)), f"an answer to {action}")
+        memory = coordinator.state.request_memory[str(message.uuid)]
         if memory.status_code is not StatusCode.SUCCEEDED:
             raise ConfigError(f"{action}: wanted it to succeed, found {memory.status_code}")
         self.settle()
 
     def _is_answered(self, request: str) -> bool:
-        state = self._coordinator.state
+        state = self._world.coordinator.state
         return request in state.request_memory and request not in state.requests
 
 
@@ -434,6 +387,70 @@ class _CrashPoints(CrashAt):
         except BaseException:
             self.fired += 1
             raise
+
+
+class _World:
+    """The surroundings of a job, its coordinator and its container, which take turns.
+
+    Attributes:
+        disks: by task, its local state, which outlives containers.
+        batch_max: the most records of a partition in a micro-batch of the next containers.
+        container: the one that was started last.
+    """
+
+    container: MemoryContainer
+
+    def __init__(self, submission: SubmitJob, new_task: TaskFactory) -> None:
+        self.clock = _Clock()
+        self.kafka = MemoryKafka()
+        self.disks: dict[str, MemoryStateDirectory] = {}
+        self.crash_points = _CrashPoints()
+        self.batch_max = BATCH_MAX
+        self._config, self._new_task = submission.config, new_task
+        self._executions = 0
+        self.coordinator = MemoryCoordinator(submission, self.kafka, self.clock, self._is_alive)
+
+    def start(self) -> None:
+        """Start another container."""
+        self._executions += 1
+        self.container = MemoryContainer(
+            self._config,
+            self._new_task,
+            self._executions,
+            self.kafka,
+            self.coordinator,
+            self.clock,
+            self.disks,
+            self.crash_points,
+        )
+        self.container.query.batch_max = self.batch_max
+
+    def until(self, condition: Callable[[], bool], wanted: str) -> None:
+        """Let coordinator and container work until a condition holds.
+
+        Raises:
+            SamzapyError: it does not within the time, or the job has ended with an error.
+        """
+        for _ in range(_ROUNDS_MAX):
+            if condition():
+                return
+            self._step(_STEP_MS)
+        raise SamzapyError(f"wanted {wanted}, found that it does not within {_ROUNDS_MAX * _STEP_MS // 1000} s")
+
+    def _step(self, ms: int) -> None:
+        self.clock.advance(ms)
+        # For tasks no time has passed.
+        self.clock.jump_wall(-ms)
+        self.coordinator.round()
+        self.container.turn()
+        if self.container.is_over and (error := self.container.error) is not None:
+            raise error
+        if self.container.has_crashed:
+            # As a supervisor does.
+            self.start()
+
+    def _is_alive(self, pid: int) -> bool:
+        return self._executions > 0 and pid == self.container.number and not self.container.is_over
 
 
 def _changelog_partitions(config: JobConfig, partitions: int) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from samzapy.coordinator.commands import RequestsRead
-from samzapy.stream.log import Write
+from samzapy.stream.log import LogRecord, Write
 from samzapy.stream.placement import Requested, Unreadable, read_message
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
 
@@ -28,13 +28,19 @@ class MemoryPlacementWriter:
         return self.log.append_atomically(writes)
 
 
-def read_inbox(topic: MemoryTopic, offset_from: int, now_ms: int, count_max: int | None = None) -> RequestsRead:
+def read_inbox(
+    topic: MemoryTopic,
+    offset_from: int,
+    now_ms: int,
+    count_max: int | None = None,
+    refusal: Callable[[LogRecord], str] = lambda record: "",
+) -> RequestsRead:
     """The messages that `adapters.kafka.placement.KafkaInbox` would hand over.
 
     They are of at most `count_max` records.
     """
     records, offset_next = topic.read_stable(offset_from, count_max)
-    messages = [item for record in records if (item := read_message(record)) is not None]
+    messages = [item for record in records if (item := read_message(record, refusal)) is not None]
     return RequestsRead(
         offset_from=offset_from,
         offset_next=offset_next,

@@ -167,7 +167,6 @@ def run_task(
         plan=plan,
         routes=range(len(plan.routes)),
         new_task=new_task,
-        declared=declared,
         environment=state,
         limits=TransactionLimits(
             duration_max_s=3600.0,
@@ -433,6 +432,13 @@ class _State:
         self, store: str, domain: int, until_ms: int | None, count_max: int
     ) -> Sequence[tuple[int, bytes, bytes]]:
         return timers_due(self.entries[store].items(), domain, until_ms, count_max)
+
+    def remove_due(self, store: str, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
+        for _, key, _ in rows:
+            del self.entries[store][key]
+
+    def count(self, store: str) -> int:
+        return len(self.entries[store])
 
     def write(self, store: str, entries: Mapping[bytes, bytes | None]) -> None:
         for key, value in entries.items():

@@ -63,11 +63,11 @@ def commit_of_the_dead_arrives(world: World) -> None:
 def container_pauses(world: World) -> None:
     container = world.a_running_container()
     if container is not None:
-        world.fault("container stands still", container.execution_id)
+        world.fault("container paused", container.execution_id)
         container.paused = True
 
 
-def container_goes_on(world: World) -> None:
+def container_continues(world: World) -> None:
     container = world.pick(
         [
             container
@@ -77,7 +77,7 @@ def container_goes_on(world: World) -> None:
     )
     if container is not None:
         container.paused = False
-        world.note(f"{container.execution_id} goes on")
+        world.note(f"{container.execution_id} continues")
 
 
 def container_is_asked_to_stop(world: World) -> None:
@@ -87,7 +87,7 @@ def container_is_asked_to_stop(world: World) -> None:
         world.note(f"{container.execution_id} is asked to stop")
 
 
-def everybody_stops(world: World) -> None:
+def all_stop(world: World) -> None:
     for container in world.containers:
         container.stopping = True
     world.note("all are asked to stop")

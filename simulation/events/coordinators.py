@@ -40,15 +40,15 @@ def coordinator_comes_back(world: World) -> None:
 def coordinator_pauses(world: World) -> None:
     process = world.pick([candidate for candidate in world.candidates if is_drivable(candidate)])
     if process is not None:
-        world.fault("coordinator stands still", process.name)
+        world.fault("coordinator paused", process.name)
         process.paused = True
 
 
-def coordinator_goes_on(world: World) -> None:
+def coordinator_continues(world: World) -> None:
     process = world.pick([candidate for candidate in world.candidates if candidate.alive and candidate.paused])
     if process is not None:
         process.paused = False
-        world.note(f"{process.name} goes on")
+        world.note(f"{process.name} continues")
 
 
 def election(world: World) -> None:
@@ -63,7 +63,7 @@ def election(world: World) -> None:
 
 
 def topics_are_looked_at(world: World) -> None:
-    """A leader, or a process that believes to lead, looks at the topics.
+    """A leader, or a process that believes to lead, checks the topics.
 
     The result may arrive late, and is lost if its term ends.
     """

@@ -132,7 +132,7 @@ def test_the_zip_files_of_an_installation_by_pip_are_not_read(tmp_path: Path) ->
 
 
 def test_the_zip_files_stay_where_another_pyspark_would_be_found(tmp_path: Path) -> None:
-    """As with PYTHONPATH=/opt/spark-3.5/python, which stands before the packages that pip installed."""
+    """As with PYTHONPATH=/opt/spark-3.5/python, which precedes the packages that pip installed."""
     for name in ("ours", "other"):
         (tmp_path / name).mkdir()
     home = a_pyspark(tmp_path / "ours", "4.2.0")

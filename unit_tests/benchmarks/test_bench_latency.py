@@ -23,8 +23,8 @@ def a_latency(
     )
 
 
-def a_row(word: str = "samzapy", rate: str = "200", found: Latency | None = None) -> Row:
-    return Row(word=word, name=word, rate=rate, found=found or a_latency(), load=1.0)
+def a_row(subject: str = "samzapy", rate: str = "200", latency: Latency | None = None) -> Row:
+    return Row(subject=subject, name=subject, rate=rate, latency=latency or a_latency(), load=1.0)
 
 
 @pytest.mark.parametrize(("rate", "per_s"), [("50", 50), ("200", 200), ("2000", 2000), ("10000", 10_000)])
@@ -54,15 +54,15 @@ def test_no_record_has_no_percentile() -> None:
 
 
 def test_a_slow_median_fails_its_bar_alone() -> None:
-    text = bars_table([a_row(found=a_latency(*[9.0] * 2000))])
+    text = bars_table([a_row(latency=a_latency(*[9.0] * 2000))])
 
     assert "| samzapy, 200/s: p50 | <= 8 ms | 9 ms | **fail** |" in text
     assert "| samzapy, 200/s: p95 | <= 20 ms | 9 ms | pass |" in text
 
 
-@pytest.mark.parametrize("found", [a_latency(lost=1), a_latency(doubled=1)])
-def test_one_record_lost_or_doubled_fails(found: Latency) -> None:
-    assert "| samzapy, 200/s: lost and doubled | <= 0 | 1 | **fail** |" in bars_table([a_row(found=found)])
+@pytest.mark.parametrize("latency", [a_latency(lost=1), a_latency(doubled=1)])
+def test_one_record_lost_or_doubled_fails(latency: Latency) -> None:
+    assert "| samzapy, 200/s: lost and doubled | <= 0 | 1 | **fail** |" in bars_table([a_row(latency=latency)])
 
 
 def test_the_share_of_cores_is_of_the_same_rate_without_tails() -> None:
@@ -73,7 +73,7 @@ def test_the_share_of_cores_is_of_the_same_rate_without_tails() -> None:
         a_row("samzapy-no-tail-keyed", "2000", a_latency(cores=1.0)),
     ]
 
-    assert [0.5] == [bar.found for bar in bars(rows) if "of those without tails" in bar.what]
+    assert [0.5] == [bar.measured for bar in bars(rows) if "of those without tails" in bar.title]
 
 
 def test_others_than_samzapy_with_tails_have_no_bar() -> None:
@@ -81,20 +81,20 @@ def test_others_than_samzapy_with_tails_have_no_bar() -> None:
 
 
 def test_a_row_shows_idle_cores_only_where_they_were_measured() -> None:
-    assert "| 0.20, 0.00, 0.00, 0.00 | 0.012 | 0 | 0 |" in rows_table([a_row(found=a_latency(idle=0.012))])
+    assert "| 0.20, 0.00, 0.00, 0.00 | 0.012 | 0 | 0 |" in rows_table([a_row(latency=a_latency(idle=0.012))])
     assert "| 0.20, 0.00, 0.00, 0.00 | - | 0 | 0 |" in rows_table([a_row()])
 
 
-def test_the_section_says_what_was_skipped() -> None:
+def test_the_section_names_skipped_subjects() -> None:
     assert "- bytewax: skipped; no wheel." in section([a_row()], ["bytewax: skipped; no wheel."], [])
 
 
 def test_each_row_of_the_plan_has_a_subject() -> None:
-    assert {word for word, _ in PLAN} <= set(latency_subjects({}))
+    assert {subject for subject, _ in PLAN} <= set(latency_subjects({}))
 
 
 def test_named_subjects_run_at_each_named_rate_and_others_as_planned() -> None:
     assert [("quix", "7"), ("quix", "8")] == latency_plan(["quix"], ["7", "8"])
     assert {"sparse"} == {rate for _, rate in latency_plan([], ["sparse"])}
-    assert {"client"} == {word for word, _ in latency_plan(["client"], [])}
+    assert {"client"} == {subject for subject, _ in latency_plan(["client"], [])}
     assert PLAN == tuple(latency_plan([], []))

@@ -53,7 +53,7 @@ def test_figures_are_per_record_and_per_second() -> None:
     assert (50.0, 100.0, 20_000.0) == (steady.per_cpu_s, steady.per_wall_s, steady.cpu_us_per_record("JVM"))
 
 
-def test_what_a_jvm_compiles_is_start_up_and_counts_for_nothing() -> None:
+def test_the_time_of_jvm_compilers_is_start_up_and_is_not_counted() -> None:
     steady = Steady(records=100, wall_s=1.0, cpu_s={"JVM": 1.5, "JIT": 7.0, "workers": 0.5})
 
     assert (50.0, 70_000.0) == (steady.per_cpu_s, steady.cpu_us_per_record("JIT"))
@@ -65,10 +65,10 @@ def test_batches_that_are_a_few_records_short_are_the_warm_up_all_the_same() -> 
     assert 199 == steady.records
 
 
-@pytest.mark.parametrize("found", [(), (300,), (50, 300), (100, 200, 300, 303)])
-def test_fewer_than_two_full_batches_after_the_warm_up_are_no_steady_state(found: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("batches", [(), (300,), (50, 300), (100, 200, 300, 303)])
+def test_fewer_than_two_full_batches_after_the_warm_up_are_no_steady_state(batches: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="wanted two ends of full batches"):
-        steady_state(looks(*found), 300)
+        steady_state(looks(*batches), 300)
 
 
 def test_a_percentile_is_one_of_the_values() -> None:
@@ -96,7 +96,7 @@ def test_this_process_has_used_time_and_memory() -> None:
     assert sum(memory_of(tree).values()) > 1
 
 
-def test_what_a_process_and_its_children_take_is_not_of_others() -> None:
+def test_the_time_of_a_process_and_its_children_is_not_counted_as_that_of_others() -> None:
     burn = "import time\nwhile time.process_time() < 0.5: pass"
     before_s, begun_s = machine_cpu_s(), time.monotonic()
     others = Others()
@@ -104,5 +104,5 @@ def test_what_a_process_and_its_children_take_is_not_of_others() -> None:
     subprocess.run([sys.executable, "-c", burn], check=True)
     of_others_s = others.cores() * (time.monotonic() - begun_s)
 
-    # Looks that are a moment apart see what others do in between.
+    # Looks that are a moment apart see changes of others in between.
     assert machine_cpu_s() - before_s - of_others_s > 0.4

@@ -1,4 +1,4 @@
-"""What the parts of `scripts/bench placement` compute from what they measured."""
+"""The figures that `scripts/bench placement` computes from its measurements."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def a_status(*containers: Mapping[str, object], owners: tuple[str | None, ...] =
     return {"containers": containers, "tasks": [{"owner": owner} for owner in owners]}
 
 
-def a_move(kind: str = WARM, *silences_ms: float, told_ms: int = 7) -> Move:
-    return Move(kind=kind, silences_ms=silences_ms, told_ms=told_ms, took_s=30.0)
+def a_move(kind: str = WARM, *silences_ms: float, reported_ms: int = 7) -> Move:
+    return Move(kind=kind, silences_ms=silences_ms, reported_ms=reported_ms, took_s=30.0)
 
 
 def a_loss(kind: str, *back_s: float) -> Loss:
@@ -40,17 +40,17 @@ def a_loss(kind: str, *back_s: float) -> Loss:
 
 
 def test_a_key_is_back_with_the_first_record_that_was_sent_after_the_kill() -> None:
-    heard = [Heard(b"a", 0.9, 1.5), Heard(b"a", 1.1, 5.0), Heard(b"b", 1.2, 6.0), Heard(b"a", 1.3, 7.0)]
+    records = [Heard(b"a", 0.9, 1.5), Heard(b"a", 1.1, 5.0), Heard(b"b", 1.2, 6.0), Heard(b"a", 1.3, 7.0)]
 
-    assert [4.0, 5.0] == back_after_s(heard, [b"a", b"b"], 1.0)
+    assert [4.0, 5.0] == back_after_s(records, [b"a", b"b"], 1.0)
 
 
-def test_a_key_that_is_not_heard_again_is_not_back() -> None:
+def test_a_key_without_a_later_record_is_not_back() -> None:
     with pytest.raises(ValueError, match="found nothing of 1, of b'b' too"):
         back_after_s([Heard(b"a", 1.1, 5.0), Heard(b"b", 0.9, 5.0)], [b"a", b"b"], 1.0)
 
 
-def test_who_owns_every_task_and_runs_is_the_runner() -> None:
+def test_the_execution_that_owns_every_task_and_runs_is_the_runner() -> None:
     assert Runner(execution_id="e2", host="h1") == runner_of(
         a_status(a_container(), a_container("e2"), owners=("e2", "e2"))
     )
@@ -76,11 +76,11 @@ def test_a_standby_with_the_state_of_every_task_is_ready() -> None:
 @pytest.mark.parametrize(
     "behind", [a_standby(level=1), a_standby(tasks=1, level=1), a_standby(lag=50_001), a_standby(rehearsed=False)]
 )
-def test_a_standby_that_is_behind_does_not_stand_by(behind: Mapping[str, object]) -> None:
+def test_a_standby_that_is_behind_is_not_ready(behind: Mapping[str, object]) -> None:
     assert not stands_by(a_status(a_container(), behind), RUNNER)
 
 
-def test_a_standby_that_took_over_does_not_stand_by_for_itself() -> None:
+def test_a_standby_that_took_over_is_not_its_own_standby() -> None:
     assert not stands_by(a_status(a_standby(), owners=("e2", "e2")), Runner(execution_id="e2", host="h2"))
 
 
@@ -96,7 +96,11 @@ def test_an_answer_without_a_pause_is_refused() -> None:
 
 
 def test_a_row_of_moves_is_of_all_keys_of_its_kind() -> None:
-    moves = [a_move(WARM, 100.0, 200.0), a_move(STOPPED, 9000.0, told_ms=8000), a_move(WARM, 300.0, told_ms=9)]
+    moves = [
+        a_move(WARM, 100.0, 200.0),
+        a_move(STOPPED, 9000.0, reported_ms=8000),
+        a_move(WARM, 300.0, reported_ms=9),
+    ]
 
     assert [
         (WARM, "2", "200", "**300**", "300", "200, 300", "8", "9", "30"),
@@ -104,14 +108,14 @@ def test_a_row_of_moves_is_of_all_keys_of_its_kind() -> None:
     ] == move_rows(moves)
 
 
-def test_what_is_reached_is_reached_with_a_warm_reserve() -> None:
+def test_the_goal_is_to_be_reached_with_a_warm_reserve() -> None:
     stopped = a_move(STOPPED, 9000.0)
 
     assert reached([a_move(WARM, 3000.0), stopped]).endswith("found 3.0 s: pass.")
     assert reached([a_move(WARM, 3001.0), stopped]).endswith("**fail**.")
 
 
-def test_every_kill_of_a_kind_is_to_reach_what_is_wanted_with_its_last_key() -> None:
+def test_every_kill_of_a_kind_must_reach_its_goal_with_its_last_key() -> None:
     losses = [
         *(a_loss(KEPT, 1.0, 20.0), a_loss(KEPT, 2.0, 10.0), a_loss(KEPT, 3.0, 12.0)),
         *(a_loss(DELETED, 60.1), a_loss(DELETED, 30.0)),

@@ -20,13 +20,13 @@ from bench_report import (
 )
 
 
-def a_run(word: str = "copy", per_cpu_s: float = 100.0, size: int = 100) -> Throughput:
+def a_run(subject: str = "copy", per_cpu_s: float = 100.0, size: int = 100) -> Throughput:
     steady = Steady(records=int(per_cpu_s * 1000), wall_s=500.0, cpu_s={"JVM": 600.0, "workers": 400.0})
-    return Throughput(word=word, size=size, steady=steady, first_s=10.0, others_cores=0.25)
+    return Throughput(subject=subject, size=size, steady=steady, first_s=10.0, others_cores=0.25)
 
 
 def a_reach(bound: float, size: int = 100) -> Reach:
-    return Reach(what="1:1", word="copy", base="plain", size=size, bound=bound)
+    return Reach(title="1:1", subject="copy", base="plain", size=size, bound=bound)
 
 
 def a_latency(*values: float) -> Latency:
@@ -87,7 +87,7 @@ def test_a_run_replaces_its_own_section_and_no_other() -> None:
     assert page.index("new figures") < page.index("memory")
 
 
-def test_what_was_written_by_hand_stays() -> None:
+def test_text_written_by_hand_stays() -> None:
     page = with_section(with_section("", "rss", "memory"), "data", "figures") + "\n## Failover\n\nby hand\n"
 
     page = with_section(with_section(page, "audit", "replay"), "data", "other figures")

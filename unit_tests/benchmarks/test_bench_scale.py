@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bench_report import SCALE
 from bench_scale import PARTS, WITHOUT_BROKER, section
-from bench_scale_job import Ground, Phase, Told, there_and_back
+from bench_scale_job import Ground, Metrics, Phase, there_and_back
 from bench_scale_moved import JOIN, SPLIT, Moved, Task, moved_of, tasks_of, verdicts
 from bench_scale_probe import Heard, silences_ms
 from bench_scale_spread import PARTITIONS, murmur2, spread_of
@@ -29,40 +29,40 @@ def heard(key: bytes, *at_s: float) -> list[Heard]:
 
 
 def test_series_are_added_up_or_picked_by_label() -> None:
-    told = Told(TOLD)
+    metrics = Metrics(TOLD)
 
     assert (15, 5, 0) == (
-        told.total("container_records_in_total"),
-        told.total("container_records_in_total", processor="p1"),
-        told.total("job_tasks"),
+        metrics.total("container_records_in_total"),
+        metrics.total("container_records_in_total", processor="p1"),
+        metrics.total("job_tasks"),
     )
-    assert {"p0": 10.0, "p1": 5.0} == told.by("processor", "container_records_in_total")
+    assert {"p0": 10.0, "p1": 5.0} == metrics.by("processor", "container_records_in_total")
 
 
-def test_a_mean_is_of_what_came_since() -> None:
-    before = Told(TOLD)
-    after = Told(TOLD.replace('task="t0"} 3', 'task="t0"} 7').replace('task="t1"} 2', 'task="t1"} 4'))
+def test_a_mean_is_of_the_records_since_then() -> None:
+    before = Metrics(TOLD)
+    after = Metrics(TOLD.replace('task="t0"} 3', 'task="t0"} 7').replace('task="t1"} 2', 'task="t1"} 4'))
 
     assert (1.0, 2.0) == (before.mean("task_commit_seconds"), after.mean("task_commit_seconds", since=before))
 
 
 def test_nothing_has_no_mean_and_so_0() -> None:
-    told = Told(TOLD)
+    metrics = Metrics(TOLD)
 
-    assert (0.0, 0.0) == (told.mean("task_get_seconds"), told.mean("task_commit_seconds", since=told))
+    assert (0.0, 0.0) == (metrics.mean("task_get_seconds"), metrics.mean("task_commit_seconds", since=metrics))
 
 
 def test_the_longest_silence_of_a_key_counts_the_ends_of_the_while() -> None:
-    found = [*heard(b"a", 0.5, 1.0, 3.0), *heard(b"b", 2.0, 9.0)]
+    records = [*heard(b"a", 0.5, 1.0, 3.0), *heard(b"b", 2.0, 9.0)]
 
-    assert [2000.0, 2000.0, 4000.0] == silences_ms(found, [b"a", b"b", b"silent"], 0.0, 4.0)
+    assert [2000.0, 2000.0, 4000.0] == silences_ms(records, [b"a", b"b", b"silent"], 0.0, 4.0)
 
 
 def test_the_order_of_factors_is_symmetric() -> None:
     assert [1, 2, 4, 4, 2, 1, 1, 2, 4, 4, 2, 1] == there_and_back([1, 2, 4], 2)
 
 
-def test_a_phase_costs_what_all_roles_used() -> None:
+def test_a_phase_costs_the_cpu_of_all_roles() -> None:
     phase = Phase(factor=2, records=500_000, cpu_s={"JVM": 4.0, "workers": 1.0}, batch_s=2.0)
 
     assert (10.0, 250_000.0) == (phase.cpu_s_per_million, phase.per_s)
@@ -111,7 +111,7 @@ def test_a_bucket_without_keys_is_the_smallest_and_is_counted() -> None:
 def test_a_bucket_by_the_hash_of_the_partition_leaves_most_buckets_empty() -> None:
     hashes = [zlib.crc32(b"%08d" % number) for number in range(2000)]
 
-    assert 3 * PARTITIONS == spread_of([found % PARTITIONS for found in hashes], hashes, 4).empty
+    assert 3 * PARTITIONS == spread_of([number % PARTITIONS for number in hashes], hashes, 4).empty
 
 
 TASKS_TOLD = """# TYPE samzapy_task_disk_usage_bytes gauge
@@ -141,11 +141,11 @@ def a_change(mb: int, longest_s: float, *, kind: str = JOIN, moved: float = 0.5,
 
 def test_tasks_are_listed_with_their_processors() -> None:
     assert {"Partition_0-0-2": a_task("p0", 0, 0.25), "Partition_0-1-2": a_task("p1", 1, 0.5)} == tasks_of(
-        Told(TASKS_TOLD)
+        Metrics(TASKS_TOLD)
     )
 
 
-def test_what_is_on_a_host_where_nothing_of_its_partition_was_has_moved() -> None:
+def test_state_on_a_host_that_had_none_of_its_partition_has_moved() -> None:
     before = {"Partition_0": a_task("p0", 9, 5.0), "Partition_1": a_task("p0", 9, 5.0)}
     after = {
         "Partition_0-0-2": a_task("p0", 2, 0.1),
@@ -154,19 +154,19 @@ def test_what_is_on_a_host_where_nothing_of_its_partition_was_has_moved() -> Non
         "Partition_1-1-2": a_task("p1", 3, 2.0),
     }
 
-    found = moved_of(before, after, mb=10, kind=SPLIT, silences_ms=[1.0])
+    moved = moved_of(before, after, mb=10, kind=SPLIT, silences_ms=[1.0])
 
-    assert (0.5, 6, 10, 3.0) == (found.moved, found.moved_mib, found.whole_mib, found.restore_s)
-    assert found.copy_s == pytest.approx(0.3)
+    assert (0.5, 6, 10, 3.0) == (moved.moved, moved.moved_mib, moved.whole_mib, moved.restore_s)
+    assert moved.copy_s == pytest.approx(0.3)
 
 
-def test_what_stayed_with_its_task_is_neither_moved_nor_copied() -> None:
+def test_state_that_stayed_with_its_task_is_neither_moved_nor_copied() -> None:
     before = {"Partition_0": a_task("p0", 9, 5.0), "Partition_1": a_task("p0", 9, 5.0)}
     after = {"Partition_0": a_task("p0", 9, 5.0), "Partition_1": a_task("p1", 9, 3.0)}
 
-    found = moved_of(before, after, mb=10, kind=JOIN, silences_ms=[1.0])
+    moved = moved_of(before, after, mb=10, kind=JOIN, silences_ms=[1.0])
 
-    assert (0.5, 3.0, 0) == (found.moved, found.restore_s, found.copy_s)
+    assert (0.5, 3.0, 0) == (moved.moved, moved.restore_s, moved.copy_s)
 
 
 @pytest.mark.parametrize(
@@ -174,15 +174,15 @@ def test_what_stayed_with_its_task_is_neither_moved_nor_copied() -> None:
     [(5.0, 0.5, "pass"), (5.1, 0.5, "**fail**"), (9.0, 0.0, "nothing moved")],
     ids=["within", "beyond", "vacuous"],
 )
-def test_a_pause_may_be_longer_by_what_the_moved_state_takes_to_restore(
+def test_a_pause_may_be_longer_by_the_restore_of_the_moved_state(
     longest_s: float, moved: float, verdict: str
 ) -> None:
-    found = [
+    figures = [
         *(a_change(0, 2.0, kind=kind) for kind in (JOIN, SPLIT)),
         *(a_change(200, longest_s, kind=kind, moved=moved, restore_s=2.0) for kind in (JOIN, SPLIT)),
     ]
 
-    assert [(SPLIT, verdict)] == [(row[1], row[-1]) for row in verdicts(found)]
+    assert [(SPLIT, verdict)] == [(row[1], row[-1]) for row in verdicts(figures)]
 
 
 def test_the_page_has_a_place_for_each_part() -> None:

@@ -1,4 +1,4 @@
-"""`stream state` says the same as a fold that shares nothing with it, at 1,000 moments of jobs among faults."""
+"""`stream state` agrees with a fold that shares nothing with it, at 1,000 moments of jobs among faults."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def test_the_state_of_any_moment_is_the_one_of_an_independent_fold(seed: int, tm
 def test_the_streams_have_failovers_and_rebalances(tmp_path: Path) -> None:
     records = [independent_fold.records_in(a_lived_stream(seed, tmp_path)) for seed in range(5)]
 
-    last = [independent_fold.moment(found, found[-1][0])["records"] for found in records]
+    last = [independent_fold.moment(stream, stream[-1][0])["records"] for stream in records]
 
-    assert sum(found["term"]["term"]["term"] for found in last) > 10
-    assert sum(found["generation"]["generation"]["generation"] for found in last) > 10
-    assert sum(found["epoch"]["epoch"]["epoch"] for found in last) > 30
+    assert sum(moment["term"]["term"]["term"] for moment in last) > 10
+    assert sum(moment["generation"]["generation"]["generation"] for moment in last) > 10
+    assert sum(moment["epoch"]["epoch"]["epoch"] for moment in last) > 30
 
 
 def test_the_independent_fold_is_independent_and_short() -> None:
     text = Path(independent_fold.__file__).read_text(encoding="utf-8")
 
-    assert "samzapy" not in [word for line in text.splitlines() if "import" in line for word in line.split()]
+    assert "samzapy" not in [part for line in text.splitlines() if "import" in line for part in line.split()]
     assert len(text.splitlines()) <= 150

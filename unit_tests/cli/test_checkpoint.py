@@ -1,4 +1,4 @@
-"""What `samzapy checkpoint list` says of each bucket."""
+"""The columns of `samzapy checkpoint list` for each bucket."""
 
 from samzapy.cli.checkpoint import _rows
 from samzapy.container.start_rules import Positions

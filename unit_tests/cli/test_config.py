@@ -31,7 +31,7 @@ def properties(tmp_path: Path) -> Path:
     return path
 
 
-def asked(*arguments: str) -> Result:
+def invoke(*arguments: str) -> Result:
     result = CliRunner().invoke(config, arguments)
     if isinstance(result.exception, SamzapyError):
         raise result.exception
@@ -40,7 +40,7 @@ def asked(*arguments: str) -> Result:
 
 
 def test_one_key_is_explained_in_full(properties: Path) -> None:
-    shown = asked("explain", "job.container.lease.ms", "--config", str(properties), "--set", "job.id=2").stdout
+    shown = invoke("explain", "job.container.lease.ms", "--config", str(properties), "--set", "job.id=2").stdout
 
     lines = [line.split(maxsplit=1) for line in shown.splitlines()[1:]]
     assert "job.container.lease.ms" == shown.splitlines()[0]
@@ -53,7 +53,7 @@ def test_one_key_is_explained_in_full(properties: Path) -> None:
 
 
 def test_without_a_key_all_set_keys_are_listed_without_secrets(properties: Path) -> None:
-    shown = asked("explain", "--config", str(properties), "--set", "job.id=2").stdout
+    shown = invoke("explain", "--config", str(properties), "--set", "job.id=2").stdout
 
     rows = [line.split() for line in shown.splitlines()]
     assert ["KEY", "VALUE", "FROM"] == rows[0]
@@ -64,15 +64,15 @@ def test_without_a_key_all_set_keys_are_listed_without_secrets(properties: Path)
 
 
 def test_a_key_is_explained_without_a_file() -> None:
-    assert "15000" in asked("explain", "job.container.lease.ms").stdout
+    assert "15000" in invoke("explain", "job.container.lease.ms").stdout
 
 
 def test_json_has_all_fields_of_a_key(properties: Path) -> None:
-    found: list[dict[str, Any]] = json.loads(
-        asked("explain", "job.*", "--config", str(properties), "-o", "json").stdout
+    fields: list[dict[str, Any]] = json.loads(
+        invoke("explain", "job.*", "--config", str(properties), "-o", "json").stdout
     )
 
-    by_key = {item["key"]: item for item in found}
+    by_key = {item["key"]: item for item in fields}
     assert ("16000", "file", f"{properties}:5", False) == tuple(
         by_key["job.container.lease.ms"][name] for name in ("value", "origin", "place", "secret")
     )
@@ -83,9 +83,9 @@ def test_an_invalid_configuration_can_be_explained(properties: Path) -> None:
     """That is when it is needed."""
     properties.write_text(PROPERTIES + "nonsense=1\njob.container.lost.ms=1\n")
 
-    assert "16000" in asked("explain", "job.container.lease.ms", "--config", str(properties)).stdout
+    assert "16000" in invoke("explain", "job.container.lease.ms", "--config", str(properties)).stdout
     rows = [
-        line.rstrip().split(maxsplit=3) for line in asked("explain", "--config", str(properties)).stdout.splitlines()
+        line.rstrip().split(maxsplit=3) for line in invoke("explain", "--config", str(properties)).stdout.splitlines()
     ]
     assert ["KEY", "VALUE", "FROM", "REFUSED"] == rows[0]
     assert [["nonsense", "1", f"{properties}:6"]] == [row[:3] for row in rows[1:] if len(row) == 4]
@@ -93,17 +93,17 @@ def test_an_invalid_configuration_can_be_explained(properties: Path) -> None:
 
 def test_an_unknown_key_is_refused_with_the_nearest(properties: Path) -> None:
     with pytest.raises(UnknownConfigKeyError, match="did you mean job.name"):
-        asked("explain", "job.nam", "--config", str(properties))
+        invoke("explain", "job.nam", "--config", str(properties))
 
 
 @pytest.mark.parametrize(
-    ("handed_in", "said_now", "value", "place"),
+    ("handed_in", "now_printed", "value", "place"),
     [
-        # Submitted with a factor, and again without the line: the job keeps what it has.
+        # Submitted with a factor, and again without the line: the job keeps its factor.
         (["4", None], None, "4", "an earlier configuration, offset"),
         (["4"], None, "4", "an earlier configuration, offset"),
         (["4"], "4", "4", "flights.properties:6"),
-        # ... until the line says something new.
+        # ... until the line has a new value.
         (["4", None], "2", "2", "flights.properties:6"),
         (["4", "2", None], None, "2", "an earlier configuration, offset"),
         ([None], None, "1", "default"),
@@ -113,7 +113,7 @@ def test_a_factor_of_an_earlier_configuration_is_shown(
     properties: Path,
     monkeypatch: pytest.MonkeyPatch,
     handed_in: list[str | None],
-    said_now: str | None,
+    now_printed: str | None,
     value: str,
     place: str,
 ) -> None:
@@ -124,11 +124,11 @@ def test_a_factor_of_an_earlier_configuration_is_shown(
         given = {} if factor is None else {"job_elasticity_factor": factor}
         service.submit(a_submission(config=a_config(**given)))
     monkeypatch.setattr(module, "coordinator_records", lambda address: world.log().read())
-    if said_now is not None:
-        properties.write_text(f"{PROPERTIES}job.elasticity.factor={said_now}\n")
+    if now_printed is not None:
+        properties.write_text(f"{PROPERTIES}job.elasticity.factor={now_printed}\n")
 
     (shown,) = json.loads(
-        asked(
+        invoke(
             "explain", "job.elasticity.factor", "--config", str(properties), "--job", "flights-1", "-o", "json"
         ).stdout
     )
@@ -142,7 +142,7 @@ def test_a_good_configuration_passes_the_check(properties: Path) -> None:
 
     assert (
         "job flights-1, 4 keys are set, nothing is wrong with them"
-        in asked("check", "--config", str(properties)).stdout
+        in invoke("check", "--config", str(properties)).stdout
     )
 
 
@@ -160,7 +160,7 @@ def test_check_refuses_a_configuration_that_a_start_would_refuse(
     properties.write_text(f"{PROPERTIES}{line}\n")
 
     with pytest.raises(error, match=words):
-        asked("check", "--config", str(properties))
+        invoke("check", "--config", str(properties))
 
 
 def test_a_job_that_names_no_cluster_is_refused(properties: Path) -> None:
@@ -168,4 +168,4 @@ def test_a_job_that_names_no_cluster_is_refused(properties: Path) -> None:
     properties.write_text("\n".join(line for line in lines if "bootstrap" not in line))
 
     with pytest.raises(ConfigError, match=r"wanted systems\.kafka\.bootstrap\.servers"):
-        asked("check", "--config", str(properties))
+        invoke("check", "--config", str(properties))

@@ -77,7 +77,7 @@ class Named:
 
     @property
     def config_options(self) -> list[str]:
-        """For verbs that are told the properties, and the job file where it is not beside them."""
+        """For verbs that get the properties, and the job file where it is not beside them."""
         beside = self.properties.parent == self.directory
         return ["--config", str(self.properties), *([] if beside else ["--job-file", self.argument])]
 
@@ -94,7 +94,7 @@ def named(
 
 
 def has_read(named: Named, caplog: pytest.LogCaptureFixture) -> None:
-    """Fails unless the output says which files were read."""
+    """Fails unless the output names the files that were read."""
     (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("reads ")]
     assert os.path.normpath(line.rpartition(" ")[2]) == str(named.properties)
 
@@ -103,7 +103,9 @@ def ran(result: Result) -> None:
     assert result.exception is None, result.exception
 
 
-def test_samzapy_run(named: Named, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_samzapy_run_reads_the_files_beside_the_job(
+    named: Named, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     became: list[tuple[list[str], dict[str, str]]] = []
     monkeypatch.setattr(os, "execve", lambda program, command, environment: became.append((command, environment)))
 
@@ -116,7 +118,7 @@ def test_samzapy_run(named: Named, monkeypatch: pytest.MonkeyPatch, caplog: pyte
     has_read(named, caplog)
 
 
-def test_a_driver_below_spark_submit(
+def test_a_driver_below_spark_submit_reads_the_files_beside_the_job(
     named: Named, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run_with: list[tuple[JobConfig, Path]] = []
@@ -144,7 +146,9 @@ def test_a_driver_below_spark_submit(
     has_read(named, caplog)
 
 
-def test_samzapy_job_submit(named: Named, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_samzapy_job_submit_reads_the_files_beside_the_job(
+    named: Named, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     led: list[tuple[JobConfig, Path]] = []
     launched: list[tuple[Path, Path | None]] = []
     monkeypatch.setattr(
@@ -162,7 +166,7 @@ def test_samzapy_job_submit(named: Named, monkeypatch: pytest.MonkeyPatch, caplo
     has_read(named, caplog)
 
 
-def test_samzapy_job_plan(named: Named, caplog: pytest.LogCaptureFixture) -> None:
+def test_samzapy_job_plan_reads_the_files_beside_the_job(named: Named, caplog: pytest.LogCaptureFixture) -> None:
     result = CliRunner().invoke(
         plan, [*named.config_options, "--partitions", "kafka.orders=2", "--processors", "0@h", "-o", "json"]
     )
@@ -172,7 +176,9 @@ def test_samzapy_job_plan(named: Named, caplog: pytest.LogCaptureFixture) -> Non
     has_read(named, caplog)
 
 
-def test_samzapy_job_scale(named: Named, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_samzapy_job_scale_reads_the_files_beside_the_job(
+    named: Named, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     factory = {"job_name": "flights", "job_systemstreampartition_grouper_factory": "groupers_beside:Own"}
     job = Job(groupers=load_groupers(a_config(**factory), named.directory), **factory)
     # Making the job imported it, which the command is to do again.
@@ -199,5 +205,5 @@ def test_samzapy_job_scale(named: Named, monkeypatch: pytest.MonkeyPatch, caplog
     assert os.path.normpath(line.rpartition(" ")[2]) == str(named.job_file)
 
 
-def test_samzapy_config_check(named: Named) -> None:
+def test_samzapy_config_check_reads_the_files_beside_the_job(named: Named) -> None:
     ran(CliRunner().invoke(check, named.config_options))

@@ -3,12 +3,14 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from samzapy.cli.main import COMMANDS, LazyCommand, LazyGroup, main, samzapy
+from samzapy.cli.main import COMMANDS, main, samzapy
+from samzapy.cli.output.groups import LazyCommand, LazyGroup
 from samzapy.errors import RejectedError
 from samzapy.version import __version__
 
@@ -104,6 +106,61 @@ def test_an_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -
 
     assert 2 == ended.value.code
     assert "No such command 'fly'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("jb", "`samzapy job`"),
+        ("status", "`samzapy container status` or `samzapy dev status` or `samzapy job status`"),
+        ("rewnd", "`samzapy job rewind`"),
+        ("job stats", "`samzapy job status`"),
+        ("container lst", "`samzapy container list`"),
+        ("job replay", "`samzapy stream replay`"),
+    ],
+)
+def test_a_mistyped_command_gets_a_hint_across_levels(
+    typed: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(typed.split())
+
+    assert 2 == ended.value.code
+    assert hint in capsys.readouterr().err
+
+
+SERVERS = ("starlette", "uvicorn", "jinja2", "prometheus_client")
+ENGINES = ("pyspark", "pyarrow", "pandas", "lmdb")
+
+
+@pytest.mark.parametrize(
+    ("command", "without"),
+    [
+        ("profile list", (*SERVERS, *ENGINES, "confluent_kafka")),
+        ("completion", (*SERVERS, *ENGINES, "confluent_kafka")),
+        ("job list", (*SERVERS, *ENGINES, "rich", "samzapy.cli.job.submit")),
+        ("job status", (*SERVERS, *ENGINES, "rich", "samzapy.cli.job.submit")),
+        ("job stop", (*SERVERS, *ENGINES, "rich", "samzapy.cli.job.submit")),
+        ("container list", (*SERVERS, *ENGINES, "rich")),
+        ("checkpoint list", (*SERVERS, *ENGINES, "rich")),
+        ("stream replay", (*SERVERS, *ENGINES, "rich")),
+        ("config explain", (*SERVERS, *ENGINES, "rich")),
+        ("state get", (*SERVERS, *ENGINES, "rich")),
+        ("acl", (*SERVERS, *ENGINES, "rich")),
+    ],
+)
+def test_a_command_imports_the_modules_that_it_needs_and_no_more(command: str, without: Sequence[str]) -> None:
+    """Imports are counted, because the time of a start proves little on a machine that is shared."""
+    listing = (
+        "import sys; from samzapy.cli.main import main\n"
+        f"try: main({[*command.split(), '--help']!r})\n"
+        f"except SystemExit: sys.stderr.write(' '.join(m for m in {tuple(without)!r} if m in sys.modules))"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True)
+
+    assert "" == ran.stderr.strip()
+    assert "Usage: samzapy" in ran.stdout
 
 
 def test_a_group_lists_its_commands_in_order() -> None:

@@ -1,6 +1,6 @@
-"""What `java.util.Properties` reads, of Java itself or of what was recorded of it.
+"""The results of `java.util.Properties`, of Java itself or as recorded.
 
-Run this file to record `properties_corpus.json` anew (`python -m unit_tests.config.java_reads`); it needs a JDK.
+Run this file to record `properties_corpus.json` again (`python -m unit_tests.config.java_reads`); it needs a JDK.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BY_HAND = (
 
 
 def texts(count: int, seed: int = _SEED) -> list[str]:
-    """Texts that are made of what the format gives a meaning to; the same for the same seed."""
+    """Texts made of the characters that have a meaning in the format; the same for the same seed."""
     chance = random.Random(seed)
     return [*_BY_HAND, *("".join(chance.choices(_PIECES, k=chance.randint(1, 12))) for _ in range(count))]
 
@@ -61,13 +61,13 @@ def has_compiler() -> bool:
 
 def read_by_java(given: Sequence[str]) -> list[Read]:
     lines = "".join(base64.b64encode(text.encode("utf-16-le")).decode() + "\n" for text in given)
-    found = subprocess.run(["java", _PROGRAM], input=lines, capture_output=True, text=True, check=True).stdout
-    return [_read(line) for line in found.splitlines()]
+    output = subprocess.run(["java", _PROGRAM], input=lines, capture_output=True, text=True, check=True).stdout
+    return [_read(line) for line in output.splitlines()]
 
 
 def _read(line: str) -> Read:
-    said, _, pairs = line.partition(" ")
-    if said == "refused":
+    status, _, pairs = line.partition(" ")
+    if status == "refused":
         return None
     return [(_decoded(pair.partition("=")[0]), _decoded(pair.partition("=")[2])) for pair in pairs.split()]
 

@@ -27,37 +27,37 @@ def explained(key: str, text: str = "", *overrides: str, **environment: str) -> 
 
 
 def test_without_a_setting_the_default_counts_and_everything_else_would_be_stronger() -> None:
-    found = explained(LEASE)
+    explanation = explained(LEASE)
 
-    assert ("15000", Source.DEFAULT, "default") == (found.value, found.origin, found.place)
+    assert ("15000", Source.DEFAULT, "default") == (explanation.value, explanation.origin, explanation.place)
     assert (
         "job.container.lease.ms=... in the properties file",
         "the environment variable SAMZAPY_SET_JOB_CONTAINER_LEASE_MS",
         "--set job.container.lease.ms=...",
-    ) == found.stronger
-    assert "milliseconds, from 0" == found.values
-    assert found.meaning.startswith("How long a container keeps working")
+    ) == explanation.stronger
+    assert "milliseconds, from 0" == explanation.values
+    assert explanation.meaning.startswith("How long a container keeps working")
 
 
 def test_the_strongest_place_counts_and_the_others_are_shown_in_order() -> None:
-    found = explained(
+    explanation = explained(
         LEASE, f"# lease\n{LEASE}=1\n", f"{LEASE}=3", f"{LEASE}=4", SAMZAPY_SET_JOB_CONTAINER_LEASE_MS="2"
     )
 
-    assert ("4", Source.SET, "--set") == (found.value, found.origin, found.place)
+    assert ("4", Source.SET, "--set") == (explanation.value, explanation.origin, explanation.place)
     assert [
         ("1", "job.properties:2"),
         ("2", "$SAMZAPY_SET_JOB_CONTAINER_LEASE_MS"),
         ("3", "--set"),
         ("4", "--set"),
-    ] == [(one.value, one.place) for one in found.given]
-    assert () == found.stronger
+    ] == [(one.value, one.place) for one in explanation.given]
+    assert () == explanation.stronger
 
 
 def test_an_empty_value_leaves_the_default() -> None:
-    found = explained("job.id", "job.id=\n")
+    explanation = explained("job.id", "job.id=\n")
 
-    assert ("1", Source.DEFAULT) == (found.value, found.origin)
+    assert ("1", Source.DEFAULT) == (explanation.value, explanation.origin)
 
 
 def test_a_stream_without_a_setting_of_its_own_has_its_system_s_and_that_is_named() -> None:
@@ -77,11 +77,11 @@ def test_a_stream_without_a_setting_of_its_own_has_its_system_s_and_that_is_name
 
 
 def test_a_secret_is_explained_and_not_shown() -> None:
-    found = explained("systems.kafka.client.sasl.password", "systems.kafka.client.sasl.password=hunter2\n")
+    explanation = explained("systems.kafka.client.sasl.password", "systems.kafka.client.sasl.password=hunter2\n")
 
-    assert found.secret
-    assert (Secret("hunter2"), "job.properties:1") == (found.value, found.place)
-    assert "hunter2" not in repr(found)
+    assert explanation.secret
+    assert (Secret("hunter2"), "job.properties:1") == (explanation.value, explanation.place)
+    assert "hunter2" not in repr(explanation)
 
 
 def test_recorded_values_show_beside_the_file_and_count_without_one() -> None:
@@ -135,7 +135,7 @@ def test_a_pattern_of_streams_is_a_key_and_no_pattern_of_keys() -> None:
 @pytest.mark.parametrize(
     ("handed_in", "text", "value"),
     [
-        # Nobody says anything, or the same as when the job was handed in: what operators asked for counts.
+        # Without a new value, or with the submitted one, the factor of the operators counts.
         (None, "", "8"),
         ("2", "job.elasticity.factor=2\n", "8"),
         ("2", "", "8"),
@@ -144,7 +144,7 @@ def test_a_pattern_of_streams_is_a_key_and_no_pattern_of_keys() -> None:
         (None, "job.elasticity.factor=1\n", "1"),
     ],
 )
-def test_what_operators_asked_of_a_running_job_counts_until_the_configuration_says_something_new(
+def test_a_factor_set_by_operators_counts_until_the_configuration_changes(
     handed_in: str | None, text: str, value: str
 ) -> None:
     def setting(value: str, place: str) -> dict[str, Setting]:
@@ -152,10 +152,10 @@ def test_what_operators_asked_of_a_running_job_counts_until_the_configuration_sa
 
     recorded = {} if handed_in is None else setting(handed_in, "offset 3")
 
-    found = explain(FACTOR_KEY, settings(text), recorded, setting("8", "request u, offset 90"))
+    explanation = explain(FACTOR_KEY, settings(text), recorded, setting("8", "request u, offset 90"))
 
-    assert value == found.value
-    assert (value == "8") == (found.place == "request u, offset 90")
+    assert value == explanation.value
+    assert (value == "8") == (explanation.place == "request u, offset 90")
 
 
 def test_a_variable_that_is_not_set_is_a_problem_of_the_key_alone() -> None:

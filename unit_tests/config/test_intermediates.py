@@ -1,4 +1,4 @@
-"""Intermediate streams as they are declared: their topics, serdes and starts, and what they cannot be together with."""
+"""Intermediate streams as they are declared: their topics, serdes and starts, and the settings they exclude."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ TOPIC = "kafka.__samzapy-intermediate-flights-1-by_carrier"
 
 
 def config_with(**properties: str) -> JobConfig:
-    """Two underscores stand for one, one for a dot."""
+    """Two underscores are one, one is a dot."""
     dotted = {
         name.replace("__", "\0").replace("_", ".").replace("\0", "_"): value for name, value in properties.items()
     }
     return parse_config(MINIMAL | dotted)
 
 
-def test_a_number_of_partitions_declares_one() -> None:
+def test_a_number_of_partitions_declares_an_intermediate_stream() -> None:
     declared = IntermediateStream(
         name="by_carrier",
         system_stream=TOPIC,
@@ -35,7 +35,7 @@ def test_a_number_of_partitions_declares_one() -> None:
     assert (declared,) == config_with().intermediates
 
 
-def test_they_come_in_the_order_of_their_names_behind_the_inputs() -> None:
+def test_intermediate_streams_are_listed_by_name_after_the_inputs() -> None:
     config = config_with(task_intermediate_again_partitions="2", task_broadcast_inputs="kafka.rules")
 
     again = TOPIC.replace("by_carrier", "again")
@@ -44,8 +44,8 @@ def test_they_come_in_the_order_of_their_names_behind_the_inputs() -> None:
     assert ("kafka.orders",) == config.inputs
 
 
-def test_no_two_of_any_jobs_share_a_topic() -> None:
-    said = [
+def test_no_two_intermediate_streams_of_any_jobs_share_a_topic() -> None:
+    topics = [
         parse_config(
             {
                 "job.name": job_name,
@@ -64,10 +64,10 @@ def test_no_two_of_any_jobs_share_a_topic() -> None:
         ]
     ]
 
-    assert len(said) == len({config.intermediates[0].topic for config in said})
+    assert len(topics) == len({config.intermediates[0].topic for config in topics})
 
 
-def test_serdes_are_its_own_else_the_system_s_and_never_those_of_a_pattern() -> None:
+def test_serdes_of_an_intermediate_stream_are_its_own_else_the_system_s_and_never_those_of_a_pattern() -> None:
     config = config_with(
         systems_kafka_samza_key_serde="string",
         systems_kafka_samza_msg_serde="string",
@@ -80,7 +80,7 @@ def test_serdes_are_its_own_else_the_system_s_and_never_those_of_a_pattern() -> 
     assert ("bytes", "bytes") == (config_with().key_serde(TOPIC), config_with().msg_serde(TOPIC))
 
 
-def test_it_is_always_read_from_the_oldest_message_on_and_for_ever() -> None:
+def test_an_intermediate_stream_is_always_read_from_its_oldest_message_on_and_has_no_end() -> None:
     config = config_with(
         systems_kafka_samza_offset_default="upcoming",
         systems_kafka_streams_orders_samza_offset_end="head",
@@ -99,7 +99,7 @@ def test_it_is_always_read_from_the_oldest_message_on_and_for_ever() -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "said"),
+    ("properties", "message"),
     [
         ({"task_intermediate_x_msg_serde": "json"}, "task.intermediate.x: wanted task.intermediate.x.partitions"),
         ({"task_intermediate_no-dash_partitions": "1"}, "wanted a name of letters, digits and underscores"),
@@ -123,13 +123,13 @@ def test_it_is_always_read_from_the_oldest_message_on_and_for_ever() -> None:
         ({"job_name": "j" * 220}, "wanted a topic name of at most 249 characters"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(properties: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(said)):
+def test_an_impossible_setting_is_refused_by_name(properties: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
         config_with(**properties)
 
 
 @pytest.mark.parametrize("setting", ["samza.offset.default", "samza.msg.serde"])
-def test_settings_of_its_topic_have_keys_of_their_own(setting: str) -> None:
+def test_settings_of_the_topic_of_an_intermediate_stream_have_keys_of_their_own(setting: str) -> None:
     key = f"systems.kafka.streams.{TOPIC.removeprefix('kafka.')}.{setting}"
 
     with pytest.raises(ConfigError, match=r"its settings are task\.intermediate\.by_carrier\.key\.serde"):

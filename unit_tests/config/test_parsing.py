@@ -16,6 +16,7 @@ from samzapy.config import (
     HostSlots,
     JobConfig,
     StoreConfig,
+    exposes_coordinator,
     parse_config,
     recorded_properties,
 )
@@ -79,7 +80,7 @@ def test_every_key_has_a_meaning_and_a_default_that_it_would_accept_itself() -> 
 
 
 def test_a_move_has_time_for_all_its_tries_and_a_restore_by_default() -> None:
-    """A try of which nobody hears takes the whole request timeout; what has been started may restore for minutes."""
+    """A try without an answer takes the whole request timeout; a started container may restore for minutes."""
     config = parse_config(MINIMAL)
 
     all_tries_ms = config.placement_tries_max * config.container_request_timeout_ms
@@ -97,6 +98,7 @@ def test_an_empty_value_means_the_default() -> None:
         ("task.error.policy", "ignore", "wanted one of fail, dead-letter, found 'ignore'"),
         ("task.transaction.max.ms", "5s", "wanted milliseconds (digits only), found '5s'"),
         ("task.transaction.max.ms", "-1", "wanted milliseconds (digits only), found '-1'"),
+        ("task.transaction.max.ms", "9" * 5_000, "wanted milliseconds (digits only), found '9999"),
         ("task.transaction.max.bytes", "1k", "wanted bytes (digits only), found '1k'"),
         ("task.transaction.timeout.ms", "999", "wanted a number from 1000 to"),
         ("job.coordinator.transaction.timeout.ms", "999", "wanted a number from 1000 to"),
@@ -118,7 +120,7 @@ def test_an_empty_value_means_the_default() -> None:
         ("stores.no-dash.msg.serde", "json", "wanted a store name of letters, digits and underscores"),
     ],
 )
-def test_a_value_of_the_wrong_kind_names_the_key_what_was_wanted_and_what_was_found(
+def test_a_value_of_the_wrong_kind_names_the_key_the_wanted_kind_and_the_value(
     key: str, value: str, complaint: str
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(complaint)) as refused:
@@ -224,12 +226,12 @@ def test_the_limit_itself_is_allowed(properties: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", CLIENT_PROPERTIES_REFUSED)
-def test_a_client_property_on_which_exactly_once_rests_is_refused(name: str) -> None:
+def test_a_client_property_that_exactly_once_needs_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"systems.kafka.client.{name}: samzapy sets {name} itself")):
         config_with({f"systems.kafka.client.{name}": "x"})
 
 
-# --- what comes out ---
+# --- results ---
 
 
 def test_inputs_and_outputs_may_be_named_without_their_system() -> None:
@@ -273,8 +275,8 @@ def test_a_key_with_a_pattern_in_place_of_a_stream_is_for_every_stream_that_it_m
         }
     )
 
-    wanted = {"orders-a": "oldest", "orders-b": "upcoming", "orders": "upcoming", "my-orders-a": "upcoming"}
-    assert wanted == {stream: config.offset_default(f"kafka.{stream}") for stream in wanted}
+    expected = {"orders-a": "oldest", "orders-b": "upcoming", "orders": "upcoming", "my-orders-a": "upcoming"}
+    assert expected == {stream: config.offset_default(f"kafka.{stream}") for stream in expected}
 
 
 @pytest.mark.parametrize(
@@ -354,13 +356,13 @@ def test_the_job_s_name_carries_its_id() -> None:
 def test_broadcast_inputs_are_partitions_ranges_and_whole_streams_each_stream_once() -> None:
     text = "kafka.rules#3, kafka.rules#[0-1],limits, kafka.page.views#7,kafka.limits#2"
 
-    found = config_with({"task.broadcast.inputs": text}).broadcast_inputs
+    inputs = config_with({"task.broadcast.inputs": text}).broadcast_inputs
 
     assert (
         BroadcastInput(system_stream="kafka.limits", partitions=None),
         BroadcastInput(system_stream="kafka.page.views", partitions=(7,)),
         BroadcastInput(system_stream="kafka.rules", partitions=(0, 1, 3)),
-    ) == found
+    ) == inputs
 
 
 @pytest.mark.parametrize(
@@ -408,11 +410,11 @@ def test_ways_of_grouping_that_contradict_each_other_are_refused(properties: dic
 
 
 @pytest.mark.parametrize("kept", [{"processor.id": "0"}, {"local.store.dir": "/data"}])
-def test_a_task_for_each_processor_needs_processors_that_come_back(kept: dict[str, str]) -> None:
+def test_a_task_for_each_processor_needs_processors_that_return(kept: dict[str, str]) -> None:
     assert "all-ssps-to-single-task" == config_with(ALL_TO_ONE | kept).partition_scheme
 
 
-def test_what_makes_the_tasks_is_recorded_in_a_word() -> None:
+def test_the_setting_that_makes_the_tasks_is_recorded_in_short() -> None:
     assert ["max", "cogroup", "own:Ssps"] == [
         config_with(properties).grouping for properties in ({}, {"task.partition.scheme": "cogroup"}, OWN_GROUPER)
     ]
@@ -494,10 +496,73 @@ def test_hosts_that_cannot_be_directories_or_have_no_slots_are_refused(wrong: st
         a_config(cluster_process_hosts=wrong)
 
 
-def test_what_starts_the_containers_is_no_part_of_what_a_job_records() -> None:
+def test_the_launcher_is_no_part_of_the_recorded_configuration() -> None:
     config = a_config(cluster_manager="process", cluster_process_dir="/data")
 
     assert {"cluster.manager", "cluster.process.dir"}.isdisjoint(recorded_properties(config))
+
+
+TLS = {"job.coordinator.tls.certificate": "/c.pem", "job.coordinator.tls.key": "/k.pem"}
+MUTUAL = {"job.coordinator.tls.ca": "/ca.pem", "job.coordinator.tls.client.auth": "required"}
+SECRET_FILE = {"job.coordinator.secret": "file:/secret"}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.7", "node7"])
+@pytest.mark.parametrize(
+    ("access", "is_allowed"),
+    [
+        ({}, False),
+        (TLS, False),
+        (SECRET_FILE, False),
+        (TLS | SECRET_FILE, True),
+        (TLS | MUTUAL, True),
+        ({"job.coordinator.insecure": "true"}, True),
+    ],
+    ids=["nothing", "TLS", "secret", "TLS and secret", "client certificates", "insecure"],
+)
+def test_the_coordinator_listens_beyond_loopback_with_tls_and_credentials_only(host, access, is_allowed):
+    properties = {"job.coordinator.host": host} | access
+    if is_allowed:
+        assert ("job.coordinator.insecure" in access) == exposes_coordinator(config_with(properties))
+    else:
+        with pytest.raises(ConfigError, match=rf"job\.coordinator\.host={host}: wanted TLS and credentials"):
+            config_with(properties)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost"])
+def test_the_coordinator_listens_on_loopback_without_credentials(host):
+    assert not exposes_coordinator(config_with({"job.coordinator.host": host}))
+
+
+def test_signatures_are_required_only_of_a_job_that_can_check_them() -> None:
+    required = {"job.placement.signature.required": "true"}
+
+    assert config_with(required | SECRET_FILE).are_signatures_required
+    with pytest.raises(
+        ConfigError, match=r"job\.placement\.signature\.required=true: wanted job\.coordinator\.secret"
+    ):
+        config_with(required)
+
+
+@pytest.mark.parametrize("text", ["hunter2", "file:relative", "env:", "env:A B", "file:"])
+def test_a_secret_is_configured_by_reference_and_never_quoted(text):
+    with pytest.raises(ConfigError, match=r"wanted where the secret is") as refusal:
+        config_with({"job.coordinator.secret": text})
+
+    assert text == "file:" or text == "env:" or text not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        ({"job.coordinator.tls.key": "/k.pem"}, "wanted both or none"),
+        ({"job.coordinator.tls.certificate": "c.pem", "job.coordinator.tls.key": "/k"}, "wanted an absolute path"),
+        (TLS | {"job.coordinator.tls.client.auth": "required"}, r"wanted .*\.certificate, \.key and \.ca"),
+    ],
+)
+def test_settings_of_tls_that_contradict_each_other_are_refused(properties, reason):
+    with pytest.raises(ConfigError, match=reason):
+        config_with(properties)
 
 
 @pytest.mark.parametrize("key", ["job.coordinator.host", "job.coordinator.advertised.host"])
@@ -624,3 +689,16 @@ def test_each_field_of_a_table_has_the_type_of_its_table(table: Mapping[str, str
 
     assert {name: fields[name] for name in table} == dict.fromkeys(table, type_of_field)
     assert {key.name for key in KEYS}.issuperset(table.values())
+
+
+def test_positions_are_committed_to_a_group_of_the_jobs_name_or_another_or_none() -> None:
+    groups = [a_config(**{"job_consumer_group": name} if name else {}).lag_group for name in ("", "billing", "off")]
+
+    assert ["samzapy-flights-1", "billing", None] == groups
+
+
+def test_a_long_value_is_not_repeated_as_a_whole() -> None:
+    for values in ({"k" * 9_000: "1"}, {"k" * 9_000: "1", "job.id": "-" * 9_000}):
+        with pytest.raises(ConfigError, match="characters are left out") as refused:
+            config_with(values)
+        assert len(str(refused.value)) < 4_000

@@ -1,4 +1,4 @@
-"""The properties file is read as Java reads it, but for what is refused on purpose."""
+"""The properties file is read as Java reads it, except for deliberate refusals."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_fresh_texts_are_read_as_this_java_reads_them() -> None:
         ("a=x \t\f\nb=x\\ \nc=\\u0020 \n", {"a": "x", "b": "x ", "c": " "}),
     ],
 )
-def test_escapes_line_ends_and_blanks(text: str, expected: dict[str, str]) -> None:
+def test_escapes_line_ends_and_blanks_are_read_as_java_reads_them(text: str, expected: dict[str, str]) -> None:
     assert expected == {setting.key: setting.value for setting in read_properties(text, "f")}
 
 

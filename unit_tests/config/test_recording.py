@@ -5,7 +5,7 @@ from samzapy.plan.input_patterns import resolve_inputs
 from samzapy.testing.builders import a_config
 
 
-def test_what_is_recorded_is_in_key_order_and_holds_no_secret_and_nothing_of_one_process() -> None:
+def test_the_recorded_settings_are_in_key_order_and_have_no_secret_and_nothing_of_one_process() -> None:
     config = parse_config(
         {
             "task.inputs": "kafka.orders",
@@ -27,7 +27,7 @@ def test_what_is_recorded_is_in_key_order_and_holds_no_secret_and_nothing_of_one
     ] == list(recorded_properties(config).items())
 
 
-def test_what_was_recorded_is_read_as_it_was_handed_in() -> None:
+def test_the_recorded_settings_are_read_back_unchanged() -> None:
     config = a_config(
         systems_kafka_client_sasl_password="hunter2", stores_tokens_msg_serde="json", local_store_dir="/d"
     )
@@ -39,7 +39,7 @@ def test_what_was_recorded_is_read_as_it_was_handed_in() -> None:
 
 
 def test_a_store_and_a_stream_may_sound_like_a_secret() -> None:
-    """Their settings would otherwise be recorded as ***, and whoever leads next could not plan by them."""
+    """Their settings would otherwise be recorded as ***, and the next leader could not plan by them."""
     config = a_config(
         task_inputs="kafka.password-resets",
         stores_tokens_changelog_replication_factor="3",
@@ -56,26 +56,28 @@ def test_a_store_and_a_stream_may_sound_like_a_secret() -> None:
 def test_configurations_differ_in_the_keys_of_the_job_and_each_is_named_with_both_values() -> None:
     recorded = recorded_properties(a_config(task_hang_timeout_ms="5", job_id="2"))
 
-    found = differences(a_config(task_hang_timeout_ms="6", job_debounce_time_ms="7"), recorded)
+    changed = differences(a_config(task_hang_timeout_ms="6", job_debounce_time_ms="7"), recorded)
 
     assert (
         Difference(key="job.debounce.time.ms", found="7", recorded=None),
         Difference(key="job.id", found=None, recorded="2"),
         Difference(key="task.hang.timeout.ms", found="6", recorded="5"),
-    ) == found
-    assert "job.id=(not set) instead of 2" == str(found[1])
+    ) == changed
+    assert "job.id=(not set) instead of 2" == str(changed[1])
 
 
-def test_neither_another_secret_nor_what_belongs_to_one_process_is_a_difference() -> None:
+def test_neither_another_secret_nor_a_setting_of_one_process_is_a_difference() -> None:
     recorded = recorded_properties(a_config(systems_kafka_client_sasl_password="a"))
 
     other = a_config(systems_kafka_client_sasl_password="b", processor_id="9", task_lost_range_accept="kafka.a.0@1-2")
 
     assert () == differences(other, recorded)
-    assert ("systems.kafka.client.sasl.password",) == tuple(found.key for found in differences(a_config(), recorded))
+    assert ("systems.kafka.client.sasl.password",) == tuple(
+        difference.key for difference in differences(a_config(), recorded)
+    )
 
 
-def test_what_a_pattern_matches_is_no_difference() -> None:
+def test_the_matches_of_a_pattern_are_no_difference() -> None:
     config = a_config(task_inputs="kafka.~orders.*")
 
     recorded = recorded_properties(resolve_inputs(config, ["orders", "orders2"]))
@@ -84,5 +86,5 @@ def test_what_a_pattern_matches_is_no_difference() -> None:
     assert () == differences(config, recorded)
 
 
-def test_nothing_differs_from_nothing() -> None:
+def test_without_a_recorded_configuration_nothing_differs() -> None:
     assert () == differences(a_config(), {})

@@ -1,4 +1,4 @@
-"""A key of Samza's that samzapy does not read says what stands in its place, or why there is nothing to set."""
+"""A key of Samza's that samzapy does not read has its replacement, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_error_of_a_java_class_names_its_replacement(key: str, value: str, a
         parse_config({**MINIMAL, key: value})
 
 
-def test_the_schemes_that_stand_in_the_place_of_classes_are_there() -> None:
+def test_the_schemes_that_replace_classes_exist() -> None:
     named = {scheme for text in SAMZA_CLASSES.values() for scheme in re.findall(r"scheme=([\w-]+)", text)}
 
     assert named == {"group-by-partition", "group-by-ssp", "all-ssps-to-single-task"}
@@ -78,11 +78,11 @@ def test_each_key_of_the_list_is_refused_with_its_own_answer() -> None:
         assert known.answer.endswith(".") and (known.instead or known.reason)
 
 
-def test_the_settings_that_stand_in_the_place_of_others_are_there() -> None:
+def test_the_settings_that_replace_others_exist() -> None:
     ours = {re.sub(r"<\w+>", "<>", key.name) for key in KEYS}
     wildcards = {"systems.<>.samza.<>", "systems.<>.streams.<>.samza.<>", "stores.<>.<>"}
     wildcards.add("systems.<>.client.message.max.bytes")
     groups = "|".join(sorted({key.name.partition(".")[0] for key in KEYS}))
     for known in SAMZA_KEYS:
-        for word in re.findall(rf"(?<![\w.-])(?:{groups})\.[\w<>.-]*[\w>]", known.instead):
-            assert re.sub(r"<\w+>", "<>", word) in ours | wildcards, known
+        for name in re.findall(rf"(?<![\w.-])(?:{groups})\.[\w<>.-]*[\w>]", known.instead):
+            assert re.sub(r"<\w+>", "<>", name) in ours | wildcards, known

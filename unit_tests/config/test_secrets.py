@@ -6,7 +6,9 @@ import pickle
 
 import pytest
 
-from samzapy.config import KEYS, Secret, argument_without_secret, is_secret, without_secrets
+from samzapy.config import KEYS, Secret, is_secret, refuse_secret_arguments, without_secrets
+from samzapy.config.secrets import argument_without_secret
+from samzapy.errors import ConfigError
 from samzapy.testing.builders import a_config
 
 HUNTER = Secret("hunter2")
@@ -38,13 +40,21 @@ def test_a_client_property_that_sounds_like_a_secret_is_one(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["sasl.username", "ssl.key.location", "ssl.keystore.type", "ssl.ca.pem", "key.linger"]
+    "name",
+    [
+        "sasl.username",
+        "ssl.key.location",
+        "ssl.keystore.type",
+        "ssl.ca.pem",
+        "key.linger",
+        "authenticate.secret.file",
+    ],
 )
-def test_others_are_not(name: str) -> None:
+def test_other_settings_are_no_secrets(name: str) -> None:
     assert not is_secret(f"systems.kafka.client.{name}")
 
 
-def test_none_of_our_own_keys_is_a_secret_whatever_a_store_a_stream_or_a_system_is_called() -> None:
+def test_none_of_our_own_keys_is_a_secret_whatever_the_name_of_a_store_stream_or_system() -> None:
     for key in KEYS:
         for name in ("tokens", "password-resets"):
             ours = key.name.replace("<name>", name).replace("<stream>", name).replace("<system>", name)
@@ -68,8 +78,8 @@ def test_a_secret_is_never_shown() -> None:
 def test_a_secret_reaches_the_client() -> None:
     config = a_config(systems_kafka_client_sasl_password="hunter2")
 
-    for found in (config, pickle.loads(pickle.dumps(config)), copy.deepcopy(config)):
-        assert HUNTER == found.client_properties("kafka")["sasl.password"]
+    for copied in (config, pickle.loads(pickle.dumps(config)), copy.deepcopy(config)):
+        assert HUNTER == copied.client_properties("kafka")["sasl.password"]
     assert "hunter2" == HUNTER.reveal()
     assert HUNTER != Secret("hunter3") and HUNTER != "hunter2"
 
@@ -92,7 +102,18 @@ def test_a_message_is_cleaned_of_all_secrets() -> None:
         ("/opt/tokens.jar", "/opt/tokens.jar"),
         ("--jars=/opt/tokens.jar", "--jars=/opt/tokens.jar"),
         ("sasl.password:hunter2", "***"),
+        ("systems.kafka.client.sasl.password=${env:PW}", "systems.kafka.client.sasl.password=${env:PW}"),
+        ("systems.kafka.client.sasl.password=${env:PW}2", "systems.kafka.client.sasl.password=***"),
+        ("systems.kafka.client.sasl.password=", "systems.kafka.client.sasl.password="),
     ],
 )
 def test_an_argument_of_a_command_is_shown_without_a_secret(argument: str, shown: str) -> None:
     assert shown == argument_without_secret(argument)
+
+
+def test_a_command_line_takes_the_name_of_a_variable_and_no_secret() -> None:
+    refuse_secret_arguments(["systems.kafka.client.sasl.password=${env:PW}", "--master", "local[2]"])
+
+    with pytest.raises(ConfigError, match=r"password=\*\*\*: wanted nothing secret .*env:NAME") as refused:
+        refuse_secret_arguments(["job.id=7", "systems.kafka.client.sasl.password=hunter2"])
+    assert "hunter2" not in str(refused.value)

@@ -32,10 +32,10 @@ def test_a_properties_file_may_use_equals_colons_or_spaces_and_comments() -> Non
 def test_a_backslash_at_the_end_continues_the_line() -> None:
     text = "task.inputs=kafka.a,\\\n    kafka.b,\\\n  # kafka.c\njob.name=x\\\\\n"
 
-    found = read(text)
+    properties = read(text)
 
     # In a continued line # is text, as in Java; two backslashes are no continuation.
-    assert {"task.inputs": "kafka.a,kafka.b,# kafka.c", "job.name": "x\\"} == found
+    assert {"task.inputs": "kafka.a,kafka.b,# kafka.c", "job.name": "x\\"} == properties
 
 
 def test_a_continuation_at_the_end_of_the_file_is_the_end_of_the_line() -> None:
@@ -79,13 +79,13 @@ values = st.text(st.characters(codec="ascii", categories=("L", "N", "P", "S"), e
 
 
 @given(st.dictionaries(keys, values, max_size=8))
-def test_whatever_is_written_as_key_equals_value_is_read_back(properties: dict[str, str]) -> None:
+def test_every_key_and_value_that_is_written_is_read_back(properties: dict[str, str]) -> None:
     text = "".join(f"{key} = {value}\n" for key, value in properties.items())
 
     assert properties == read(text)
 
 
-def test_each_setting_knows_where_it_stands() -> None:
+def test_each_setting_has_its_source() -> None:
     text = "# comment\njob.name = flights\ntask.inputs = a,\\\n  b\nsystems.kafka.client.sasl.password=hunter2\n"
 
     name, inputs, password = read_properties(text, "job.properties")
@@ -99,7 +99,7 @@ def test_each_setting_knows_where_it_stands() -> None:
 
 
 def test_set_wins_over_the_environment_and_that_over_the_file() -> None:
-    found = merged(
+    properties = merged(
         file="job.name=file\njob.id=file\nprocessor.id=file\ntask.inputs=kafka.a\n",
         environment={"SAMZAPY_SET_JOB_NAME": "env", "SAMZAPY_SET_JOB_ID": "env", "HOME": "/root"},
         overrides=("job.name=set=1", " task.inputs = kafka.b "),
@@ -110,7 +110,7 @@ def test_set_wins_over_the_environment_and_that_over_the_file() -> None:
         "job.id": "env",
         "processor.id": "file",
         "task.inputs": "kafka.b",
-    } == found
+    } == properties
 
 
 def test_the_last_of_two_overrides_of_one_key_wins() -> None:
@@ -149,8 +149,8 @@ def test_no_two_keys_share_an_environment_variable() -> None:
 PASSWORD = "systems.kafka.client.sasl.password"
 
 
-def test_a_value_may_name_environment_variables_in_whole_or_in_part_wherever_it_stands() -> None:
-    found = merged(
+def test_a_value_may_name_environment_variables_in_whole_or_in_part_in_every_source() -> None:
+    properties = merged(
         file=f"{PASSWORD}=${{env:PW}}\nsystems.kafka.bootstrap.servers=${{env:HOST}}:90${{env:PORT}}\n",
         environment={"PW": "hunter2", "HOST": "broker", "PORT": "92", "SAMZAPY_SET_JOB_ID": "${env:PORT}"},
         overrides=("job.name=flights-${env:HOST}",),
@@ -161,7 +161,7 @@ def test_a_value_may_name_environment_variables_in_whole_or_in_part_wherever_it_
         "systems.kafka.bootstrap.servers": "broker:9092",
         "job.id": "92",
         "job.name": "flights-broker",
-    } == found
+    } == properties
 
 
 def test_the_place_of_a_value_names_its_variables_and_not_their_values() -> None:
@@ -186,10 +186,17 @@ def test_a_variable_that_is_not_set_is_refused_by_name_where_it_counts(text: str
         parse_config(in_force(settings))
 
     assert "hunter2" not in str(refused.value)
-    overridden = merge(file=file, environment={}, overrides=[f"{PASSWORD}=x"])
+    overridden = merge(file=file, environment={"GIVEN": "x"}, overrides=[f"{PASSWORD}=${{env:GIVEN}}"])
     assert Secret("x") == parse_config(in_force(overridden)).secrets[PASSWORD]
 
 
+def test_a_secret_of_a_command_line_is_refused_and_not_repeated() -> None:
+    with pytest.raises(ConfigError, match=f"{PASSWORD}=.*: wanted nothing secret on a command line") as refused:
+        merge(file=(), environment={"PW": "hunter2"}, overrides=[f"{PASSWORD}=${{env:PW}}-hunter2"])
+
+    assert "hunter2" not in str(refused.value)
+
+
 @pytest.mark.parametrize("text", ["$PW", "${PW}", "${file:/x:PW}", "$${PW}", "{env:PW}"])
-def test_what_is_no_reference_stays_as_it_is(text: str) -> None:
+def test_a_text_that_is_no_reference_is_kept(text: str) -> None:
     assert {"job.name": text} == merged(file=f"job.name={text}\n", environment={"PW": "hunter2"})

@@ -1,4 +1,4 @@
-"""What every `CompactedLog` keeps (`stream/log.py`): one suite, run for memory and for a real broker.
+"""The rules that every `CompactedLog` keeps (`stream/log.py`): one suite, run for memory and for a real broker.
 
 A subclass gives `world`, a fixture of a `LogWorld` whose topic is new and empty for each test.
 """
@@ -36,7 +36,7 @@ class LogWorld(Protocol):
         ...
 
     def fence(self, transactional_ids: Sequence[str]) -> None:
-        """Initialise the ids, as somebody else who takes them away."""
+        """Initialise the ids, as another process that takes them away."""
         ...
 
     def compact(self) -> None:
@@ -50,8 +50,8 @@ def put(key: str, value: str | None) -> Write:
 
 def _numbered(key: str, seq: int) -> Write:
     """As the leader of a coordinator stream writes it."""
-    said = headers(term=1, seq=seq, event="ConfigSet", cause="c", actor="a")
-    return Write(key=key.encode(), value=b"1", headers=said)
+    record_headers = headers(term=1, seq=seq, event="ConfigSet", cause="c", actor="a")
+    return Write(key=key.encode(), value=b"1", headers=record_headers)
 
 
 def pairs(records: Iterable[LogRecord]) -> list[tuple[str, str | None]]:
@@ -77,19 +77,19 @@ class LogContract:
         assert list(log.read()) == []
         assert log.end_offset() == 0
 
-    def test_what_was_appended_is_read_in_order_with_its_offsets(self, world: LogWorld) -> None:
+    def test_appended_records_are_read_in_order_with_their_offsets(self, world: LogWorld) -> None:
         log = taken(world)
 
         log.append_atomically([put("a", "1"), put("b", "2")])
         log.append_atomically([put("a", "3")])
 
-        found = list(log.read())
-        assert pairs(found) == [("a", "1"), ("b", "2"), ("a", "3")]
-        offsets = [record.offset for record in found]
+        records = list(log.read())
+        assert pairs(records) == [("a", "1"), ("b", "2"), ("a", "3")]
+        offsets = [record.offset for record in records]
         assert sorted(set(offsets)) == offsets
         assert offsets[-1] < log.end_offset()
 
-    def test_what_another_writer_put_between_two_appends_is_read_in_its_place_and_is_foreign(
+    def test_a_record_of_another_writer_between_two_appends_is_read_in_its_place_and_is_foreign(
         self, world: LogWorld
     ) -> None:
         log = taken(world)
@@ -99,26 +99,26 @@ class LogContract:
 
         numbering, own = BEGINNING, []
         for record in log.read():
-            numbering, found = place(record, numbering)
-            own.append((record.key, not isinstance(found, Foreign)))
+            numbering, foreign = place(record, numbering)
+            own.append((record.key, not isinstance(foreign, Foreign)))
 
         assert own == [(b"config/a", True), (b"config/a", False), (b"config/b", False), (b"config/c", True)]
         assert numbering.seq_next == 2
 
-    def test_headers_tombstones_and_empty_bytes_come_back_as_written(self, world: LogWorld) -> None:
+    def test_headers_tombstones_and_empty_bytes_are_read_back_as_written(self, world: LogWorld) -> None:
         log = taken(world)
-        said = {"term": b"7", "event": b"", "cause": "grün".encode()}
+        headers = {"term": b"7", "event": b"", "cause": "grün".encode()}
 
         log.append_atomically(
             [
-                Write(key=b"a", value=b"", headers=said),
+                Write(key=b"a", value=b"", headers=headers),
                 Write(key=b"", value=b"\x00\xff"),
                 Write(key=b"b", value=None, headers={"actor": b"ann"}),
             ]
         )
 
         assert [
-            (b"a", b"", tuple(said.items())),
+            (b"a", b"", tuple(headers.items())),
             (b"", b"\x00\xff", ()),
             (b"b", None, (("actor", b"ann"),)),
         ] == [(record.key, record.value, record.headers) for record in log.read()]
@@ -131,14 +131,14 @@ class LogContract:
 
         assert offset_after == [record.offset for record in log.read()][-1] + 1
 
-    def test_reading_from_an_offset_gives_what_stands_there_and_later(self, world: LogWorld) -> None:
+    def test_reading_from_an_offset_gives_the_record_at_it_and_later_ones(self, world: LogWorld) -> None:
         log = taken(world)
         log.append_atomically([put("a", "1"), put("b", "2"), put("c", "3")])
         offset_of_b = list(log.read())[1].offset
 
         assert pairs(log.read(offset_of_b)) == [("b", "2"), ("c", "3")]
 
-    def test_reading_from_the_returned_offset_gives_only_what_came_later(self, world: LogWorld) -> None:
+    def test_reading_from_the_returned_offset_gives_only_later_records(self, world: LogWorld) -> None:
         log = taken(world)
         offset_after = log.append_atomically([put("a", "1")])
         assert list(log.read(offset_after)) == []
@@ -174,7 +174,7 @@ class LogContract:
         new.append_atomically([put("a", "new")])
         assert pairs(new.read()) == [("a", "old"), ("a", "new")]
 
-    def test_the_latest_owner_wins_so_a_fenced_one_can_come_back(self, world: LogWorld) -> None:
+    def test_the_latest_owner_wins_so_a_fenced_one_can_take_over_again(self, world: LogWorld) -> None:
         first, second = taken(world), taken(world)
         with pytest.raises(FencedError):
             first.append_atomically([put("a", "lost")])
@@ -217,7 +217,7 @@ class LogContract:
 
         assert pairs(ann.read()) == [("a", "1"), ("b", "2"), ("a", "3")]
 
-    def test_taking_over_aborts_what_the_predecessor_left_open(self, world: LogWorld) -> None:
+    def test_taking_over_aborts_the_open_transaction_of_the_predecessor(self, world: LogWorld) -> None:
         log = taken(world)
         log.append_atomically([put("a", "1")])
         left_open = world.open_transaction("writer", [put("a", "half"), put("b", "half")])
@@ -242,7 +242,7 @@ class LogContract:
         assert pairs(log.read(offset_after)) == [("d", "4")]
 
     def test_reading_does_not_conclude_while_another_writers_transaction_is_open(self, world: LogWorld) -> None:
-        """Its records may still be committed below the end, and it hides what others committed behind it."""
+        """Its records may still be committed below the end, and it hides records that others committed after it."""
         log = taken(world)
         log.append_atomically([put("a", "1")])
         blocker = world.open_transaction("other", [put("b", "2")])

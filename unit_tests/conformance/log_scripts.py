@@ -1,13 +1,13 @@
-"""Random scripts of operations on a log, played in memory and on a real broker: both must come to the same.
+"""Random scripts of operations on a log, played in memory and on a real broker: both must give the same results.
 
 Not among the steps: a connection that breaks at a commit, whose outcome only the broker knows. That takes a proxy for
 each script; `integration_tests/test_a_delayed_end_of_transaction_tears_nothing.py` has one, with the tear itself.
 
-A simulation is worth as much as the log under it. A script is made from a seed and knows no outcome; `play` tells
-what became of each step: what was refused, what a reader saw and with which offsets, where it had to wait.
+A simulation is worth as much as the log under it. A script is made from a seed and knows no outcome; `play` reports
+the outcome of each step: refusals, the records of a reader with their offsets, and its waits.
 
-Some are compacted half way. A real broker needs appends of its own for that, nobody knows how many; so what comes
-behind is told by its distance from there.
+Some are compacted half way. A real broker needs appends of its own for that, of unknown number; so later
+records are reported by their distance from there.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from unit_tests.conformance.log_contract import LogWorld, OpenTransaction, put
 
 IDS = ("ann", "bob", "cid")
 BLOCKED_READS_MAX = 1
-"""A reader of a real broker waits seconds before it says that it waits in vain."""
+"""A reader of a real broker waits for seconds before it reports that it waits in vain."""
 COMPACTED_EACH = 3
 """Of so many scripts one is compacted: that takes a real broker seconds, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`what` is open, commit, abort, fence, compact, or read: `who` is a transactional id, or the number of an opened
+    """`act` is open, commit, abort, fence, compact, or read: `owner` is a transactional id, or the number of an opened
     transaction. To read all is to read when nothing is open."""
 
-    what: str
-    who: str | int = ""
+    act: str
+    owner: str | int = ""
     writes: tuple[Write, ...] = ()
 
 
 def a_script(seed: int, length: int = 18) -> tuple[Step, ...]:
-    """Steps that make sense and steps that must be refused: ends of what was fenced, or has ended already."""
+    """Steps that make sense and steps that must be refused: ends of transactions that were fenced or have ended."""
     random = Random(seed)
     steps: list[Step] = []
     opened = 0
@@ -67,35 +67,35 @@ def a_script(seed: int, length: int = 18) -> tuple[Step, ...]:
 
 
 def play(world: LogWorld, script: Sequence[Step]) -> list[str]:
-    """What became of each step."""
+    """The outcome of each step."""
     opened: list[OpenTransaction | None] = []
-    told: list[str] = []
+    transcript: list[str] = []
     blocked = 0
     base = 0
     for step in script:
-        match step.what:
+        match step.act:
             case "open":
-                opened.append(world.open_transaction(str(step.who), step.writes))
-                told.append(f"{step.who} opens")
+                opened.append(world.open_transaction(str(step.owner), step.writes))
+                transcript.append(f"{step.owner} opens")
             case "fence":
-                world.fence([str(step.who)])
-                told.append(f"{step.who} is fenced")
+                world.fence([str(step.owner)])
+                transcript.append(f"{step.owner} is fenced")
             case "read" if blocked < BLOCKED_READS_MAX:
-                told.append(_read(world, base))
-                blocked += told[-1].endswith("waits")
+                transcript.append(_read(world, base))
+                blocked += transcript[-1].endswith("waits")
             case "read":
-                told.append("not read")
+                transcript.append("not read")
             case "read all":
-                told.append(_read(world, base))
+                transcript.append(_read(world, base))
             case "compact":
                 world.compact()
                 base = world.log("reader").end_offset()
-                told.append("compacted")
+                transcript.append("compacted")
             case _:
-                index = int(step.who)
+                index = int(step.owner)
                 transaction, opened[index] = opened[index], None
-                told.append(f"{index}: {_end(transaction, step.what)}")
-    return told
+                transcript.append(f"{index}: {_end(transaction, step.act)}")
+    return transcript
 
 
 def _end(transaction: OpenTransaction | None, how: str) -> str:
@@ -109,7 +109,7 @@ def _end(transaction: OpenTransaction | None, how: str) -> str:
 
 
 def _read(world: LogWorld, base: int) -> str:
-    """What a reader sees; offsets from `base` on, where the log was compacted, by their distance from there."""
+    """The records of a reader; offsets from `base` on, where the log was compacted, by their distance from there."""
 
     def place(offset: int) -> str:
         return f"+{offset - base}" if base and offset >= base else str(offset)

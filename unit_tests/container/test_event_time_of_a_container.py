@@ -1,4 +1,4 @@
-"""What a container tells its workers of event time, and when it orders a tick for it."""
+"""The event time that a container sends to its workers, and when it orders a tick for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from samzapy.container.task.clocks import FAR_MS
 from samzapy.container.task.work_plan import NO_TIMER, Report
 from samzapy.container.ticks import Ticks
 from samzapy.model.ssp import SystemStreamPartition
-from unit_tests.container.test_running_query import ABoundedContainer, said_finished
+from samzapy.model.task_stats import TaskStats
+from samzapy.model.time_figures import SeenClock, TimeFigures
+from unit_tests.container.test_running_query import ABoundedContainer, reports_of_the_end
 from unit_tests.container.test_ticks import a_tick
 from unit_tests.fixtures.container_worlds import SSP_KB, a_job, a_plan
 from unit_tests.fixtures.running_container import ORDERS_0, ORDERS_1, AContainer, a_batch, a_report
@@ -41,7 +43,7 @@ def test_a_tick_is_due_once_the_inputs_of_a_task_are_covered_up_to_its_moment() 
     assert [False, False, True] == due
 
 
-def test_workers_are_told_up_to_which_moment_the_inputs_are_covered() -> None:
+def test_workers_are_sent_the_moment_up_to_which_the_inputs_are_covered() -> None:
     container = AContainer(**CLOCKS)
     the_high_watermarks(container, orders_0=5, orders_1=9)
     begun_ms = container.clock.boot_ms()
@@ -51,11 +53,28 @@ def test_workers_are_told_up_to_which_moment_the_inputs_are_covered() -> None:
     seen = container.query.ends_seen[-1]
     assert {5, 9} == {*seen.ends.values()}
     assert begun_ms < seen.at_ms
-    assert {ORDERS_0: seen.at_ms} == seen.covered_ms, "what stands in orders.1 is not read"
+    assert {ORDERS_0: seen.at_ms} == seen.covered_ms, "the messages in orders.1 are not read"
+
+
+def test_heartbeats_have_the_watermark_of_a_quiet_input_whose_clock_runs() -> None:
+    container = AContainer(**CLOCKS, task_event_time_idle_ms="1000")
+    the_high_watermarks(container, orders_0=5, orders_1=0)
+    quiet_ms = container.clock.boot_ms()
+    time = TimeFigures(
+        at_ms=quiet_ms, watermark_ms=7000, inputs={str(ORDERS_0): SeenClock(7000, quiet_ms, is_known=True)}
+    )
+    report = replace(a_report(offset_next=5), measured=TaskStats(time=time))
+
+    container.run(a_batch(report, orders_0=5, orders_1=0), *[None] * 30)
+
+    ran_ms = container.query.ends_seen[-1].covered_ms[ORDERS_0] - quiet_ms - 1000
+    time_figures = container.heartbeats.sent[-1].figures["tasks"]["a"]["time"]
+    assert ran_ms > 0
+    assert (7000 + ran_ms, str(ORDERS_0)) == (time_figures["watermarkMs"], time_figures["heldBy"])
 
 
 def test_an_open_transaction_in_an_input_keeps_it_from_being_covered() -> None:
-    """All that is committed is read; what others have committed behind the transaction cannot be."""
+    """All that is committed is read; messages that others have committed after the transaction cannot be."""
     container = AContainer(**CLOCKS)
     the_high_watermarks(container, orders_0=6, orders_1=0)
 
@@ -99,9 +118,9 @@ def test_a_bounded_run_is_over_once_each_task_has_acted_on_the_end_of_its_inputs
     container.run(None, begins, read, *[None] * 15, a_tick(*ended(0)), *[None] * 8)
     assert {FAR_MS} == {*container.query.ends_seen[-1].covered_ms.values()}
     assert len(container.query.ticked_at_ms) > 2
-    assert [False] == said_finished(container)
+    assert [False] == reports_of_the_end(container)
 
     other = ABoundedContainer(**CLOCKS)
     the_high_watermarks(other, orders_0=99, orders_1=99)
     other.run(None, begins, read, *[None] * 15, a_tick(*ended(0, 1)), *[None] * 8)
-    assert True in said_finished(other)
+    assert True in reports_of_the_end(other)

@@ -37,19 +37,20 @@ def test_progress_is_written_for_a_bucket_that_committed_nothing_and_for_no_othe
     container.run(a_batch(a_report(0, offset_next=40), orders_0=40, orders_1=50), *[None] * 20)
 
     assert [(ORDERS_1, 50, 4, "e1")] == [
-        (found.ssp_kb, found.offset_next, found.epoch, found.execution_id) for found in container.progress.written
+        (progress.ssp_kb, progress.offset_next, progress.epoch, progress.execution_id)
+        for progress in container.progress.written
     ]
 
 
 def test_progress_is_written_for_a_bucket_whose_last_message_was_not_the_batch_s_last() -> None:
-    """What came behind it is of other buckets: without this it would never come to the end of a quiet partition."""
+    """Later messages are of other buckets: without this it would never come to the end of a quiet partition."""
     container = AContainer(grants=(a_task("a", epoch=3), a_task("b", epoch=4)))
 
     container.run(
         a_batch(a_report(0, offset_next=38), a_report(1, offset_next=50), orders_0=40, orders_1=50), *[None] * 20
     )
 
-    assert [(ORDERS_0, 40)] == [(found.ssp_kb, found.offset_next) for found in container.progress.written]
+    assert [(ORDERS_0, 40)] == [(progress.ssp_kb, progress.offset_next) for progress in container.progress.written]
 
 
 def test_progress_that_did_not_move_is_not_written_again() -> None:
@@ -57,7 +58,7 @@ def test_progress_that_did_not_move_is_not_written_again() -> None:
 
     container.run(a_batch(orders_0=40), *[None] * 20, a_batch(orders_0=40), *[None] * 20)
 
-    assert [40] == [found.offset_next for found in container.progress.written]
+    assert [40] == [progress.offset_next for progress in container.progress.written]
 
 
 def test_a_bucket_that_commits_before_its_progress_is_written_has_no_progress() -> None:
@@ -72,7 +73,7 @@ def test_a_bucket_that_commits_before_its_progress_is_written_has_no_progress() 
     )
 
     assert [(ORDERS_0, 40), (ORDERS_1, 40), (ORDERS_1, 50)] == [
-        (found.ssp_kb, found.offset_next) for found in container.progress.written
+        (progress.ssp_kb, progress.offset_next) for progress in container.progress.written
     ]
 
 
@@ -103,11 +104,11 @@ def test_progress_of_a_query_that_failed_is_not_written_afterwards() -> None:
 
     container.run(a_batch(orders_0=40), a_batch(orders_0=50), QueryFailed(reason="died"), *[None] * 30)
 
-    assert [40] == [found.offset_next for found in container.progress.written]
+    assert [40] == [progress.offset_next for progress in container.progress.written]
 
 
 def test_progress_under_an_earlier_grant_is_never_written_under_a_new_one() -> None:
-    """A rewind gives the same bucket anew, with an earlier start; told 50 under that epoch, 10 to 49 would be lost."""
+    """A rewind gives the same bucket again, with an earlier start; with 50 under that epoch, 10 to 49 would be lost."""
     container = AContainer(grants=(a_task("a"),))
     container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))
     bounds = container.topics.input_bounds
@@ -130,12 +131,12 @@ def test_progress_under_an_earlier_grant_is_never_written_under_a_new_one() -> N
             raise BrokerUnavailableError("no broker answered")
         return bounds(*_, **__)
 
-    # What the first batch told was written at once; the second one's would be written after three seconds.
+    # The report of the first batch was written at once; the second one's would be written after three seconds.
     container.run(a_batch(orders_0=40), None, a_batch(orders_0=50), rewind)
 
-    assert [] == fence_fails, "letting go was to fail once"
+    assert [] == fence_fails, "the release was to fail once"
     assert container.stop.asked
-    assert [(40, 1)] == [(found.offset_next, found.epoch) for found in container.progress.written]
+    assert [(40, 1)] == [(progress.offset_next, progress.epoch) for progress in container.progress.written]
 
 
 def test_progress_that_could_not_be_written_is_a_saving_lost_and_is_tried_again() -> None:
@@ -144,7 +145,7 @@ def test_progress_that_could_not_be_written_is_a_saving_lost_and_is_tried_again(
 
     container.run(a_batch(orders_0=40), *[None] * 40)
 
-    assert [40] == [found.offset_next for found in container.progress.written]
+    assert [40] == [progress.offset_next for progress in container.progress.written]
     assert 1 == len(container.query.started)
 
 
@@ -183,5 +184,5 @@ def test_an_id_that_was_acquired_without_an_answer_is_acquired_again() -> None:
 
     container.run(a_batch(orders_0=40), *[None] * 40)
 
-    assert [40] == [found.offset_next for found in container.progress.written]
+    assert [40] == [progress.offset_next for progress in container.progress.written]
     assert 2 == list(container.trace).count("own progress")

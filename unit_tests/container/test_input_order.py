@@ -1,4 +1,4 @@
-"""The order in which a task reads its inputs, by itself: what a container makes of it is in `test_service`."""
+"""The order in which a task reads its inputs, by itself; its use by a container is in `test_service`."""
 
 from __future__ import annotations
 
@@ -107,11 +107,11 @@ def test_a_bootstrap_input_that_is_at_its_end_is_waited_for_by_nothing(table: in
     bootstrap = BootstrapInputs(a_config(task_inputs="kafka.orders,kafka.ztable", **BOOTSTRAP))
 
     assert {ORDERS, TABLE} == begin(bootstrap, [a_joined_task()], {ORDERS: 0, TABLE: table}, orders=9, ztable=end)
-    # What comes later is read beside the others, also when the query is started anew.
+    # Later partitions are read beside the others, also when the query is started again.
     assert {ORDERS, TABLE} == begin(bootstrap, [a_joined_task()], {ORDERS: 0, TABLE: table}, orders=9, ztable=99)
 
 
-def test_the_end_is_that_of_the_first_start_under_a_grant_and_another_grant_has_its_own() -> None:
+def test_the_end_of_a_bootstrap_input_is_set_by_the_first_start_under_a_grant() -> None:
     bootstrap = BootstrapInputs(a_config(task_inputs="kafka.orders,kafka.ztable", **BOOTSTRAP))
     begin(bootstrap, [a_joined_task()], {ORDERS: 0, TABLE: 0}, orders=9, ztable=5)
 
@@ -122,7 +122,7 @@ def test_the_end_is_that_of_the_first_start_under_a_grant_and_another_grant_has_
 
 
 def test_a_position_that_was_read_to_its_end_does_not_wait_again_though_its_progress_was_not_recorded() -> None:
-    """What follows the last message of a bucket, a marker for instance, is in no checkpoint."""
+    """A record after the last message of a bucket, a marker for instance, is in no checkpoint."""
     bootstrap = BootstrapInputs(a_config(task_inputs="kafka.orders,kafka.ztable", **BOOTSTRAP))
     begin(bootstrap, [a_joined_task()], {ORDERS: 0, TABLE: 0}, orders=9, ztable=6)
     bootstrap.read_to({ORDERS: 0, TABLE: 6})
@@ -155,7 +155,7 @@ def test_a_task_that_reads_nothing_else_has_no_bootstrap_phase() -> None:
 def test_no_other_input_is_read_before_each_bootstrap_position_has_reached_its_end(
     places: dict[int, tuple[int, int]], orders_end: int, steps: list[int]
 ) -> None:
-    """Whatever order the partitions are read in, with restarts of the query in between, the phase ends."""
+    """In whatever order the partitions are read, with restarts of the query in between, the phase ends."""
     config = a_config(task_inputs="kafka.orders,kafka.ztable", **BOOTSTRAP)
     bootstrap = BootstrapInputs(config)
     at = {an_ssp_kb(f"kafka.ztable.{number}:0/1"): start for number, (start, _) in places.items()} | {ORDERS: 0}
@@ -164,7 +164,7 @@ def test_no_other_input_is_read_before_each_bootstrap_position_has_reached_its_e
     }
     grant = a_joined_task("a", *at)
     read = bootstrap.begin([grant], at, ends.__getitem__)
-    # 4 starts the query anew; what the list leaves over is read partition by partition.
+    # 4 starts the query again; the rest of the list is read partition by partition.
     for step in [*steps, *[0] * 40]:
         behind = [ssp_kb for ssp_kb in ends if ssp_kb != ORDERS and at[ssp_kb] < ends[ssp_kb]]
         assert (ORDERS in read) == (not behind)

@@ -31,7 +31,7 @@ REFUNDS_0 = an_ssp_kb("kafka.refunds.0:0/1")
 def of_a_pattern(
     *, grants: tuple[Grant, ...] | None = None, inputs: str = "kafka.orders,kafka.~ref.*", **properties: str
 ) -> AContainer:
-    """A container of task a, of orders.0, which is named, and task c, of refunds.0, which a pattern stands for."""
+    """A container of task a, of the named input orders.0, and task c, of refunds.0, which a pattern matches."""
     refunds = a_grant("c", ssp_kb=str(REFUNDS_0), offset_next=3)
     container = AContainer(
         grants=(a_task("a"), refunds) if grants is None else grants, task_inputs=inputs, **properties
@@ -49,7 +49,7 @@ def of_a_pattern(
 
 
 def read_by(container: AContainer) -> list[set[str]]:
-    """What each query reads."""
+    """The partitions of each query."""
     for plan, starts in container.query.started:
         assert {route.ssp_kb for route in plan.routes} == set(starts)
     return [{str(ssp_kb.ssp) for ssp_kb in starts} for _, starts in container.query.started]
@@ -58,7 +58,7 @@ def read_by(container: AContainer) -> list[set[str]]:
 BOTH, ONE = {"kafka.orders.0", "kafka.refunds.0"}, {"kafka.orders.0"}
 
 
-def test_an_input_of_a_pattern_that_goes_is_left_out_and_what_is_held_stays() -> None:
+def test_a_deleted_input_of_a_pattern_is_left_out_and_held_tasks_stay() -> None:
     container = of_a_pattern()
 
     container.run(None, lambda: container.topics.absent.add("kafka.refunds"), *[None] * 10, lambda: None)
@@ -66,10 +66,10 @@ def test_an_input_of_a_pattern_that_goes_is_left_out_and_what_is_held_stays() ->
     assert [BOTH, ONE] == read_by(container)
     assert "drain" in container.trace
     assert {"a", "c"} == {task for task, _ in container.heartbeats.contents[-2].held}
-    assert not {str(found) for found in container.heartbeats.contents[-2].figures["positions"]} & {str(REFUNDS_0)}
+    assert not {str(bucket) for bucket in container.heartbeats.contents[-2].figures["positions"]} & {str(REFUNDS_0)}
 
 
-def test_a_bootstrap_input_of_a_pattern_that_goes_is_waited_for_no_more() -> None:
+def test_a_deleted_bootstrap_input_of_a_pattern_is_no_longer_waited_for() -> None:
     starts = tuple(BucketStart(ssp_kb=ssp_kb, offset_next=3) for ssp_kb in (ORDERS_0, REFUNDS_0))
     container = of_a_pattern(
         grants=(replace(a_task("a"), starts=starts),),
@@ -109,26 +109,28 @@ def test_another_topic_under_the_name_of_an_input_of_a_pattern_is_not_read() -> 
 
 
 @pytest.mark.parametrize("runs", [False, True])
-def test_an_input_of_a_pattern_that_goes_between_two_questions_is_left_out(runs: bool) -> None:
+def test_an_input_of_a_pattern_that_is_deleted_between_two_questions_is_left_out(runs: bool) -> None:
     container = of_a_pattern()
     bounds = container.topics.input_bounds
-    goes_at = 3 if runs else 1
-    asked = []
+    removed_at = 3 if runs else 1
+    reads = []
 
-    def goes(ssps: Sequence[SystemStreamPartition], wait_ms: int) -> Mapping[SystemStreamPartition, TopicBounds]:
-        asked.append(ssps)
-        if len(asked) == goes_at:
+    def remove_topic(
+        ssps: Sequence[SystemStreamPartition], wait_ms: int
+    ) -> Mapping[SystemStreamPartition, TopicBounds]:
+        reads.append(ssps)
+        if len(reads) == removed_at:
             container.topics.absent.add("kafka.refunds")
         return bounds(ssps, wait_ms)
 
-    container.topics.input_bounds = goes  # type: ignore[method-assign]
+    container.topics.input_bounds = remove_topic  # type: ignore[method-assign]
 
     container.run(*[None] * 40)
 
     assert ([BOTH, ONE] if runs else [ONE]) == read_by(container)
 
 
-def test_an_input_that_is_named_ends_the_container_when_it_goes() -> None:
+def test_a_named_input_that_is_deleted_ends_the_container() -> None:
     container = of_a_pattern(inputs="kafka.orders,kafka.refunds,kafka.~ref.*")
 
     with pytest.raises(MissingTopicError, match=r"kafka\.refunds\.0"):
@@ -137,35 +139,35 @@ def test_an_input_that_is_named_ends_the_container_when_it_goes() -> None:
 
 @pytest.mark.parametrize("at_the_start", [True, False])
 def test_an_input_that_brokers_do_not_know_for_a_moment_ends_nothing(at_the_start: bool) -> None:
-    """As brokers that have just come up, and are asked before they have heard of all topics."""
+    """As brokers that have just started, and are asked before they know all topics."""
     container = of_a_pattern(inputs="kafka.orders,kafka.refunds,kafka.~ref.*")
-    bounds, asked = container.topics.input_bounds, []
+    bounds, reads = container.topics.input_bounds, []
 
-    def knows_it_late(
+    def bounds_without_topic(
         ssps: Sequence[SystemStreamPartition], wait_ms: int
     ) -> Mapping[SystemStreamPartition, TopicBounds]:
-        asked.append(ssps)
-        if (1 if at_the_start else 3) <= len(asked) < 6:
+        reads.append(ssps)
+        if (1 if at_the_start else 3) <= len(reads) < 6:
             raise MissingTopicError("no such topic")
         return bounds(ssps, wait_ms)
 
-    container.topics.input_bounds = knows_it_late  # type: ignore[method-assign]
+    container.topics.input_bounds = bounds_without_topic  # type: ignore[method-assign]
 
     container.run(*[None] * 60)
 
-    assert len(asked) > 6
+    assert len(reads) > 6
     assert [BOTH] == read_by(container)
 
 
 def test_brokers_that_were_away_in_between_are_given_the_whole_time_again() -> None:
     container = of_a_pattern(inputs="kafka.orders,kafka.refunds,kafka.~ref.*")
-    bounds, asked = container.topics.input_bounds, []
+    bounds, reads = container.topics.input_bounds, []
 
     def comes_up_slowly(
         ssps: Sequence[SystemStreamPartition], wait_ms: int
     ) -> Mapping[SystemStreamPartition, TopicBounds]:
-        asked.append(ssps)
-        match len(asked):
+        reads.append(ssps)
+        match len(reads):
             case 1 | 3:
                 raise MissingTopicError("no such topic")
             case 2:
@@ -184,11 +186,11 @@ def test_queries_that_failed_because_an_input_went_do_not_count_as_starts_that_l
     container = of_a_pattern()
     failed = QueryFailed(reason="no such partition")
 
-    def goes() -> QueryFailed:
+    def remove_topic() -> QueryFailed:
         container.topics.absent.add("kafka.refunds")
         return failed
 
-    container.run(failed, failed, goes, failed, failed, *[None] * 3)
+    container.run(failed, failed, remove_topic, failed, failed, *[None] * 3)
 
     assert [BOTH] * 3 + [ONE] * 3 == read_by(container)
 
@@ -216,5 +218,5 @@ def test_a_container_without_inputs_waits_and_releases_its_tasks_when_they_are_r
 
     assert [{"kafka.refunds.0"}] == read_by(container)
     assert ("c", 1) in container.heartbeats.contents[5].held
-    said = [record.message for record in caplog.records if "no input is left to read" in record.message]
-    assert 1 == len(said), "not every second"
+    messages = [record.message for record in caplog.records if "no input is left to read" in record.message]
+    assert 1 == len(messages), "not every second"

@@ -52,7 +52,7 @@ def test_own_grants_come_in_the_order_of_task_names() -> None:
     assert [("a", 2), ("b", 1)] == [(grant.task_name, grant.epoch) for grant in orders.own_grants()]
 
 
-def test_the_newest_grant_of_a_task_counts_whatever_order_they_are_read_in() -> None:
+def test_the_newest_grant_of_a_task_counts_in_whatever_order_grants_are_read() -> None:
     newest_first = following(granted("a", epoch=5), granted("a", epoch=3))
     newest_last = following(granted("a", epoch=3), granted("a", epoch=5))
 
@@ -66,7 +66,7 @@ def test_a_task_that_went_to_another_execution_is_not_ours_any_more() -> None:
     assert () == orders.own_grants()
 
 
-def test_a_removed_grant_is_gone_and_an_older_one_does_not_come_back_by_it() -> None:
+def test_a_removed_grant_is_gone_and_its_removal_restores_no_older_one() -> None:
     first, second = granted("a", epoch=1), granted("a", epoch=2)
 
     assert () == following(first, Removed(key=key_of(first))).own_grants()
@@ -93,7 +93,7 @@ def test_an_execution_is_given_up_once_it_is_lost_or_fenced(phase: ContainerPhas
     assert (given_up, "no heartbeat") == (orders.is_given_up, orders.reason)
 
 
-def test_another_execution_s_end_is_no_matter() -> None:
+def test_the_end_of_another_execution_does_not_count() -> None:
     assert not following(ContainerPut(container=a_container("e2", phase=ContainerPhase.LOST))).is_given_up
 
 
@@ -134,7 +134,7 @@ def an_input(stream: str, topic_id: str) -> InputPut:
     )
 
 
-# --- what a plan takes away ---
+# --- tasks that a plan takes away ---
 
 
 REGISTERED = ContainerPut(container=a_container("e1", processor_id="0"))
@@ -160,7 +160,7 @@ def test_a_plan_without_the_task_takes_it_away_and_one_that_gives_it_back_does_s
     assert ["a"] == [grant.task_name for grant in orders.own_grants()]
 
 
-def a_word(ssp_kb: str, epoch: int) -> StartpointPut:
+def a_startpoint_put(ssp_kb: str, epoch: int) -> StartpointPut:
     return StartpointPut(startpoint=Startpoint(ssp_kb=an_ssp_kb(ssp_kb), offset_next=0, epoch=epoch, uuid="u"))
 
 
@@ -178,17 +178,17 @@ def a_word(ssp_kb: str, epoch: int) -> StartpointPut:
 def test_a_startpoint_takes_older_grants_of_its_messages_away(ssp_kb: str, epoch: int, own: list[str]) -> None:
     grants = (granted("a", epoch=2), granted("b", epoch=1, ssp_kb="kafka.orders.1:0/1"))
 
-    orders = following(REGISTERED, *grants, a_word(ssp_kb, epoch))
+    orders = following(REGISTERED, *grants, a_startpoint_put(ssp_kb, epoch))
 
     assert own == [grant.task_name for grant in orders.own_grants()]
     # The next grant is left to it, with the startpoint and without.
     again = follow(orders, [granted("a", epoch=4)], 99)
     assert [("a", 4), ("b", 1)] == [(grant.task_name, grant.epoch) for grant in again.own_grants()]
-    removed = follow(again, [Removed(key=key_of(a_word(ssp_kb, epoch)))], 100)
+    removed = follow(again, [Removed(key=key_of(a_startpoint_put(ssp_kb, epoch)))], 100)
     assert (again.own_grants(), {}) == (removed.own_grants(), removed.startpoints)
 
 
-def test_a_plan_that_cuts_the_task_otherwise_takes_it_away() -> None:
+def test_a_plan_that_divides_the_task_differently_takes_it_away() -> None:
     *tasks, in_force = plan_in_force(2, a="0")
     recut = [replace(task, ssp_kbs=(an_ssp_kb("kafka.orders.0:0/2"),)) for task in tasks]
 
@@ -213,16 +213,16 @@ def test_removed_tasks_of_an_old_plan_change_nothing() -> None:
 
 
 def test_a_run_that_is_finished_and_not_over_is_an_order_to_stop() -> None:
-    said = [(False, False), (True, False), (True, True)]
-    runs = [RunPut(run_id="r", ended=ended, finished=finished) for finished, ended in said]
+    states = [(False, False), (True, False), (True, True)]
+    runs = [RunPut(run_id="r", ended=ended, finished=finished) for finished, ended in states]
 
     assert [False, True, False] == [following(REGISTERED, run).is_finished for run in runs]
     assert not following(REGISTERED, *runs, RunPut(run_id="s", ended=False)).is_finished
     assert not following(REGISTERED).is_finished
 
 
-def test_who_is_not_registered_waits_for_that_before_it_stops_for_a_run_that_is_finished() -> None:
-    """What it says before is not heard, and its word may be the one that ends the run."""
+def test_a_container_that_is_not_registered_waits_for_that_before_it_stops_for_a_finished_run() -> None:
+    """Its earlier reports do not count, and its report may be the one that ends the run."""
     finished = RunPut(run_id="r", ended=False, finished=True)
 
     assert [False, True] == [following(finished, *registered).is_finished for registered in ((), (REGISTERED,))]
@@ -234,7 +234,7 @@ def test_the_newest_end_of_an_input_counts() -> None:
     assert {an_ssp_kb().ssp: 9} == following(*ends).input_ends
 
 
-# --- what is in use ---
+# --- directories in use ---
 
 
 def test_the_tasks_of_the_plan_in_force_are_in_use() -> None:
@@ -257,5 +257,5 @@ def test_a_task_that_left_the_plan_is_in_use_until_its_execution_released_it_or_
     assert {"b"} == following(runs, has_a, *plan, gone).tasks_in_use()
 
 
-def test_what_is_in_use_is_not_known_before_there_is_a_plan() -> None:
+def test_the_directories_in_use_are_unknown_before_there_is_a_plan() -> None:
     assert following(granted("a", epoch=1)).tasks_in_use() is None

@@ -1,4 +1,4 @@
-"""What is held, released, and fenced."""
+"""Grants that are held, released, and fenced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from unit_tests.fixtures.running_container import (
 
 
 def test_a_poll_without_new_records_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is done many times a second, and what it would look through is as long as the job is large."""
+    """It is done many times a second, and the list to search is as long as the job is large."""
     folded: list[int] = []
     own_grants = Orders.own_grants
     monkeypatch.setattr(Orders, "own_grants", lambda self: folded.append(1) or own_grants(self))
@@ -40,7 +40,7 @@ def test_a_poll_without_new_records_computes_nothing(monkeypatch: pytest.MonkeyP
     assert 1 == len(folded)
 
 
-def test_a_container_that_no_broker_answers_says_so_in_its_heartbeats_and_stops_saying_so() -> None:
+def test_a_container_that_no_broker_answers_reports_it_in_heartbeats_until_one_answers() -> None:
     container = AContainer()
 
     def silent(ms: int) -> Callable[[], None]:
@@ -51,11 +51,29 @@ def test_a_container_that_no_broker_answers_says_so_in_its_heartbeats_and_stops_
 
     container.run(silent(900), silent(12_000), silent(0))
 
-    told = [content.kafka_silent_ms for content in container.heartbeats.contents]
-    assert [0, 12_000, 0] == [ms for ms, before in zip(told, [None, *told], strict=False) if ms != before]
+    silences = [content.kafka_silent_ms for content in container.heartbeats.contents]
+    assert [0, 12_000, 0] == [ms for ms, before in zip(silences, [None, *silences], strict=False) if ms != before]
 
 
-def test_an_execution_that_was_given_up_is_found_out_after_its_ids_are_initialised() -> None:
+def test_silence_of_all_brokers_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="samzapy.container.ownership")
+    container = AContainer()
+
+    def silent(ms: int) -> Callable[[], None]:
+        def step() -> None:
+            container.stream.silence_ms = ms
+
+        return step
+
+    container.run(silent(4_900), silent(0), silent(5_000), silent(9_000), silent(61_000), silent(0), silent(0))
+
+    assert [
+        "no broker of localhost:9092 has answered for 5 s; nothing is read or committed",
+        "a broker of localhost:9092 answers again, after 61 s or more",
+    ] == [message for message in caplog.messages if "broker" in message]
+
+
+def test_an_execution_that_was_given_up_notices_it_after_its_ids_are_initialised() -> None:
     container = AContainer()
     container.slots.open_slots = {0}
     lost = ContainerPut(container=a_container("e1", phase=ContainerPhase.FENCED, reason="no heartbeat for 15 s"))
@@ -75,12 +93,12 @@ def test_an_execution_that_was_given_up_is_found_out_after_its_ids_are_initialis
     assert ["to the end", "stop query", "kill holders"] == container.trace[-3:]
 
 
-@pytest.mark.parametrize("word", ["record", "heartbeat"])
-def test_a_container_that_is_given_up_while_it_runs_kills_its_workers_and_ends(word: str) -> None:
+@pytest.mark.parametrize("reason", ["record", "heartbeat"])
+def test_a_container_that_is_given_up_while_it_runs_kills_its_workers_and_ends(reason: str) -> None:
     container = AContainer()
 
     def give_up() -> None:
-        if word == "record":
+        if reason == "record":
             lost = a_container("e1", phase=ContainerPhase.LOST, reason="away")
             container.stream.records.append(ContainerPut(container=lost))
         else:
@@ -99,12 +117,12 @@ def test_without_a_lease_no_query_runs_and_with_a_new_lease_it_starts_again() ->
     def lose_the_lease() -> None:
         container.heartbeats.ran_out_at_ms = container.clock.monotonic_ms()
 
-    def get_it_back() -> None:
+    def give_lease_back() -> None:
         if container.heartbeats.ran_out_at_ms is not None and len(container.pauses_ms) > 100:
             assert not container.query.runs
             container.heartbeats.ran_out_at_ms = None
 
-    container.while_pausing = get_it_back
+    container.while_pausing = give_lease_back
 
     container.run(lose_the_lease)
 
@@ -128,21 +146,23 @@ def handing_over(container: AContainer) -> None:
     """Processor 0 is ours; a new plan gives task b to processor 1."""
     container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))
 
-    def plan_anew() -> None:
+    def plan_again() -> None:
         container.stream.records.extend(plan_in_force(2, a="0", b="1"))
 
-    container.query.steps.extend([None, plan_anew])
+    container.query.steps.extend([None, plan_again])
 
 
 def listed(container: AContainer) -> list[tuple[int, list[str]]]:
-    """What the heartbeats said they hold, and at which offset; each once."""
-    said = [(sent.stream_offset, [task for task, _ in sent.held]) for sent in container.heartbeats.contents]
-    return [now for before, now in zip([None, *said], said, strict=False) if now != before]
+    """The grants and the offset of each heartbeat; each once."""
+    offsets_and_tasks = [
+        (sent.stream_offset, [task for task, _ in sent.held]) for sent in container.heartbeats.contents
+    ]
+    return [now for before, now in zip([None, *offsets_and_tasks], offsets_and_tasks, strict=False) if now != before]
 
 
 def test_revoked_tasks_are_released_after_the_drain_and_the_others_run_on() -> None:
     container = AContainer()
-    container.heartbeats.publish = said_in(container)  # type: ignore[method-assign]
+    container.heartbeats.publish = traced_in(container)  # type: ignore[method-assign]
     handing_over(container)
 
     container.run()
@@ -156,7 +176,7 @@ def test_revoked_tasks_are_released_after_the_drain_and_the_others_run_on() -> N
     assert container.disks["b"].contents.is_synced
 
 
-def said_in(container: AContainer) -> Callable[[Any], None]:
+def traced_in(container: AContainer) -> Callable[[Any], None]:
     def publish(content: Any) -> None:
         container.heartbeats.contents.append(content)
         container.trace.append(f"holds {', '.join(task for task, _ in content.held)}")
@@ -166,7 +186,7 @@ def said_in(container: AContainer) -> Callable[[Any], None]:
 
 def test_an_open_transaction_of_a_cancelled_batch_is_aborted_before_the_release() -> None:
     container = AContainer()
-    container.heartbeats.publish = said_in(container)  # type: ignore[method-assign]
+    container.heartbeats.publish = traced_in(container)  # type: ignore[method-assign]
     container.query.drains_in_time = False
     handing_over(container)
     container.query.steps.insert(1, lambda: container.slots.open_slots.add(1))
@@ -227,14 +247,16 @@ def test_a_released_task_has_no_positions_in_heartbeats() -> None:
 
     container.run()
 
-    told = [
+    reported = [
         ([task for task, _ in sent.held], sent.figures["positions"].keys()) for sent in container.heartbeats.contents
     ]
-    assert (["a", "b"], {"kafka.orders.0:0/1", "kafka.orders.1:0/1"}) in told
-    assert {frozenset({"kafka.orders.0:0/1"})} == {frozenset(said) for held, said in told if held == ["a"] and said}
+    assert (["a", "b"], {"kafka.orders.0:0/1", "kafka.orders.1:0/1"}) in reported
+    assert {frozenset({"kafka.orders.0:0/1"})} == {
+        frozenset(positions) for held, positions in reported if held == ["a"] and positions
+    }
 
 
-def test_who_has_nothing_left_and_is_stopped_has_no_progress_to_tell() -> None:
+def test_a_stopped_container_without_tasks_has_no_progress_to_write() -> None:
     container = AContainer(grants=(a_task("a"),))
     container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))
     # The first progress is written at once, the second one would be three seconds later.
@@ -254,7 +276,7 @@ def test_who_has_nothing_left_and_is_stopped_has_no_progress_to_tell() -> None:
 
     container.run()
 
-    assert [40] == [found.offset_next for found in container.progress.written]
+    assert [40] == [progress.offset_next for progress in container.progress.written]
     assert "STOPPED" == container.heartbeats.contents[-1].state
 
 
@@ -267,24 +289,24 @@ def test_a_batch_that_ends_during_the_drain_counts_before_its_tasks_are_released
             a_batch(a_report(offset_next=40), orders_0=50),
         ]
     )
-    let_go_with: list[Any] = []
+    released_with: list[Any] = []
 
     def stop_with_nothing() -> None:
         if not container.heartbeats.contents[-1].held:
-            let_go_with.append(container.heartbeats.contents[-1].figures)
+            released_with.append(container.heartbeats.contents[-1].figures)
             container.stop.asked = True
 
     container.while_pausing = stop_with_nothing
 
     container.run()
 
-    # Not only when the container stops, by when nobody knows any more under which epoch that was read.
-    assert 1 == let_go_with[0]["commits"]
+    # Not only when the container stops, by when the epoch of the read is no longer known.
+    assert 1 == released_with[0]["commits"]
     assert ([], "STOPPED") == (container.progress.written, container.heartbeats.contents[-1].state)
 
 
 def test_a_task_that_is_revoked_during_the_start_is_not_started() -> None:
-    """Read after the ids were initialised: from the heartbeat on that lacks it, it is somebody else's."""
+    """Read after the ids were initialised: from the heartbeat on that lacks it, it is another execution's."""
     container = AContainer()
     container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))
     to_the_end = container.stream.to_the_end

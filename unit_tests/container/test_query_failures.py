@@ -1,4 +1,4 @@
-"""Failures of a query: how often it is started again, and what ends the container."""
+"""Failures of a query: how often it is started again, and which of them end the container."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from unit_tests.fixtures.running_container import (
 )
 
 
-def test_a_failed_query_starts_again_from_what_was_committed() -> None:
+def test_a_failed_query_starts_again_from_the_committed_positions() -> None:
     container = AContainer()
 
     def fail() -> QueryFailed:
@@ -93,7 +93,7 @@ def test_three_starts_are_made_however_long_they_take() -> None:
     ("kind", "raised"),
     [(SlowMessageError, TaskError), (ConfigError, ConfigError), (LostRangeError, DataError)],
 )
-def test_what_is_sure_to_come_again_ends_the_container_after_three_starts(
+def test_a_failure_that_is_sure_to_come_again_ends_the_container_after_three_starts(
     kind: type[SamzapyError], raised: type[SamzapyError]
 ) -> None:
     container = AContainer()
@@ -148,9 +148,9 @@ def test_heartbeats_report_a_query_that_fails_until_it_commits() -> None:
 
     container.run(failed, failed, committed, *[None] * 10)
 
-    told = [content.failing for content in container.heartbeats.contents]
-    assert None is told[-1]
-    assert [1, 2] == sorted({content.attempts for content in told if content is not None})
+    failing = [content.failing for content in container.heartbeats.contents]
+    assert None is failing[-1]
+    assert [1, 2] == sorted({content.attempts for content in failing if content is not None})
 
 
 def test_heartbeats_report_the_step_of_a_start_and_none_while_the_query_runs_or_the_start_waits() -> None:
@@ -242,7 +242,7 @@ def test_brokers_that_are_away_are_waited_for_and_end_no_container() -> None:
     assert 9 * 3000 == sum(pause for pause in container.pauses_ms if pause > 50)
 
 
-def test_what_a_failed_batch_committed_before_it_failed_counts_as_a_commit() -> None:
+def test_a_commit_of_a_batch_that_fails_later_counts() -> None:
     container = AContainer()
 
     def fail_after_a_commit() -> QueryFailed:

@@ -31,11 +31,11 @@ from unit_tests.fixtures.running_container import (
     a_batch,
     a_report,
     a_task,
-    said_finished,
+    reports_of_the_end,
 )
 
 
-def test_a_task_that_failed_by_policy_ends_the_container_with_what_its_report_says() -> None:
+def test_a_task_that_failed_by_policy_ends_the_container_with_the_error_of_its_report() -> None:
     container = AContainer()
     failed = a_report(1, kind=ReportKind.TASK_FAILED, error="task b failed at offset 3")
 
@@ -62,7 +62,7 @@ def test_a_container_without_traffic_does_not_hang() -> None:
     container.run(*[None] * 100)
 
 
-def test_what_comes_after_a_quiet_hour_has_all_its_time() -> None:
+def test_a_message_after_a_quiet_hour_has_the_whole_time_limit() -> None:
     container = AContainer(task_hang_timeout_ms="10000")
     inputs = container.topics.inputs
     for ssp in ("kafka.orders.0", "kafka.orders.1"):
@@ -119,11 +119,12 @@ def test_full_micro_batches_that_are_short_may_be_larger_again() -> None:
     assert [8000, 2000, 8000] == [plan.batch_offsets_max for plan, _ in container.query.started]
 
 
-def test_what_is_broadcast_fills_a_micro_batch_too_so_it_does_not_stay_small_for_ever() -> None:
+def test_broadcast_messages_fill_a_micro_batch_too_so_it_does_not_stay_small_for_ever() -> None:
     """Spark bounds a batch over all partitions, so while rules are caught up hardly anything else may be in it."""
     rules = an_ssp_kb("kafka.rules.0@a")
     grant = replace(
-        a_task("a"), starts=tuple(BucketStart(ssp_kb=found, offset_next=0) for found in (ORDERS_0, rules))
+        a_task("a"),
+        starts=tuple(BucketStart(ssp_kb=input_bucket, offset_next=0) for input_bucket in (ORDERS_0, rules)),
     )
     container = AContainer(grants=(grant,), task_batch_max_ms="1000", task_batch_offsets_max="8000")
 
@@ -136,7 +137,7 @@ def test_what_is_broadcast_fills_a_micro_batch_too_so_it_does_not_stay_small_for
     assert [8000, 2000, 8000] == [plan.batch_offsets_max for plan, _ in container.query.started]
 
 
-def test_one_that_ends_while_its_query_is_drained_for_it_took_too_long_all_the_same() -> None:
+def test_a_batch_that_ends_while_its_query_is_drained_for_it_took_too_long_all_the_same() -> None:
     container = AContainer(task_batch_max_ms="1000", task_batch_offsets_max="8000")
 
     def overruns() -> None:
@@ -148,7 +149,7 @@ def test_one_that_ends_while_its_query_is_drained_for_it_took_too_long_all_the_s
     assert [8000, 2000] == [plan.batch_offsets_max for plan, _ in container.query.started]
 
 
-def test_figures_count_what_was_committed_and_show_where_the_input_ends() -> None:
+def test_figures_count_the_committed_messages_and_show_the_end_of_the_input() -> None:
     container = AContainer(grants=(a_task("a"),))
     container.topics.inputs[an_ssp("kafka.orders.0")] = TopicBounds(offset_first=0, offset_end=100)
 
@@ -167,7 +168,7 @@ def test_figures_count_what_was_committed_and_show_where_the_input_ends() -> Non
 
 
 class ABoundedContainer(AContainer):
-    """Its inputs end at 10, behind which the topics go on; `finishes` is what the leader writes about the run."""
+    """Its inputs end at 10, behind which the topics continue; `finishes` is the leader's record of the run."""
 
     def __init__(self, **properties: str) -> None:
         super().__init__(systems_kafka_samza_offset_end="head", **properties)
@@ -181,15 +182,15 @@ class ABoundedContainer(AContainer):
         return lambda: self.stream.records.append(RunPut(run_id="r", ended=False, finished=True))
 
 
-def test_a_container_says_that_it_has_finished_when_all_it_holds_was_read_to_its_end() -> None:
+def test_a_container_reports_that_it_has_finished_when_all_its_tasks_were_read_to_their_ends() -> None:
     container = ABoundedContainer()
 
     container.run(None, a_batch(a_report(0), orders_0=15, orders_1=9), a_batch(a_report(1), orders_1=10), *[None] * 8)
 
     first = next(content for content in container.heartbeats.contents if content.finished)
-    assert [False, True, False] == said_finished(container)
+    assert [False, True, False] == reports_of_the_end(container)
     assert {("a", 1), ("b", 1)} == set(first.held)
-    # What stands behind the end is nobody's lag, and no position.
+    # Records behind the end are no lag, and no position.
     positions = container.heartbeats.contents[-2].figures["positions"]
     assert [{"offsetNext": 10, "offsetEnd": 10, "recordsIn": 10}] * 2 == [
         positions[name] for name in sorted(positions)
@@ -203,7 +204,7 @@ def test_inputs_that_begin_at_their_end_are_finished_from_the_start() -> None:
 
     container.run(None)
 
-    assert True in said_finished(container)
+    assert True in reports_of_the_end(container)
 
 
 def test_an_input_without_an_end_is_never_finished() -> None:
@@ -214,7 +215,7 @@ def test_an_input_without_an_end_is_never_finished() -> None:
 
     container.run(None, a_batch(a_report(0), a_report(1), orders_0=99, orders_1=99), *[None] * 8)
 
-    assert [False] == said_finished(container)
+    assert [False] == reports_of_the_end(container)
 
 
 def test_a_container_stops_by_itself_when_the_run_is_finished() -> None:
@@ -231,7 +232,7 @@ def test_a_container_stops_by_itself_when_the_run_is_finished() -> None:
 def test_a_new_grant_revokes_the_report_that_the_run_is_finished() -> None:
     container = ABoundedContainer()
     container.stream.records[:] = [
-        found for found in container.stream.records if found != GrantPut(grant=a_task("b"))
+        record for record in container.stream.records if record != GrantPut(grant=a_task("b"))
     ]
     granted = GrantPut(grant=a_task("b"))
 

@@ -116,16 +116,16 @@ def an_order(number: int, processor_id: str = "0") -> RestartPut:
 def test_a_restart_order_drains_and_starts_the_query_again_and_is_then_reported_as_done() -> None:
     container = AContainer()
     container.stream.records.append(ContainerPut(container=a_container("e1")))
-    said: list[int] = []
+    reported: list[int] = []
 
     def ordered() -> None:
         container.stream.records.append(an_order(1))
 
-    container.run(None, ordered, None, lambda: said.append(container.heartbeats.contents[-1].restart), None)
+    container.run(None, ordered, None, lambda: reported.append(container.heartbeats.contents[-1].restart), None)
 
     assert 2 == len(container.query.started)
     assert ["start query 1", "input bounds", "drain", "take slots"] == container.trace.since("start query 1")[:4]
-    assert [1] == said
+    assert [1] == reported
     # Not before the new query was started: the old one ran without knowing the order.
     before = [content.restart for content in container.heartbeats.contents]
     assert before == sorted(before)
@@ -184,7 +184,7 @@ def test_the_state_is_started_running_stopped() -> None:
     )
 
 
-def test_a_stop_drains_closes_the_state_and_says_that_nothing_is_held() -> None:
+def test_a_stop_drains_closes_the_state_and_reports_that_nothing_is_held() -> None:
     container = AContainer()
 
     container.run(None)
@@ -199,10 +199,10 @@ def test_a_stop_drains_closes_the_state_and_says_that_nothing_is_held() -> None:
 def test_a_container_drains_and_ends_when_the_coordinator_stops_it() -> None:
     container = AContainer()
     started = LaunchPut(launch=a_launch("e1"))
-    told = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING))
+    stopping = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING))
     container.stream.records.append(started)
 
-    container.run(None, None, lambda: container.stream.records.append(told), *[None] * 50)
+    container.run(None, None, lambda: container.stream.records.append(stopping), *[None] * 50)
 
     last = container.heartbeats.contents[-1]
     assert ("STOPPED", "drained", ()) == (last.state, last.reason, last.held)
@@ -245,7 +245,7 @@ def test_nothing_is_released_while_a_transaction_is_open_that_could_not_be_abort
     )
 
 
-def test_a_container_that_was_given_up_meanwhile_does_not_say_that_it_ended_cleanly() -> None:
+def test_a_container_that_was_given_up_meanwhile_does_not_report_a_clean_end() -> None:
     container = AContainer()
     lost = ContainerPut(container=a_container("e1", phase=ContainerPhase.LOST, reason="no heartbeat for 15 s"))
     fence = container.fence.fence
@@ -260,7 +260,7 @@ def test_a_container_that_was_given_up_meanwhile_does_not_say_that_it_ended_clea
     assert [] == container.heartbeats.sent
 
 
-def test_a_batch_that_does_not_finish_in_time_is_cancelled_and_what_it_left_open_aborted() -> None:
+def test_a_batch_that_does_not_finish_in_time_is_cancelled_and_its_open_transactions_aborted() -> None:
     container = AContainer()
     container.query.drains_in_time = False
 

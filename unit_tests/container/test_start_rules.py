@@ -102,15 +102,15 @@ def test_the_latest_record_of_a_bucket_counts_and_others_are_no_positions() -> N
         term=1, coordinator_id="c", host="h", boot_id="b", pid=1, process_started_ms=1, url="u", started_at_ms=1
     )
 
-    found = positions_of([a_checkpoint(20), term, a_checkpoint(15)])
+    positions = positions_of([a_checkpoint(20), term, a_checkpoint(15)])
 
-    assert 15 == found.checkpoints[an_ssp_kb()].offset_next
-    assert {} == found.progress
+    assert 15 == positions.checkpoints[an_ssp_kb()].offset_next
+    assert {} == positions.progress
 
 
-def stands(*entries: tuple[bytes, bytes | None]) -> Positions:
-    found = [LogRecord(offset, 0, key, value) for offset, (key, value) in enumerate(entries)]
-    return read_positions(found, topic="t")
+def positions_from(*entries: tuple[bytes, bytes | None]) -> Positions:
+    records = [LogRecord(offset, 0, key, value) for offset, (key, value) in enumerate(entries)]
+    return read_positions(records, topic="t")
 
 
 CHECKPOINT = encode(a_checkpoint(20))
@@ -121,38 +121,38 @@ def test_an_unreadable_checkpoint_changes_no_other_position(value: bytes) -> Non
     key = CHECKPOINT[0]
     others = [(b"\xff", value), (b"checkpoint/what", value), (b"weather/today", None)]
 
-    for found in (stands(CHECKPOINT, *others, (key, value)), stands((key, value), CHECKPOINT)):
-        assert 20 == found.checkpoints[an_ssp_kb()].offset_next
-        assert {an_ssp_kb(): 20} == starts_of([granted_from_10()], found)
+    for records in (positions_from(CHECKPOINT, *others, (key, value)), positions_from((key, value), CHECKPOINT)):
+        assert 20 == records.checkpoints[an_ssp_kb()].offset_next
+        assert {an_ssp_kb(): 20} == starts_of([granted_from_10()], records)
 
 
-def test_where_it_may_have_replaced_a_position_the_task_that_needs_it_does_not_start() -> None:
-    """Compaction took what stood under the key before."""
-    found = stands((CHECKPOINT[0], b"junk"))
+def test_a_task_does_not_start_if_an_unreadable_record_may_have_replaced_its_position() -> None:
+    """Compaction removed the earlier record of the key."""
+    records = positions_from((CHECKPOINT[0], b"junk"))
 
     with pytest.raises(
         CorruptRecordError, match=r"t-0 at offset 0.*replaced the position of kafka.orders.0:0/1.*null"
     ):
-        starts_of([granted_from_10()], found)
-    assert {} == starts_of([], found)
+        starts_of([granted_from_10()], records)
+    assert {} == starts_of([], records)
     # The way out, and a position that was committed since.
     assert {an_ssp_kb(): 10} == starts_of(
-        [granted_from_10()], stands((CHECKPOINT[0], b"junk"), (CHECKPOINT[0], None))
+        [granted_from_10()], positions_from((CHECKPOINT[0], b"junk"), (CHECKPOINT[0], None))
     )
 
 
 def test_a_position_that_was_removed_is_none() -> None:
-    found = positions_of(
+    positions = positions_of(
         [
             *(a_checkpoint(20), a_progress(30), a_checkpoint(8, ssp_kb="kafka.orders.1:0/1")),
             *(Removed(key="checkpoint/kafka.orders.0:0/1"), Removed(key="progress/kafka.orders.0:0/1")),
         ]
     )
 
-    assert ([an_ssp_kb("kafka.orders.1:0/1")], []) == (list(found.checkpoints), list(found.progress))
+    assert ([an_ssp_kb("kafka.orders.1:0/1")], []) == (list(positions.checkpoints), list(positions.progress))
 
 
-def test_stale_are_the_positions_of_earlier_runs_in_buckets_that_are_granted() -> None:
+def test_positions_of_earlier_runs_in_granted_buckets_are_stale() -> None:
     positions = positions_of(
         [
             *(a_checkpoint(20, epoch=5), a_progress(30, epoch=6)),
@@ -169,7 +169,7 @@ def test_stale_are_the_positions_of_earlier_runs_in_buckets_that_are_granted() -
     assert [] == stale_keys([a_grant("a", epoch=7)], positions)
 
 
-def test_positions_of_another_factor_go_when_their_grant_is_gone_from_the_log() -> None:
+def test_positions_of_another_factor_are_dropped_when_their_grant_is_gone_from_the_log() -> None:
     positions = positions_of(
         [
             *(a_checkpoint(20, epoch=5), a_progress(30, epoch=6)),
@@ -194,7 +194,7 @@ def test_positions_of_another_factor_go_when_their_grant_is_gone_from_the_log() 
     )
 
 
-def test_positions_in_a_broadcast_input_go_with_the_task_whose_buckets_were_taken_over() -> None:
+def test_positions_in_a_broadcast_input_are_dropped_with_the_task_whose_buckets_were_taken_over() -> None:
     readers = ("Partition_3", "Partition_3-0-4", "Partition_3-1-4", "Partition_3-0-2", "Partition_30", "Partition_2")
     positions = positions_of([a_checkpoint(1, ssp_kb=f"kafka.rules.0@{reader}") for reader in readers])
     grants = [
@@ -209,17 +209,17 @@ def test_positions_in_a_broadcast_input_go_with_the_task_whose_buckets_were_take
 
 
 def test_a_task_that_copied_broadcast_stores_is_marked_until_it_has_committed() -> None:
-    """The task whose copy it was waits for that word, and there may be no message for a long time."""
+    """The task whose copy it was waits for that checkpoint, and there may be no message for a long time."""
     own, rules = an_ssp_kb("kafka.orders.0:1/4"), an_ssp_kb("kafka.rules.0@Partition_0-1-4")
     target = a_grant("Partition_0-1-4", epoch=7, ssp_kb=str(own))
     target = replace(target, starts=(*target.starts, BucketStart(ssp_kb=rules, offset_next=3)))
     starts = {own: 5, rules: 4}
 
     copied = replace(target, broadcast_parent="Partition_0-0-4")
-    found = copies_taken([copied], starts, {}, ExecutionId("e1"))
+    copies = copies_taken([copied], starts, {}, ExecutionId("e1"))
 
     assert [ProgressPut(progress=Progress(ssp_kb=rules, offset_next=4, epoch=7, execution_id=ExecutionId("e1")))] == (
-        list(found)
+        list(copies)
     )
     assert () == copies_taken([copied], starts, {own: 5}, ExecutionId("e1"))
     assert () == copies_taken([target], starts, {}, ExecutionId("e1"))
@@ -239,7 +239,7 @@ def test_each_bucket_of_each_grant_has_its_start() -> None:
 
 
 @pytest.mark.parametrize("offset", [100, 150, 200])
-def test_a_start_on_what_the_topic_holds_or_at_its_end_is_good(offset: int) -> None:
+def test_a_start_within_the_topic_or_at_its_end_is_good(offset: int) -> None:
     check_bounds({an_ssp_kb(): offset}, {an_ssp(): TopicBounds(offset_first=100, offset_end=200)})
 
 
@@ -278,7 +278,7 @@ def test_several_lost_ranges_are_given_up_by_one_setting() -> None:
     ]
 
 
-def test_a_start_past_the_end_says_that_the_log_was_cut() -> None:
+def test_a_start_past_the_end_means_that_the_log_was_cut() -> None:
     with pytest.raises(LostRangeError) as lost:
         check_bounds({an_ssp_kb(): 201}, {an_ssp(): TopicBounds(offset_first=100, offset_end=200)})
 
@@ -335,7 +335,7 @@ def test_an_input_that_was_made_again_is_refused_by_name_with_the_way_out() -> N
     ) == str(refused.value)
 
 
-def test_a_floor_past_the_end_says_that_the_log_was_cut_too() -> None:
+def test_a_floor_past_the_end_means_that_the_log_was_cut_too() -> None:
     floors = [Floor(ssp_kb=an_ssp_kb("kafka.orders.0:1/2"), offset_next=offset) for offset in (200, 201)]
 
     with pytest.raises(LostRangeError) as lost:

@@ -1,4 +1,4 @@
-"""The start of a query: what it takes in which order, and what it leaves out."""
+"""The start of a query: its steps in order, and the parts that it leaves out."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from unit_tests.fixtures.running_container import (
     a_recorded,
     a_report,
     a_task,
-    said_finished,
+    reports_of_the_end,
 )
 
 # --- start ---
@@ -74,10 +74,10 @@ def test_a_container_whose_configuration_is_not_the_recorded_one_ends_before_it_
     assert not any(effect.startswith(("admit", "read", "fence")) for effect in container.trace)
 
 
-def test_a_container_works_beside_others_that_differ_in_what_is_their_own() -> None:
+def test_a_container_works_beside_others_with_other_settings_of_their_own() -> None:
     container = AContainer(processor_id="9", systems_kafka_client_sasl_password="mine")
     recorded = a_job(systems_kafka_client_sasl_password="theirs")
-    # What was set before and is no more does not count.
+    # A setting of before that is gone does not count.
     container.stream.records[:0] = [
         ConfigPut(config_key="job.id", value="1"),
         *a_recorded(recorded),
@@ -89,7 +89,7 @@ def test_a_container_works_beside_others_that_differ_in_what_is_their_own() -> N
     assert 1 == len(container.query.started)
 
 
-def test_a_start_is_slots_block_fence_to_the_end_checkpoints_bounds_restore_admit_start() -> None:
+def test_a_start_blocks_slots_fences_reads_positions_restores_and_admits_workers_in_this_order() -> None:
     container = AContainer(grants=(a_task("a"),))
     container.slots.open_slots = {0, 1}
     container.kafka.write(changelog_topic("flights-1", "sums"), 0, [(changelog_key(b"k", b""), b"1")])
@@ -142,7 +142,7 @@ def test_the_plan_routes_each_bucket_to_its_task_its_epoch_and_its_state() -> No
     )
 
 
-def test_a_task_takes_what_is_broadcast_first_and_old_partitions_before_new_ones() -> None:
+def test_a_task_reads_broadcast_inputs_first_and_old_partitions_before_new_ones() -> None:
     texts = ("kafka.orders.10:0/1", "kafka.audits.2:0/1", "kafka.orders.2:0/1", "kafka.zones.1@a", "kafka.zones.0@a")
     starts = tuple(BucketStart(ssp_kb=an_ssp_kb(text), offset_next=number) for number, text in enumerate(texts))
     container = AContainer(
@@ -188,7 +188,7 @@ def test_a_position_in_a_broadcast_input_is_each_task_s_own() -> None:
     ((_, started),) = container.query.started
     assert {"kafka.zones.0@a": 5, "kafka.zones.0@b": 9} == {str(ssp_kb): offset for ssp_kb, offset in started.items()}
     assert [("kafka.zones.0@b", 40, 2)] == [
-        (str(found.ssp_kb), found.offset_next, found.epoch) for found in container.progress.written
+        (str(progress.ssp_kb), progress.offset_next, progress.epoch) for progress in container.progress.written
     ]
 
 
@@ -199,7 +199,9 @@ def test_each_local_state_is_restored_and_closed_before_workers_are_admitted() -
     still_open: list[Any] = []
 
     def look() -> None:
-        still_open.extend(found for disk in container.disks.values() for found in disk.opened if found.is_open)
+        still_open.extend(
+            environment for disk in container.disks.values() for environment in disk.opened if environment.is_open
+        )
 
     container.run(look)
 
@@ -224,7 +226,7 @@ def test_a_temporary_error_puts_the_start_off_and_does_not_count_as_a_failed_sta
     assert "fence samzapy/flights-1/e1/1" in container.trace
 
 
-def test_a_start_outside_what_the_topic_holds_ends_the_container_before_anything_is_restored() -> None:
+def test_a_start_outside_the_topic_ends_the_container_before_the_restore() -> None:
     container = AContainer()
     container.topics.inputs[an_ssp("kafka.orders.0")] = TopicBounds(offset_first=5, offset_end=9)
 
@@ -270,7 +272,7 @@ def test_a_driver_that_dies_in_a_start_has_admitted_no_worker(point: str) -> Non
     assert [] == [effect for effect in container.trace if effect.startswith(("admit", "start query"))]
 
 
-# --- what is told of it ---
+# --- reports of the start ---
 
 
 def test_a_start_logs_its_grants_the_progress_of_the_restore_and_the_first_batch(
@@ -311,11 +313,11 @@ def test_a_long_restore_logs_its_progress_every_few_seconds(caplog: pytest.LogCa
     container.topics.changelog_records = slowly  # type: ignore[method-assign]
     container.run(None)
 
-    told = "restoring local state: 0 of 2 tasks are level, 1 of 2 records were read, about 5 s left"
-    assert [told] == [record.getMessage() for record in caplog.records if "restoring" in record.getMessage()]
+    message = "restoring local state: 0 of 2 tasks are level, 1 of 2 records were read, about 5 s left"
+    assert [message] == [record.getMessage() for record in caplog.records if "restoring" in record.getMessage()]
     figures = [content.figures for content in container.heartbeats.contents]
-    said = [(found["restored"], found["restoreTotal"]) for found in figures if "restored" in found]
-    assert {(1, 2)} == set(said)
+    progress = [(figure["restored"], figure["restoreTotal"]) for figure in figures if "restored" in figure]
+    assert {(1, 2)} == set(progress)
     assert "restored" not in figures[-1]
 
 
@@ -325,7 +327,7 @@ def test_while_a_task_is_restored_the_next_ones_are_fetched() -> None:
 
     container.run(None)
 
-    # What is fetched is what is asked for then; both tasks are of one partition.
+    # Records are fetched when they are asked for; both tasks are of one partition.
     assert [("sums", 0, 0)] * 2 == container.topics.changelog_reads
     assert [[("sums", 0, 0)], [("sums", 0, 0)], []] == container.topics.read_aheads
 
@@ -338,7 +340,7 @@ def test_a_start_with_caught_up_state_fetches_nothing_ahead() -> None:
     assert [] == container.topics.read_aheads
 
 
-# --- what heartbeats say ---
+# --- heartbeats ---
 
 
 def test_the_restore_time_of_each_task_is_in_its_stats() -> None:
@@ -359,13 +361,13 @@ def test_the_restore_time_of_each_task_is_in_its_stats() -> None:
 
     container.run()
 
-    told = container.heartbeats.contents[-1].figures["tasks"]
+    tasks = container.heartbeats.contents[-1].figures["tasks"]
     assert {"a": 3_000_000_000, "b": 500_000_000} == {
-        name: figures["storeIdentifyNs"] for name, figures in told.items()
+        name: figures["storeIdentifyNs"] for name, figures in tasks.items()
     }
 
 
-# --- what an earlier run left ---
+# --- the remains of an earlier run ---
 
 
 def in_a_new_run() -> AContainer:
@@ -506,13 +508,13 @@ def test_a_task_that_is_granted_meanwhile_bootstraps_too_and_one_that_is_done_re
         *[None] * 10,
     )
 
-    # What task a read of its table is not in question any more.
+    # Task a's read of its table is no longer in question.
     assert [{TABLE, ORDERS_1}, {TABLE, ORDERS_0, ORDERS_1}, {TABLE, ORDERS_0, table_1}] == [
         set(starts) for _, starts in container.query.started
     ]
 
 
-def test_while_a_bootstrap_input_is_read_heartbeats_say_up_to_where_and_what_waits() -> None:
+def test_while_a_bootstrap_input_is_read_heartbeats_have_its_end_and_the_waiting_inputs() -> None:
     container = a_container_with_a_table()
 
     container.run(*[None] * 6, a_batch(a_report(0, offset_next=20), ztable_0=20), *[None] * 6)
@@ -534,10 +536,10 @@ def test_a_bounded_job_has_not_finished_while_inputs_wait_for_a_bootstrap_input(
 
     container.run(None, a_batch(a_report(0, offset_next=50), ztable_0=50), *[None] * 6)
 
-    assert [False] == said_finished(container)
+    assert [False] == reports_of_the_end(container)
 
 
-# --- what another factor left ---
+# --- the remains of another factor ---
 
 
 def a_container_after_a_split() -> AContainer:
@@ -599,9 +601,9 @@ def test_after_a_split_on_one_host_only_the_last_record_of_the_changelog_is_read
     container.run()
 
     assert [("sums", 0, 7)] * 2 == container.topics.changelog_reads
-    found = [disks[f"Partition_0-{bucket}-2"].opened[-1].values("sums") for bucket in range(2)]
-    assert sorted(keys) == sorted([*found[0], *found[1]]) and all(found)
-    told = container.heartbeats.contents[-1].figures["tasks"]
-    sizes = [sum(len(key) + len(value) for key, value in half.items()) for half in found]
-    assert sizes == [told[f"Partition_0-{bucket}-2"]["diskBytes"] for bucket in range(2)]
+    sums = [disks[f"Partition_0-{bucket}-2"].opened[-1].values("sums") for bucket in range(2)]
+    assert sorted(keys) == sorted([*sums[0], *sums[1]]) and all(sums)
+    tasks = container.heartbeats.contents[-1].figures["tasks"]
+    sizes = [sum(len(key) + len(value) for key, value in half.items()) for half in sums]
+    assert sizes == [tasks[f"Partition_0-{bucket}-2"]["diskBytes"] for bucket in range(2)]
     assert 0 == disks["Partition_0"].number

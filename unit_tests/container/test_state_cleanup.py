@@ -49,11 +49,11 @@ def test_state_of_a_task_long_gone_is_removed_when_the_query_runs(caplog: pytest
 def test_state_that_was_released_recently_is_removed_by_a_later_look() -> None:
     container = a_host_with_leftovers()
     container.disks["c"].written_at_ms = container.clock.wall_ms()
-    found: list[int] = []
+    removed: list[int] = []
 
     def after(ms: int) -> Callable[[], BatchDone]:
         def step() -> BatchDone:
-            found.append(container.disks["c"].number)
+            removed.append(container.disks["c"].number)
             container.clock.advance(ms)
             return a_batch(a_report())
 
@@ -62,10 +62,10 @@ def test_state_that_was_released_recently_is_removed_by_a_later_look() -> None:
     container.run(None, after(UNUSED_MS - 1000), after(1000), after(3_600_000), after(0))
 
     # It becomes too old a moment after a look, and the next one comes an hour later.
-    assert [1, 1, 1, 0] == found
+    assert [1, 1, 1, 0] == removed
 
 
-def test_where_there_are_many_the_next_ones_go_a_minute_later() -> None:
+def test_of_many_directories_the_next_ones_are_removed_a_minute_later() -> None:
     container = a_host_with_leftovers()
     old_ms = container.disks["c"].written_at_ms
     others = [TaskName(f"d{number:02}") for number in range(REMOVED_AT_ONCE_MAX)]

@@ -1,4 +1,4 @@
-"""What a container tells of itself: bounded, however many tasks it has."""
+"""A container's figures: bounded, however many tasks it has."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from samzapy.container.stats import TASKS_LISTED_MAX, ContainerFigures
 from samzapy.container.task.work_plan import Report, ReportKind, Route
 from samzapy.model.job import TaskName
 from samzapy.model.task_stats import KEYS_KEPT, KeySketch, TaskStats
+from samzapy.model.time_figures import SeenClock, TimeFigures
 from samzapy.testing.builders import an_ssp, an_ssp_kb
 
 
@@ -39,10 +40,10 @@ def a_report(route: int, records_in: int = 1, **measured: Any) -> Report:
 
 
 def begun(*routes: Route, figures: ContainerFigures | None = None, at: int = 0) -> ContainerFigures:
-    found = figures or ContainerFigures()
+    counted = figures or ContainerFigures()
     restored = TaskStats(store_identify_ns=5, disk_bytes=30)
-    found.begin({route.ssp_kb: at for route in routes}, {route.task_name: restored for route in routes})
-    return found
+    counted.begin({route.ssp_kb: at for route in routes}, {route.task_name: restored for route in routes})
+    return counted
 
 
 def test_costs_and_counts_of_a_task_add_up_over_batches() -> None:
@@ -56,7 +57,7 @@ def test_costs_and_counts_of_a_task_add_up_over_batches() -> None:
 
     figures.add(done, (route,))
     figures.add(replace(done, offsets_end={route.ssp_kb.ssp: 20}), (route,))
-    found = figures.as_json(now_ms=77)
+    reported = figures.as_json(now_ms=77, wall_ms=0)
 
     assert {
         "recordsIn": 20,
@@ -65,14 +66,14 @@ def test_costs_and_counts_of_a_task_add_up_over_batches() -> None:
         "inputNs": 14,
         "diskBytes": 50,
         "storeIdentifyNs": 5,
-    } == found["tasks"]["a"]
+    } == reported["tasks"]["a"]
     assert (77, 400, 14, 20, 0) == tuple(
-        found[name] for name in ("atMs", "batchNs", "inputNs", "offsetsRead", "skipped")
+        reported[name] for name in ("atMs", "batchNs", "inputNs", "offsetsRead", "skipped")
     )
 
 
 def test_the_disk_use_of_a_task_is_reported_before_its_first_row() -> None:
-    assert {"storeIdentifyNs": 5, "diskBytes": 30} == begun(a_route("kafka.orders.0:0/1")).as_json(0)["tasks"]["a"]
+    assert {"storeIdentifyNs": 5, "diskBytes": 30} == begun(a_route("kafka.orders.0:0/1")).as_json(0, 0)["tasks"]["a"]
 
 
 def test_the_records_of_other_containers_key_buckets_are_skipped() -> None:
@@ -81,8 +82,8 @@ def test_the_records_of_other_containers_key_buckets_are_skipped() -> None:
 
     figures.add(BatchDone(reports=[a_report(0, 30)], offsets_end={route.ssp_kb.ssp: 200}, keyhash_ns=2.5), (route,))
 
-    found = figures.as_json(0)
-    assert (100, 70, 250) == (found["offsetsRead"], found["skipped"], found["keyhashNs"])
+    reported = figures.as_json(0, 0)
+    assert (100, 70, 250) == (reported["offsetsRead"], reported["skipped"], reported["keyhashNs"])
 
 
 def test_a_broadcast_input_that_every_task_handles_hides_nothing_that_was_skipped() -> None:
@@ -98,10 +99,10 @@ def test_a_broadcast_input_that_every_task_handles_hides_nothing_that_was_skippe
     )
 
     assert 60 == passed
-    assert (10, 5) == (figures.as_json(0)["offsetsRead"], figures.as_json(0)["skipped"])
+    assert (10, 5) == (figures.as_json(0, 0)["offsetsRead"], figures.as_json(0, 0)["skipped"])
 
 
-def test_a_new_query_goes_on_where_it_starts_and_keeps_the_sums_of_the_tasks_that_stay() -> None:
+def test_a_new_query_continues_and_keeps_the_sums_of_the_tasks_that_stay() -> None:
     a, b = a_route("kafka.orders.0:0/1", "a"), a_route("kafka.orders.1:0/1", "b")
     figures = begun(a, b)
     figures.add(
@@ -111,18 +112,18 @@ def test_a_new_query_goes_on_where_it_starts_and_keeps_the_sums_of_the_tasks_tha
     begun(a, figures=figures, at=2)
     figures.add(BatchDone(reports=[a_report(0, 1)], offsets_end={an_ssp("kafka.orders.0"): 3}), (a,))
 
-    found = figures.as_json(0)
-    assert (8, 4) == (found["recordsIn"], found["offsetsRead"])
-    assert {"a": 4} == {task: told["recordsIn"] for task, told in found["tasks"].items()}
+    reported = figures.as_json(0, 0)
+    assert (8, 4) == (reported["recordsIn"], reported["offsetsRead"])
+    assert {"a": 4} == {task: stats["recordsIn"] for task, stats in reported["tasks"].items()}
 
 
-def test_positions_say_how_many_records_were_handled() -> None:
+def test_positions_have_the_number_of_handled_records() -> None:
     route = a_route("kafka.orders.0:0/1")
     figures = begun(route)
     figures.ends = {route.ssp_kb.ssp: TopicBounds(offset_first=0, offset_end=9)}
     figures.add(BatchDone(reports=[a_report(0, 4)], offsets_end={}), (route,))
 
-    assert {"kafka.orders.0:0/1": {"offsetNext": 0, "offsetEnd": 9, "recordsIn": 4}} == figures.as_json(0)[
+    assert {"kafka.orders.0:0/1": {"offsetNext": 0, "offsetEnd": 9, "recordsIn": 4}} == figures.as_json(0, 0)[
         "positions"
     ]
 
@@ -133,7 +134,7 @@ def a_tail(*reports: Report, tailing: tuple[int, ...] = (0,)) -> TailProgress:
 
 def tailing(figures: ContainerFigures) -> list[str]:
     figures.ends = {ssp_kb.ssp: TopicBounds(offset_first=0, offset_end=9) for ssp_kb in figures.positions}
-    positions = figures.as_json(0)["positions"]
+    positions = figures.as_json(0, 0)["positions"]
     assert all(position.get("tailing", True) is True for position in positions.values())
     return [ssp_kb for ssp_kb, position in positions.items() if "tailing" in position]
 
@@ -144,12 +145,12 @@ def test_the_work_of_tails_counts_as_that_of_micro_batches_but_is_none() -> None
 
     figures.add_tails(a_tail(a_report(0, 10, busy_ns=100, input_ns=7)), (route,))
     figures.add_tails(a_tail(a_report(0, 3, busy_ns=11)), (route,))
-    found = figures.as_json(0)
+    reported = figures.as_json(0, 0)
 
     assert (13, 26, 2, 400, 7, 0) == tuple(
-        found[name] for name in ("recordsIn", "recordsOut", "commits", "batchNs", "inputNs", "batches")
+        reported[name] for name in ("recordsIn", "recordsOut", "commits", "batchNs", "inputNs", "batches")
     )
-    assert (13, 111) == (found["tasks"]["a"]["recordsIn"], found["tasks"]["a"]["busyNs"])
+    assert (13, 111) == (reported["tasks"]["a"]["recordsIn"], reported["tasks"]["a"]["busyNs"])
 
 
 def test_offsets_that_a_tail_has_read_count_once_with_the_micro_batch_that_reads_them_again() -> None:
@@ -157,13 +158,13 @@ def test_offsets_that_a_tail_has_read_count_once_with_the_micro_batch_that_reads
     figures = begun(route)
 
     figures.add_tails(a_tail(a_report(0, 10)), (route,))
-    assert 0 == figures.as_json(0)["offsetsRead"]
+    assert 0 == figures.as_json(0, 0)["offsetsRead"]
     figures.add(BatchDone(reports=[a_report(0, 2)], offsets_end={route.ssp_kb.ssp: 12}), (route,))
 
-    assert 12 == figures.as_json(0)["offsetsRead"]
+    assert 12 == figures.as_json(0, 0)["offsetsRead"]
 
 
-def test_positions_say_which_key_buckets_a_tail_reads() -> None:
+def test_positions_mark_the_key_buckets_that_a_tail_reads() -> None:
     routes = (a_route("kafka.orders.0:0/1", "a"), a_route("kafka.orders.1:0/1", "b"))
     figures = begun(*routes)
     assert [] == tailing(figures)
@@ -195,21 +196,69 @@ def test_of_very_many_tasks_the_busiest_are_listed_and_the_others_are_one_sum() 
         BatchDone(reports=[a_report(number, 1, busy_ns=number) for number in range(count)], offsets_end={}), routes
     )
 
-    found = figures.as_json(0)
-    assert TASKS_LISTED_MAX == len(found["tasks"])
-    assert {"task-0", "task-1", "task-2"}.isdisjoint(found["tasks"])
-    assert (3, 3, 0 + 1 + 2) == tuple(found["otherTasks"][name] for name in ("count", "recordsIn", "busyNs"))
+    reported = figures.as_json(0, 0)
+    assert TASKS_LISTED_MAX == len(reported["tasks"])
+    assert {"task-0", "task-1", "task-2"}.isdisjoint(reported["tasks"])
+    assert (3, 3, 0 + 1 + 2) == tuple(reported["otherTasks"][name] for name in ("count", "recordsIn", "busyNs"))
 
 
 def test_the_stats_of_tasks_in_a_heartbeat_stay_small() -> None:
-    """A heartbeat may have 8 MB, and 6.5 MB of that is what it says of 10,000 tasks anyhow."""
+    """A heartbeat may have 8 MB, and 6.5 MB of that are the figures of 10,000 tasks anyhow."""
     keys = KeySketch(2000, {f"{number}" * 60: 200 for number in range(KEYS_KEPT)})
-    costs = {name: 2**50 for name in TaskStats.__dataclass_fields__ if name != "keys"}
+    costs = {name: 2**50 for name in TaskStats.__dataclass_fields__ if name not in ("keys", "time")}
     names = [f"SystemStreamPartition_kafka.{'t' * 249}.{number}-0-1" for number in range(10_000)]
     routes = tuple(a_route(f"kafka.orders.{number}:0/1", name) for number, name in enumerate(names))
     figures = begun(*routes)
-    reports = [a_report(number, **costs, keys=keys) for number in range(len(routes))]
+    time = TimeFigures(at_ms=2**50, watermark_ms=2**50, inputs={f"kafka.{'t' * 249}.9": SeenClock(2**50, 1, True)})
+    reports = [a_report(number, **costs, keys=keys, time=time) for number in range(len(routes))]
 
     figures.add(BatchDone(reports=reports, offsets_end={}), routes)
 
-    assert len(json.dumps(figures.as_json(0))) < 1_000_000
+    assert len(json.dumps(figures.as_json(0, 0))) < 1_000_000
+
+
+def test_the_watermark_in_a_heartbeat_is_that_of_its_moment() -> None:
+    route = a_route("kafka.orders.0:0/1")
+    figures = begun(route)
+    time = TimeFigures(
+        at_ms=1, watermark_ms=5000, timers_pending=2, inputs={str(route.ssp_kb): SeenClock(5000, 100, is_known=True)}
+    )
+    figures.add(BatchDone(reports=[a_report(0, time=time)], offsets_end={}), (route,))
+
+    lags = []
+    for covered_ms in ({}, {str(route.ssp_kb): 100 + 1000 + 30}):
+        figures.covered_ms, figures.event_time_idle_ms = covered_ms, 1000
+        time_figures = figures.as_json(now_ms=0, wall_ms=7000)["tasks"]["a"]["time"]
+        assert ("kafka.orders.0:0/1", 2) == (time_figures["heldBy"], time_figures["timersPending"])
+        assert "inputs" not in time_figures
+        lags.append((time_figures["watermarkMs"], time_figures["lagMs"]))
+
+    assert [(5000, 2000), (5030, 1970)] == lags
+
+
+def test_a_transaction_is_open_since_its_last_stable_offset_was_first_below_the_end() -> None:
+    figures = begun(a_route("kafka.orders.0"), at=7)
+    ssp = an_ssp("kafka.orders.0")
+
+    def look(stable: int, high: int, at_ms: int) -> object:
+        figures.ends = {ssp: TopicBounds(offset_first=0, offset_end=stable)}
+        figures.open_transactions.note(figures.ends, {ssp: high}, at_ms)
+        return figures.as_json(at_ms, 0)["positions"]["kafka.orders.0:0/1"].get("openForMs")
+
+    assert look(7, 7, 1000) is None
+    assert look(7, 9, 2000) is None
+    assert look(7, 12, 5000) == 3000
+    # Another transaction is open now.
+    assert look(9, 12, 6000) is None
+    assert look(9, 12, 8000) == 2000
+    assert look(12, 12, 9000) is None
+
+
+def test_high_watermarks_are_asked_only_of_inputs_that_are_read_to_their_ends() -> None:
+    figures = begun(a_route("kafka.orders.0"), a_route("kafka.orders.1"), at=7)
+    bounds = {
+        an_ssp("kafka.orders.0"): TopicBounds(offset_first=0, offset_end=7),
+        an_ssp("kafka.orders.1"): TopicBounds(offset_first=0, offset_end=8),
+    }
+
+    assert figures.caught_up(bounds) == [an_ssp("kafka.orders.0")]

@@ -33,8 +33,8 @@ def with_inputs_to(offset_end: int, **properties: str) -> AContainer:
 
 def positions(container: AContainer) -> Mapping[str, Any]:
     """The positions in the last heartbeat before the end."""
-    found = [content.figures["positions"] for content in container.heartbeats.contents]
-    return [of_one for of_one in found if of_one][-1]
+    reported = [content.figures["positions"] for content in container.heartbeats.contents]
+    return [of_one_task for of_one_task in reported if of_one_task][-1]
 
 
 def offsets(container: AContainer) -> list[int]:
@@ -57,7 +57,7 @@ def test_a_route_without_news_from_a_tail_stays_where_it_is() -> None:
     assert [45, 9] == offsets(container)
 
 
-def test_no_route_moves_back_when_a_micro_batch_reads_again_what_a_tail_has_read() -> None:
+def test_no_route_moves_back_when_a_micro_batch_repeats_the_messages_of_a_tail() -> None:
     container = with_inputs_to(100)
 
     container.run(a_tail(read_to={0: 45}), a_batch(a_report(0, offset_next=20), orders_0=20), *QUIET)
@@ -70,7 +70,7 @@ def test_the_read_position_of_a_tail_without_commits_is_written_as_progress() ->
 
     container.run(a_tail(a_report(0, offset_next=40), read_to={0: 40, 1: 50}), *[None] * 20)
 
-    assert [(ORDERS_1, 50)] == [(found.ssp_kb, found.offset_next) for found in container.progress.written]
+    assert [(ORDERS_1, 50)] == [(progress.ssp_kb, progress.offset_next) for progress in container.progress.written]
 
 
 def test_a_task_that_fails_in_a_tail_ends_the_container_and_moves_no_position() -> None:
@@ -125,7 +125,7 @@ def test_a_long_tail_that_is_at_work_does_not_hang() -> None:
     assert 1 == len(container.query.started)
 
 
-def test_what_tails_did_until_the_end_of_a_drain_is_counted() -> None:
+def test_the_work_of_tails_until_the_end_of_a_drain_is_counted() -> None:
     container = with_inputs_to(100)
 
     container.run(None, container.ask_to_stop, a_tail(a_report()), a_batch(a_report()), a_tail(a_report()))
@@ -133,7 +133,7 @@ def test_what_tails_did_until_the_end_of_a_drain_is_counted() -> None:
     assert 3 == container.heartbeats.sent[0].figures["commits"]
 
 
-def test_what_tails_did_during_the_drain_of_a_restart_moves_positions_before_the_next_query() -> None:
+def test_the_work_of_tails_during_the_drain_of_a_restart_moves_positions_before_the_next_query() -> None:
     container = with_inputs_to(100)
     container.stream.records.append(ContainerPut(container=a_container("e1")))
     order = RestartPut(processor_id=ProcessorId("0"), number=1, uuid="u")
@@ -150,16 +150,16 @@ def test_what_tails_did_during_the_drain_of_a_restart_moves_positions_before_the
 
 
 def tailing(container: AContainer) -> list[bool]:
-    """Whether any position was said to be in a tail, in each heartbeat that differs from the one before."""
-    found = [
+    """Whether any position was reported in a tail, in each heartbeat that differs from the one before."""
+    states = [
         any("tailing" in position for position in content.figures["positions"].values())
         for content in container.heartbeats.contents
         if content.figures["positions"]
     ]
-    return [said for index, said in enumerate(found) if index == 0 or found[index - 1] != said]
+    return [state for index, state in enumerate(states) if index == 0 or states[index - 1] != state]
 
 
-def test_heartbeats_say_while_tails_run_that_positions_are_in_a_tail() -> None:
+def test_heartbeats_report_positions_in_a_tail_while_tails_run() -> None:
     container = with_inputs_to(100)
 
     container.run(*QUIET, a_tail(tailing=(0, 1)), *QUIET, a_batch(), *QUIET)
@@ -169,15 +169,15 @@ def test_heartbeats_say_while_tails_run_that_positions_are_in_a_tail() -> None:
 
 def test_no_position_is_in_a_tail_after_the_query_failed() -> None:
     container = with_inputs_to(100)
-    said: list[Any] = []
+    states: list[Any] = []
 
     def look() -> None:
-        said.append(container.heartbeats.contents[-1].figures["positions"])
+        states.append(container.heartbeats.contents[-1].figures["positions"])
 
     container.run(*QUIET, a_tail(tailing=(0, 1)), *QUIET, QueryFailed(reason="again"), look, *QUIET)
 
     assert [False, True, False] == tailing(container)
-    assert [] == [position for position in said[0].values() if "tailing" in position]
+    assert [] == [position for position in states[0].values() if "tailing" in position]
 
 
 # --- which queries have tails ---

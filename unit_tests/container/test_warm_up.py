@@ -71,19 +71,19 @@ def test_a_standby_removes_unused_state_once_it_is_ready() -> None:
         container.disks[name] = MemoryStateDirectory(name)
         container.disks[name].fresh().close()
         container.disks[name].written_at_ms = old_ms
-    found: list[tuple[bool, bool]] = []
+    looks: list[tuple[bool, bool]] = []
 
     def look() -> None:
         warm = container.heartbeats.contents[-1].warm
-        found.append((warm is not None and warm.level == 2 and warm.is_query_warm, container.disks["c"].number == 0))
-        container.stop.asked = len(found) == 40
+        looks.append((warm is not None and warm.level == 2 and warm.is_query_warm, container.disks["c"].number == 0))
+        container.stop.asked = len(looks) == 40
 
     container.while_pausing = look
     container.run()
 
-    assert (False, False) == found[0]
-    assert (True, True) == found[-1]
-    assert (False, True) not in found
+    assert (False, False) == looks[0]
+    assert (True, True) == looks[-1]
+    assert (False, True) not in looks
     assert container.disks["b"].number > 0, "one of its own tasks"
 
 
@@ -94,7 +94,7 @@ def test_a_standby_warms_its_query_up_when_it_has_caught_up_and_reports_the_end_
 
     container.run()
 
-    # No route of it can be taken: what it reads is no input.
+    # No route of it can be taken: it reads no input.
     ((plan, ssp, offset),) = container.query.warmed_up
     assert ({"a", "b"}, {""}) == (
         {route.task_name for route in plan.routes},
@@ -103,11 +103,11 @@ def test_a_standby_warms_its_query_up_when_it_has_caught_up_and_reports_the_end_
     assert (coordinator_topic(container.config.job), 0) == (ssp.stream, ssp.partition)
     assert 0 <= offset < container.stream.offset_next()
     assert plan.tail is None
-    told = [content.warm for content in container.heartbeats.contents if content.warm is not None]
-    said = [(warm.level, warm.is_query_warm) for warm in told]
-    assert (2, False) in said
-    assert (2, True) == said[-1]
-    assert said == sorted(said)
+    reported = [content.warm for content in container.heartbeats.contents if content.warm is not None]
+    states = [(warm.level, warm.is_query_warm) for warm in reported]
+    assert (2, False) in states
+    assert (2, True) == states[-1]
+    assert states == sorted(states)
     assert [] == container.query.started
 
 
@@ -149,7 +149,7 @@ def test_a_standby_that_is_granted_tasks_during_its_warm_up_starts_at_once() -> 
     assert container.heartbeats.contents[-1].warm is None
 
 
-def one_that_joins(*, debounce_ms: str = "20000") -> AContainer:
+def a_joining_container(*, debounce_ms: str = "20000") -> AContainer:
     """Execution e1 of processor 1, new in a job whose tasks r1 of processor 0 runs, all of them."""
     container = AContainer(grants=(), job_debounce_time_ms=debounce_ms)
     container.stream.records += [
@@ -163,7 +163,7 @@ def one_that_joins(*, debounce_ms: str = "20000") -> AContainer:
 
 
 def test_a_container_that_joins_warms_its_query_up_while_it_waits_for_a_plan() -> None:
-    container = one_that_joins()
+    container = a_joining_container()
     at_pauses(container, p40=container.ask_to_stop)
 
     container.run()
@@ -181,7 +181,7 @@ def test_a_container_that_joins_warms_its_query_up_while_it_waits_for_a_plan() -
     ["debounce", "lost", "released", "its own", "not registered", "launched"],
 )
 def test_a_container_that_may_get_tasks_at_any_moment_does_no_warm_up(why: str) -> None:
-    container = one_that_joins(debounce_ms="9999" if why == "debounce" else "20000")
+    container = a_joining_container(debounce_ms="9999" if why == "debounce" else "20000")
     if why == "lost":
         container.stream.records.append(ContainerPut(container=a_container("r1", phase=ContainerPhase.LOST)))
     if why == "released":
@@ -200,7 +200,7 @@ def test_a_container_that_may_get_tasks_at_any_moment_does_no_warm_up(why: str) 
 
 
 def test_a_joining_container_that_is_granted_tasks_during_its_warm_up_starts_at_once() -> None:
-    container = one_that_joins()
+    container = a_joining_container()
     container.query.warm_up_looks = 1_000_000
 
     def granted() -> None:
@@ -217,11 +217,11 @@ def test_a_joining_container_that_is_granted_tasks_during_its_warm_up_starts_at_
     assert ["b"] == [route.task_name for route in plan.routes]
 
 
-def test_a_standby_that_is_promoted_starts_with_what_it_has() -> None:
+def test_a_promoted_standby_starts_with_its_warm_state() -> None:
     container = a_standby()
 
     def promote() -> None:
-        # What its runner wrote until it let go.
+        # The outputs of its runner until it released its tasks.
         container.kafka.write(changelog_topic(container.config.job, "sums"), 0, [(changelog_key(b"l", b""), b"2")])
         container.stream.records += [
             PlacedPut(processor_id=ProcessorId("0"), execution_id=ExecutionId("e1"), uuid="u"),
@@ -241,14 +241,14 @@ def test_a_standby_that_is_promoted_starts_with_what_it_has() -> None:
 
 
 def test_a_release_by_the_runner_does_not_restart_the_standby() -> None:
-    """It comes at the moment at which the tasks stand still."""
+    """It comes at the moment at which the tasks do not run."""
     container = a_standby()
 
-    def let_go() -> None:
+    def release_grants() -> None:
         released = (replace(a_task(name, execution_id="r1"), released=True) for name in "ab")
         container.stream.records += [GrantPut(grant=grant) for grant in released]
 
-    at_pauses(container, p40=let_go, p80=container.ask_to_stop)
+    at_pauses(container, p40=release_grants, p80=container.ask_to_stop)
     container.run()
 
     assert [{("sums", 0): 0}, {}] == container.changelog_follower.assigned

@@ -85,7 +85,7 @@ places = st.tuples(st.sampled_from(SSP_KBS), st.integers(0, 30))
     # A worker is killed from outside now and then; here never in two queries in a row, so no message is hit each time.
     st.lists(st.none() | st.integers(1, 40), max_size=60),
 )
-def test_each_message_that_kills_is_found_and_no_other_is_blamed(
+def test_each_message_that_kills_is_identified_and_no_other_is_blamed(
     killers: set[tuple[SspKeyBucket, int]], commit_every: int, kills: list[int | None]
 ) -> None:
     model = Model(killers=killers, length=31, commit_every=commit_every)
@@ -106,7 +106,7 @@ def test_a_message_is_blamed_after_it_ended_its_worker_alone_several_times() -> 
     deaths = deaths.died([(ORDERS_0, 7)], "second", 1).at({ORDERS_0: 7})
 
     (route,) = deaths.limited(a_plan(a_job(), ssp_kbs=SSP_KBS).routes)
-    assert (ORDERS_0, 8) == (route.ssp_kb, route.offset_end), "nothing stands before it"
+    assert (ORDERS_0, 8) == (route.ssp_kb, route.offset_end), "nothing precedes it"
 
     for _ in range(ALONE_DEATHS - 1):
         deaths = deaths.died([(ORDERS_0, 7)], "alone", 2).at({ORDERS_0: 7})
@@ -169,12 +169,12 @@ def test_a_suspect_message_is_processed_alone_and_then_refused() -> None:
         container.slots.noted[plan.query_number, 0] = (route, offset)
         return DIED
 
-    def commit_up_to_it() -> None:
+    def commit_before_the_message() -> None:
         container.commit(5)
         return a_batch(a_report(offset_next=5), orders_0=40)
 
     alone = [lambda: die(0, 5)] * ALONE_DEATHS
-    container.run(DIED, lambda: die(0, 5), commit_up_to_it, *alone, None)
+    container.run(DIED, lambda: die(0, 5), commit_before_the_message, *alone, None)
 
     plans = [plan for plan, _ in container.query.started]
     assert [0.0] == [plan.notes_until_s for plan in plans[:1]]
@@ -201,13 +201,15 @@ def test_the_search_continues_although_the_query_fails_for_too_long() -> None:
 
     container.run(DIED, *[die] * (1 + ALONE_DEATHS), None)
 
-    assert [(ORDERS_0, 0)] == [(found.ssp_kb, found.offset) for found in container.query.started[-1][0].refusals]
+    assert [(ORDERS_0, 0)] == [
+        (refusal.ssp_kb, refusal.offset) for refusal in container.query.started[-1][0].refusals
+    ]
 
 
 def test_a_container_in_a_trial_has_not_finished_its_bounded_input() -> None:
     container = AContainer(grants=(a_task("a"),))
 
-    def pass_it() -> Any:
+    def pass_the_message() -> Any:
         container.clock.advance(2_000)
         return a_batch(orders_0=40)
 
@@ -217,7 +219,7 @@ def test_a_container_in_a_trial_has_not_finished_its_bounded_input() -> None:
         container.slots.noted[plan.query_number, 0] = (0, 5)
         return DIED
 
-    container.run(DIED, die, pass_it)
+    container.run(DIED, die, pass_the_message)
 
     assert 5 == container.query.started[2][0].routes[0].offset_end
     positions = [content.figures["positions"].get(str(ORDERS_0)) for content in container.heartbeats.contents]
@@ -229,7 +231,7 @@ def test_a_container_in_a_trial_has_not_finished_its_bounded_input() -> None:
 # --- in the worker ---
 
 
-def test_a_worker_notes_the_message_in_hand_for_as_long_as_the_plan_says() -> None:
+def test_a_worker_notes_the_message_in_hand_for_as_long_as_the_plan_asks() -> None:
     seen: list[tuple[int, int]] = []
 
     def process(envelope: object, collector: object, context: object) -> None:
@@ -280,7 +282,7 @@ def test_a_message_that_ends_its_worker_fails_the_task_with_its_place_and_key() 
 
 
 def test_a_serde_does_not_see_a_message_that_ends_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ends the process may be the serde."""
+    """The serde may be the cause of the end."""
     worker = refusing(0, DEAD_LETTERS)
 
     report = worker.run(rows((None, b"{no json")))

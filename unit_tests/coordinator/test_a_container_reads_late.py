@@ -1,7 +1,7 @@
 """A container that tails the coordinator stream 5 s late, through two quick generations.
 
-The coordinator decides on a memory log, the containers follow it as real ones do (`container.orders`): what is no
-longer theirs they let go of a moment later, and their heartbeats say up to where they have read and what they hold.
+The coordinator decides on a memory log, the containers follow it as real ones do (`container.orders`): they release
+their former tasks a moment later, and their heartbeats have their offset and their grants.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ LATE = "0"
 
 @dataclass
 class Container:
-    """One execution. `running`: what it may commit for; what it `holds` beyond its orders it is about to let go of."""
+    """One execution. `running`: it may commit for these. It is about to release the rest of `holds`."""
 
     processor_id: str
     late_ms: int = 0
@@ -36,9 +36,9 @@ class Container:
         self.orders = Orders(execution_id=f"e{self.processor_id}")
 
     def follows(self, world, end_offset):
-        """Read up to there; begin what is granted, and keep what was taken away until the next step."""
-        read = [found for found in world.log().read(self.orders.offset_next) if found.offset < end_offset]
-        for record in (decode(found, topic="t") for found in read):
+        """Read up to there; begin the granted tasks, and keep those taken away until the next step."""
+        read = [record for record in world.log().read(self.orders.offset_next) if record.offset < end_offset]
+        for record in (decode(record, topic="t") for record in read):
             self.orders = follow(self.orders, [record], self.orders.offset_next)
         self.orders = follow(self.orders, (), max(end_offset, self.orders.offset_next))
         own = self.orders.own_grants()
@@ -47,7 +47,7 @@ class Container:
         if self.orders.generation not in (None, *self.generations[-1:]):
             self.generations.append(self.orders.generation)
 
-    def says(self, now_ms):
+    def sends_heartbeat(self, now_ms):
         return a_heartbeat(
             f"e{self.processor_id}",
             processor_id=self.processor_id,
@@ -90,15 +90,15 @@ class Job:
     def stops(self, processor_id):
         stopped = self.containers.pop(processor_id)
         stopped.phase, stopped.holds = ContainerPhase.STOPPED, ()
-        self.world.queue.append(stopped.says(self.world.clock.monotonic_ms()))
+        self.world.queue.append(stopped.sends_heartbeat(self.world.clock.monotonic_ms()))
 
-    def goes_on(self, ms):
+    def runs_a_round(self, ms):
         for _ in range(ms // STEP_MS):
             self.world.clock.advance(STEP_MS)
             now_ms = self.world.clock.monotonic_ms()
             for container in self.containers.values():
                 container.follows(self.world, self.end_at(now_ms - container.late_ms))
-                self.world.queue.append(container.says(now_ms))
+                self.world.queue.append(container.sends_heartbeat(now_ms))
             self.service.run_once(0)
             self.ends.append((now_ms, self.world.topic.end_offset))
             self.is_each_bucket_worked_on_once()
@@ -107,58 +107,65 @@ class Job:
         return max((end for at_ms, end in self.ends if at_ms <= ms), default=0)
 
     def is_each_bucket_worked_on_once(self):
-        held = [start.ssp_kb for found in self.containers.values() for grant in found.holds for start in grant.starts]
+        held = [
+            start.ssp_kb
+            for container in self.containers.values()
+            for grant in container.holds
+            for start in grant.starts
+        ]
         assert len(held) == len(set(held)), f"two containers hold one of {held}"
 
     def complaints(self):
-        records = (Audited(found.offset, found.key, found.value, found.headers) for found in self.world.log().read())
+        records = (
+            Audited(record.offset, record.key, record.value, record.headers) for record in self.world.log().read()
+        )
         return Audit().read(records).finish()
 
     def tasks(self):
         """How many tasks each container works on."""
-        return {name: len(found.running) for name, found in self.containers.items()}
+        return {name: len(container.running) for name, container in self.containers.items()}
 
 
 @pytest.fixture
 def job():
     """Two containers with three tasks each; container 0 reads late from now on."""
-    found = Job()
-    found.joins(LATE)
-    found.joins("1")
-    found.goes_on(5_000)
-    found.late.late_ms = LATE_MS
-    assert {LATE: 3, "1": 3} == found.tasks()
-    return found
+    running = Job()
+    running.joins(LATE)
+    running.joins("1")
+    running.runs_a_round(5_000)
+    running.late.late_ms = LATE_MS
+    assert {LATE: 3, "1": 3} == running.tasks()
+    return running
 
 
 def learns_of_both_at_last(job, before, held_before):
-    """Two generations are in force, and the late one knows of neither: it goes on with what it has, until it reads."""
+    """Two generations are in force, and the late one knows of neither: it keeps its tasks, until it reads."""
     assert (before + 2, before) == (job.generation, job.late.orders.generation)
     assert held_before == job.late.holds
-    job.goes_on(20_000)
+    job.runs_a_round(20_000)
     assert [before, before + 1, before + 2] == job.late.generations[-3:]
     assert [] == job.complaints()
 
 
-def test_two_joins_within_its_delay_take_tasks_away_once_it_has_read_of_them(job):
+def test_two_joins_within_the_delay_of_a_reader_take_tasks_away_once_it_has_read_of_them(job):
     before, held_before = job.generation, job.late.holds
     job.joins("2")
-    job.goes_on(2_000)
+    job.runs_a_round(2_000)
     job.joins("3")
-    job.goes_on(2_000)
+    job.runs_a_round(2_000)
 
     learns_of_both_at_last(job, before, held_before)
     assert PARTITIONS == sum(job.tasks().values())
     assert {1, 2} == set(job.tasks().values())
-    assert set(job.late.running) < set(held_before), "it was given nothing anew"
+    assert set(job.late.running) < set(held_before), "no grant was written again"
 
 
-def test_what_one_generation_takes_away_and_the_next_gives_back_is_worked_on_again(job):
+def test_a_task_that_one_generation_takes_away_and_the_next_gives_back_runs_again(job):
     before, held_before = job.generation, job.late.holds
     job.joins("2")
-    job.goes_on(2_000)
+    job.runs_a_round(2_000)
     job.stops("2")
-    job.goes_on(2_000)
+    job.runs_a_round(2_000)
 
     learns_of_both_at_last(job, before, held_before)
     assert {LATE: 3, "1": 3} == job.tasks()

@@ -1,8 +1,7 @@
-"""What a job leaves on its topics that was scaled from 1 to 4 and back, and how that differs from one never divided.
+"""The records of a job that was scaled from 1 to 4 and back, and how they differ from those of one never divided.
 
-The golden file is made by `unit_tests.fixtures.scaled_back_job`. What it shows is what
-`docs/guides/elasticity.md` says of the
-way back to factor 1, so whoever has to make it anew looks there, too.
+The golden file is made by `unit_tests.fixtures.scaled_back_job`. It has the contents that
+`docs/guides/elasticity.md` describes for the way back to factor 1, so a change of the file needs a look there, too.
 """
 
 from dataclasses import replace
@@ -45,7 +44,7 @@ def by_key(records):
     return dict(encode(record) for record in records)
 
 
-def counted_anew(rows, topic):
+def renumbered_by_key(rows, topic):
     """The records by key, with the numbers of plans and grants that a job has that never used up others."""
     epochs = {grant.epoch: number for number, grant in enumerate(state_of(rows).grants_sorted, start=1)}
 
@@ -64,11 +63,11 @@ def counted_anew(rows, topic):
     return by_key(map(renumbered, records_of(rows, topic)))
 
 
-def test_the_golden_file_is_what_this_release_leaves():
+def test_the_golden_file_is_the_result_of_this_release():
     assert ROWS == list(left_by(stopped_job(is_scaled=True)))
 
 
-def test_it_is_read_as_a_job_with_factor_1():
+def test_a_job_scaled_back_is_read_as_a_job_with_factor_1():
     state = state_of(ROWS)
 
     assert (1, 1) == (state.generation.factor, state.factor.factor)
@@ -81,27 +80,27 @@ def test_it_is_read_as_a_job_with_factor_1():
     assert set(TASKS) == set(state.changelog_partitions) == set(state.task_localities)
 
 
-def test_its_positions_are_byte_for_byte_those_of_a_job_that_was_never_divided():
+def test_positions_of_a_job_scaled_back_are_byte_for_byte_those_of_one_never_divided():
     """But for the epoch: a number that is given out once, so each change of a plan uses some up."""
     plain = list(left_by(stopped_job(is_scaled=False)))
 
     assert ["checkpoint/kafka.orders.0:0/1", "checkpoint/kafka.orders.1:0/1"] == [
         row["key"] for row in ROWS if row["topic"] == "checkpoint"
     ]
-    assert by_key(records_of(plain, "checkpoint")) == counted_anew(ROWS, "checkpoint")
+    assert by_key(records_of(plain, "checkpoint")) == renumbered_by_key(ROWS, "checkpoint")
     assert [11, 12] == [record.checkpoint.epoch for record in records_of(ROWS, "checkpoint")]
 
 
-def test_what_it_leaves_on_the_coordinator_stream_beside_that_is_all_known():
+def test_the_remains_of_a_scale_on_the_coordinator_stream_are_all_known():
     plain = by_key(records_of(list(left_by(stopped_job(is_scaled=False))), "coordinator"))
-    found = counted_anew(ROWS, "coordinator")
+    counts = renumbered_by_key(ROWS, "coordinator")
 
     # A wish, and that people asked for it twice.
     own = {f"request-memory/{an_id(1)}", f"request-memory/{an_id(2)}", "inbox", "factor"}
-    assert own == {key.decode() for key in found.keys() - plain.keys()}
-    assert set() == plain.keys() - found.keys()
+    assert own == {key.decode() for key in counts.keys() - plain.keys()}
+    assert set() == plain.keys() - counts.keys()
     assert {"grant/SystemStreamPartition_kafka.orders.0/1", "grant/SystemStreamPartition_kafka.orders.1/2"} == {
-        key.decode() for key in plain if plain[key] != found[key]
+        key.decode() for key in plain if plain[key] != counts[key]
     }
     by_type = {type(record): record for record in records_of(ROWS, "coordinator")}
     assert FactorPut(factor=1, uuid=an_id(2)) == by_type[FactorPut]
@@ -110,7 +109,7 @@ def test_what_it_leaves_on_the_coordinator_stream_beside_that_is_all_known():
     assert (3, 12) == (by_type[GenerationPut].generation, by_type[EpochPut].epoch)
 
 
-def test_its_grants_keep_floors_of_the_parts_although_they_are_passed():
+def test_grants_of_a_job_scaled_back_keep_floors_of_the_parts_although_positions_passed_them():
     state = state_of(ROWS)
     positions = positions_of(records_of(ROWS, "checkpoint"))
     read = PositionsRead(
@@ -129,14 +128,14 @@ def test_its_grants_keep_floors_of_the_parts_although_they_are_passed():
     assert 1 == status_of_log("flights-1", state, read)["factorFinest"]
 
 
-def test_the_next_run_begins_where_it_was_without_floors():
+def test_the_next_run_begins_at_the_same_positions_without_floors():
     world = World(config=a_config(**SETTINGS))
     log = world.log()
     log.take_over()
     log.append_atomically(
         [
-            Write(key=found.key, value=found.value, headers=dict(found.headers))
-            for found in log_of(ROWS, "coordinator")
+            Write(key=record.key, value=record.value, headers=dict(record.headers))
+            for record in log_of(ROWS, "coordinator")
         ]
     )
     positions = positions_of(records_of(ROWS, "checkpoint"))

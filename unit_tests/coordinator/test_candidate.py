@@ -1,4 +1,4 @@
-"""Candidates on one memory log: who leads when the election and the lock agree, and when they do not."""
+"""Candidates on one memory log: which one leads when the election and the lock agree, and when they do not."""
 
 from dataclasses import replace
 
@@ -49,14 +49,14 @@ class CandidateProcess:
 
 @pytest.fixture
 def world():
-    found = World()
+    new_world = World()
     # All on one host, all alive.
-    found.alive.update({1: True, 2: True, 3: True})
-    return found
+    new_world.alive.update({1: True, 2: True, 3: True})
+    return new_world
 
 
 def terms(world):
-    decoded = [decode(found, topic="t") for found in world.log().read()]
+    decoded = [decode(record, topic="t") for record in world.log().read()]
     return [(record.term, record.coordinator_id) for record in decoded if isinstance(record, TermPut)]
 
 
@@ -69,9 +69,9 @@ def test_a_candidate_that_is_not_elected_writes_nothing(world):
 
 
 def test_the_elected_candidate_leads_and_submits_the_job_once_per_term(world):
-    asked = []
+    submissions = []
     a = CandidateProcess(
-        world, "a", pid=1, submission=lambda state: asked.append(1) or a_submission(config=world.config)
+        world, "a", pid=1, submission=lambda state: submissions.append(1) or a_submission(config=world.config)
     )
 
     a.run(elected=True)
@@ -79,11 +79,11 @@ def test_the_elected_candidate_leads_and_submits_the_job_once_per_term(world):
     a.run()
 
     assert [(1, "a")] == terms(world)
-    assert (True, [1]) == (a.service.is_leader, asked)
+    assert (True, [1]) == (a.service.is_leader, submissions)
     assert "flights" == a.service.status().state.config["job.name"]
 
 
-def test_candidates_that_come_and_go_end_no_term(world):
+def test_candidates_that_join_and_leave_end_no_term(world):
     a = CandidateProcess(world, "a", pid=1)
     a.run(elected=True)
 
@@ -185,10 +185,10 @@ def test_a_missing_topic_ends_the_term_but_not_the_candidacy(world):
 
 
 def test_a_new_leader_submits_a_job_made_from_the_state_on_the_stream(world):
-    told = []
+    states = []
     a, b = (
         CandidateProcess(
-            world, name, pid=pid, submission=lambda state: told.append(state) or a_submission(config=world.config)
+            world, name, pid=pid, submission=lambda state: states.append(state) or a_submission(config=world.config)
         )
         for name, pid in (("a", 1), ("b", 2))
     )
@@ -197,7 +197,7 @@ def test_a_new_leader_submits_a_job_made_from_the_state_on_the_stream(world):
     b.run(elected=True)
 
     assert [(1, set()), (2, {"kafka.orders"})] == [
-        (state.term.term, {str(stream) for stream in state.inputs}) for state in told
+        (state.term.term, {str(stream) for stream in state.inputs}) for state in states
     ]
 
 

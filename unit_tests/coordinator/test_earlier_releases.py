@@ -1,4 +1,4 @@
-"""A job that an earlier release left on its topics goes on from there.
+"""A job of an earlier release continues from its topics.
 
 The golden file holds both topics of a job as release 0.1.0 wrote them: two partitions at factor 1, one processor that
 was granted both tasks, committed, and stopped in good order. Its bytes came out of that release's own coordinator
@@ -110,11 +110,11 @@ def test_a_job_of_release_0_1_0_continues_at_its_positions():
         ]
     )
     for record in records_of("checkpoint"):
-        found = decode(record, topic="t")
-        if isinstance(found, CheckpointPut):
-            world.checkpoints[found.checkpoint.ssp_kb] = found.checkpoint
+        decoded = decode(record, topic="t")
+        if isinstance(decoded, CheckpointPut):
+            world.checkpoints[decoded.checkpoint.ssp_kb] = decoded.checkpoint
         else:
-            world.progress[found.progress.ssp_kb] = found.progress
+            world.progress[decoded.progress.ssp_kb] = decoded.progress
 
     service = world.coordinator()
     service.become_leader()
@@ -132,14 +132,16 @@ def test_a_job_of_release_0_1_0_continues_at_its_positions():
 
 
 def test_release_0_1_0_has_not_all_schemas_in_which_this_release_writes():
-    """So it refuses what this release wrote, by name, unless the job was given back to it (`test_downgrading`). Its own
-    stream tells which it has."""
+    """So it refuses the records of this release, by name, unless the job was given back to it (`test_downgrading`).
+    Its own stream has the list."""
     theirs = {
         decode(record, topic="t").fingerprint
         for record in records_of("coordinator")
         if record.key.startswith(b"schema/")
     }
-    missing = {json.loads(found.schema_json)["name"] for found in schema_records() if found.fingerprint not in theirs}
+    missing = {
+        json.loads(schema.schema_json)["name"] for schema in schema_records() if schema.fingerprint not in theirs
+    }
 
     assert {"Container", "Generation", "Grant", "Input", "PlannedTask", "Term"} <= missing
     assert missing.isdisjoint({"Checkpoint", "Progress", "Config", "Epoch", "FormatLevel", "JobIdentity"})

@@ -17,6 +17,7 @@ from samzapy.coordinator.state import INITIAL, Committed, CoordinatorState, Fold
 from samzapy.errors import BrokerUnavailableError, SamzapyError
 from samzapy.inspection.invariants import _CHECKS, Invariants
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
+from samzapy.model.container_end import ContainerEnd
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 from samzapy.model.placement import StatusCode
@@ -84,7 +85,7 @@ PUTS = st.one_of(
     st.builds(
         r.RunPut, run_id=NAMES, ended=st.booleans(), epoch_before=SMALL, finished=st.booleans(), counts_after=SMALL
     ),
-    st.builds(r.InputEndPut, ssp=SSP_KBS.map(lambda found: found.ssp), run_id=NAMES, offset_end=SMALL),
+    st.builds(r.InputEndPut, ssp=SSP_KBS.map(lambda ssp_kb: ssp_kb.ssp), run_id=NAMES, offset_end=SMALL),
     st.builds(
         r.ContainerPut,
         container=st.builds(
@@ -176,6 +177,10 @@ PUTS = st.one_of(
     st.builds(r.ContainerCountPut, count=SMALL),
     st.builds(r.StandbyPut, processor_id=NAMES, count=SMALL, uuid=NAMES),
     st.builds(r.SuspendedPut, processor_id=NAMES, execution_id=NAMES, exit_code=SMALL, reason=NAMES),
+    st.builds(
+        r.ContainerEndPut,
+        end=st.builds(ContainerEnd, processor_id=NAMES, execution_id=NAMES, host=NAMES, ended_at_ms=SMALL),
+    ),
 )
 RECORDS = PUTS | PUTS.map(lambda put: r.Removed(key=key_of(put)))
 COMPACTIONS = st.lists(st.tuples(st.integers(0, 80), st.integers(0, 80)), max_size=4)
@@ -194,7 +199,7 @@ def on_a_topic(batches):
 def compacted_fold(topic, compactions):
     for keep_until, tombstones_until in compactions:
         topic.compact(keep_until=keep_until, tombstones_until=tombstones_until)
-    return evolve(INITIAL, [(found.offset, decode(found, topic="t")) for found in MemoryLog(topic).read()])
+    return evolve(INITIAL, [(record.offset, decode(record, topic="t")) for record in MemoryLog(topic).read()])
 
 
 @given(batches=st.lists(st.lists(RECORDS, min_size=1, max_size=6), max_size=12), compactions=COMPACTIONS)
@@ -205,22 +210,22 @@ def test_l1_a_compacted_log_folds_to_the_same_state(batches, compactions):
 
 
 def placeless(state):
-    """Without where on the stream things stand."""
+    """Without the offsets on the stream."""
     return replace(state, generation_offset=0, startpoint_offsets={}, placed_offsets={})
 
 
 @settings(max_examples=50)
 @given(steps=STEPS, compactions=COMPACTIONS)
-def test_l1_what_a_coordinator_wrote_folds_to_its_state_before_and_after_compaction(steps, compactions):
+def test_l1_the_records_of_a_coordinator_fold_to_its_state_before_and_after_compaction(steps, compactions):
     machine = run(steps)
     topic = on_a_topic([[item.record] for item in machine.log])
 
-    found = compacted_fold(topic, compactions)
+    folded = compacted_fold(topic, compactions)
 
-    # Each record stands in a transaction of its own here, so only the offsets differ.
-    assert placeless(machine.state) == placeless(found)
-    assert found.startpoints.keys() == found.startpoint_offsets.keys()
-    assert found.placed.keys() == found.placed_offsets.keys()
+    # Each record has a transaction of its own here, so only the offsets differ.
+    assert placeless(machine.state) == placeless(folded)
+    assert folded.startpoints.keys() == folded.startpoint_offsets.keys()
+    assert folded.placed.keys() == folded.placed_offsets.keys()
 
 
 @given(batch=st.lists(RECORDS, max_size=20), cut=st.integers(0, 20))
@@ -241,10 +246,10 @@ def test_l1_a_fold_that_copies_nothing_is_the_same_at_each_step(batches):
             assert folding.state == state
             assert (folding.state.plan, folding.state.grants_sorted) == (state.plan, state.grants_sorted)
             offset += 1
-    assert INITIAL == CoordinatorState(), "nobody changed the state that all begin with"
+    assert INITIAL == CoordinatorState(), "no fold changed the state that all begin with"
 
 
-# --- what a coordinator writes is what may follow ---
+# --- a coordinator writes only what may follow ---
 
 
 @settings(max_examples=300)
@@ -272,10 +277,10 @@ def test_l2_a_repeated_command_writes_nothing(steps, command):
 @given(steps=STEPS, index=st.integers(0, 9))
 def test_l2_an_action_that_is_answered_twice_writes_nothing_the_second_time(steps, index):
     machine = run(steps)
-    wanted = actions(machine.state)
-    if not wanted:
+    due = actions(machine.state)
+    if not due:
         return
-    answer = machine.answer(wanted[index % len(wanted)])
+    answer = machine.answer(due[index % len(due)])
 
     assert machine.step(answer)
     assert () == machine.step(answer)
@@ -341,12 +346,12 @@ def test_l5_whatever_breaks_the_state_stays_that_of_the_log_and_the_work_is_done
     service = world.coordinator(log=log)
     service.become_leader()
     service.submit(a_submission())
-    heard = [a_heartbeat(), a_heartbeat("e2", pid=200), a_heartbeat(state=ContainerPhase.STOPPED)]
+    commands = [a_heartbeat(), a_heartbeat("e2", pid=200), a_heartbeat(state=ContainerPhase.STOPPED)]
     for index, committed_anyway in enumerate([*breaks, None, None, None]):
         if committed_anyway is not None:
             log.break_next_append(committed=committed_anyway)
         # The next append may be the one that begins a term, and fail too: the caller becomes leader again.
-        world.queue.append(heard[min(index, 2)])
+        world.queue.append(commands[min(index, 2)])
         try:
             if not service.is_leader:
                 service.become_leader()
@@ -355,8 +360,8 @@ def test_l5_whatever_breaks_the_state_stays_that_of_the_log_and_the_work_is_done
             continue
         assert service.status().state == replay(world.log().read(), topic="t").state
 
-    # Heartbeats are repeated until they are heard, so what was lost with a term is said again.
-    for heartbeat in heard:
+    # Heartbeats are repeated until they are answered, so those lost with a term are sent again.
+    for heartbeat in commands:
         world.queue.append(heartbeat)
         service.run_once(0)
     assert {"e2"} == {grant.execution_id for grant in service.status().state.grants.values()}
@@ -387,9 +392,9 @@ def test_l5_no_office_is_taken_while_no_broker_answers():
 
 
 class Agent:
-    """An honest container: the orders are the real ones; it begins, lets go and speaks some time later.
+    """An honest container: the orders are the real ones; it begins, releases and reports some time later.
 
-    `running` is what its workers may commit for, from a start of the query to its end.
+    `running` are the grants that its workers may commit for, from a start of the query to its end.
     """
 
     def __init__(self, execution_id):
@@ -404,16 +409,16 @@ class Agent:
         return () if self.stopped else (*own, *(grant for grant in self.running if grant not in own))
 
     def read(self, log, count):
-        found = [item for item in log if item.offset >= self.orders.offset_next][:count]
-        if found:
-            self.orders = follow(self.orders, [item.record for item in found], found[-1].offset + 1)
+        portion = [item for item in log if item.offset >= self.orders.offset_next][:count]
+        if portion:
+            self.orders = follow(self.orders, [item.record for item in portion], portion[-1].offset + 1)
 
     def start(self):
         if not self.stopped and not self.orders.is_given_up:
             self.running = self.orders.own_grants()
 
-    def let_go(self):
-        """The query has ended: nothing more can be committed for what it ran."""
+    def stop_query(self):
+        """The query has ended: nothing more can be committed for its grants."""
         self.running = ()
 
     def heartbeat(self, stop):
@@ -460,42 +465,42 @@ def check_one_owner(events):
     machine = Machine()
     machine.step(a_term(0))
     agents = {execution_id: Agent(execution_id) for execution_id in PROCESSOR_OF}
-    said, fenced = [], set()
-    for kind, who, number in [*BEGINNING, *events]:
+    released, fenced = [], set()
+    for kind, holder, number in [*BEGINNING, *events]:
         if kind == "plan":
             machine.step(a_submission(partition_counts={"kafka.orders": 2}))
-            machine.plan_for(*who)
+            machine.plan_for(*holder)
         elif kind == "act":
             action = machine.perform(number)
             if isinstance(action, FenceExecution):
                 fenced.add(action.execution_id)
         elif kind == "grant":
-            # All that can be granted now, and who is granted something reads it.
+            # All that can be granted now, and each owner reads its grant.
             for action in actions(machine.state):
                 if isinstance(action, ResolveStarts):
                     machine.step(machine.answer(action))
                     agents[action.execution_id].read(machine.log, 99)
                     agents[action.execution_id].start()
         elif kind == "give up":
-            machine.step(ContainerGone(who, "gone"))
+            machine.step(ContainerGone(holder, "gone"))
         elif kind == "read":
-            agents[who].read(machine.log, number)
+            agents[holder].read(machine.log, number)
         elif kind == "let go":
-            agents[who].let_go()
+            agents[holder].stop_query()
         elif kind == "start":
-            agents[who].start()
+            agents[holder].start()
         elif kind in ("say", "report"):
             if kind == "report":
-                agents[who].read(machine.log, 99)
-            said.append(agents[who].heartbeat(stop=bool(number)))
-            machine.step(said[-1])
-        elif said:
-            machine.step(said[number % len(said)])  # An old one arrives late, or again.
+                agents[holder].read(machine.log, 99)
+            released.append(agents[holder].heartbeat(stop=bool(number)))
+            machine.step(released[-1])
+        elif released:
+            machine.step(released[number % len(released)])  # An old one arrives late, or again.
         owners = {}
         for agent in agents.values():
             for grant in agent.running if agent.execution_id not in fenced else ():
                 owners.setdefault(grant.starts[0].ssp_kb, set()).add(agent.execution_id)
-        assert all(len(found) == 1 for found in owners.values()), owners
+        assert all(len(holders) == 1 for holders in owners.values()), owners
         granted = [grant for grant in machine.state.grants.values() if grant.execution_id not in fenced]
         assert len({grant.epoch for grant in granted}) == len(granted)
 
@@ -513,9 +518,9 @@ def turned_round(value):
     """The same mappings in another order of insertion, as a replay after compaction gives them."""
     changed = {}
     for field in fields(value):
-        found = getattr(value, field.name)
-        if field.init and isinstance(found, dict):
-            changed[field.name] = dict(reversed(found.items()))
+        value_of_field = getattr(value, field.name)
+        if field.init and isinstance(value_of_field, dict):
+            changed[field.name] = dict(reversed(value_of_field.items()))
     return replace(value, **changed)
 
 
@@ -564,7 +569,7 @@ LET_GO = [("read", "e1", 99), ("let go", "e1", 0), ("say", "e1", 0)]
 @pytest.mark.parametrize(
     "events",
     [
-        # Given back after it was let go, begun again, and taken away once more before the new grant was given.
+        # Given back after its release, begun again, and taken away once more before the new grant was given.
         [
             ("plan", ("1",), 0),
             *LET_GO,
@@ -607,6 +612,7 @@ FREE = {
     r.SchemaPut,
     r.StandbyPut,
     r.SuspendedPut,
+    r.ContainerEndPut,
     r.TaskLocalityPut,
     r.TermPut,
 }

@@ -1,4 +1,4 @@
-"""A leader undoes what others write on its stream: readers know what it knows, and compaction keeps what is true."""
+"""A leader undoes foreign records on its stream: readers know its state, and compaction keeps it."""
 
 import pytest
 
@@ -25,7 +25,7 @@ from unit_tests.fixtures.golden_rows import leaders_headers, next_headers
 from unit_tests.fixtures.record_examples import EXAMPLES
 
 TOPIC = "__samzapy-coordinator-flights-1"
-COORDINATOR_RECORDS = [found for found in EXAMPLES if not isinstance(found, CheckpointPut | ProgressPut)]
+COORDINATOR_RECORDS = [record for record in EXAMPLES if not isinstance(record, CheckpointPut | ProgressPut)]
 
 
 @pytest.fixture
@@ -44,10 +44,10 @@ def leader(world):
     return service
 
 
-def rounds(world, service, count, *said):
+def rounds(world, service, count, *heartbeats):
     for _ in range(count):
         world.clock.advance(1_000)
-        world.queue.extend(said)
+        world.queue.extend(heartbeats)
         service.run_once(0)
 
 
@@ -69,8 +69,8 @@ def a_grant_key(service):
 
 def restored(world):
     """The keys that were written again."""
-    said = [(record.key, parse_headers(record.headers)) for record in records(world)]
-    return [key for key, found in said if found is not None and found.event == VALUE_RESTORED]
+    parsed = [(record.key, parse_headers(record.headers)) for record in records(world)]
+    return [key for key, headers in parsed if headers is not None and headers.event == VALUE_RESTORED]
 
 
 @pytest.mark.parametrize("record", COORDINATOR_RECORDS, ids=lambda record: type(record).__name__)
@@ -106,7 +106,7 @@ def test_a_foreign_record_of_a_living_grant_gives_no_second_owner_and_compaction
     assert before.grants == replay(records(world), topic=TOPIC).state.grants
 
 
-def test_a_foreign_value_where_nothing_stood_gets_a_tombstone_so_that_compaction_takes_it(world, leader):
+def test_a_foreign_value_under_an_unused_key_gets_a_tombstone_so_that_compaction_removes_it(world, leader):
     unreadable = b"\xff\xfe"
     for key in (b"config/job.name.of.nobody", unreadable):
         foreign(world, key, b"junk")
@@ -133,7 +133,7 @@ def test_each_value_is_written_again_once_and_so_many_in_a_round(world, leader, 
         counts.append(len(restored(world)))
 
     assert [2, 4, 6, 6, 6] == counts
-    # What says something comes first.
+    # A record with headers of a leader comes first.
     assert key == restored(world)[0]
 
 
@@ -161,10 +161,10 @@ def test_foreign_records_show_in_status_and_history_and_do_not_stop_the_job(worl
     assert f"{TOPIC}-0 at offset {offset}, key 'epoch'" in finding.found
     assert "13 bytes, sha256 " in finding.found
     assert leader.is_leader
-    (entry,) = [found for found in history(records(world), topic=TOPIC) if isinstance(found, ForeignEntry)]
+    (entry,) = [entry for entry in history(records(world), topic=TOPIC) if isinstance(entry, ForeignEntry)]
     assert offset == entry.offset
-    told = examine_coordinator_stream(records(world), topic=TOPIC, whole_from=0, check=Invariants().check)
-    assert ["record-unreadable"] == [found.code for found in told]
+    findings = examine_coordinator_stream(records(world), topic=TOPIC, whole_from=0, check=Invariants().check)
+    assert ["record-unreadable"] == [finding.code for finding in findings]
 
 
 def test_a_new_leader_restores_values_that_were_replaced_without_a_leader(world, leader):
@@ -182,7 +182,7 @@ def test_a_new_leader_restores_values_that_were_replaced_without_a_leader(world,
 
 
 def forged(world, key, value):
-    """A record that is exactly the leader's next one, as far as its headers tell."""
+    """A record that is exactly the leader's next one, by its headers."""
     return foreign(world, key, value, next_headers(records(world)))
 
 
@@ -236,7 +236,7 @@ def test_a_forged_term_deposes_no_leader(world, leader):
     assert state.term == follower(world).term
 
 
-def test_a_successor_that_has_begun_a_term_ends_that_of_the_leader(world, leader):
+def test_a_successor_that_has_started_a_term_ends_that_of_the_leader(world, leader):
     successor = world.coordinator("b", pid=77)
     world.alive[77] = True
     successor.become_leader()
@@ -252,7 +252,7 @@ def test_a_copy_of_the_whole_stream_changes_nothing(world, leader):
     state = leader.status().state
     stranger = MemoryLog(world.topic, "mirror")
     stranger.take_over()
-    writes = [Write(key=found.key, value=found.value, headers=dict(found.headers)) for found in records(world)]
+    writes = [Write(key=record.key, value=record.value, headers=dict(record.headers)) for record in records(world)]
     stranger.append_atomically(writes)
 
     assert state == replay(records(world), topic=TOPIC).state

@@ -1,4 +1,4 @@
-"""From bytes to state: what a leader wrote is folded or stops the reader, and other records change nothing."""
+"""From bytes to state: a leader's records are folded or stop the reader, and other records change nothing."""
 
 import pytest
 
@@ -16,8 +16,8 @@ from samzapy.testing.builders import an_ssp_kb
 def at(offset, record, seq=None, term=1):
     """A leader's record; the number is the offset, unless it is another one."""
     key, value = encode(record)
-    said = headers(term=term, seq=offset if seq is None else seq, event="e", cause="c", actor="a")
-    return LogRecord(offset=offset, timestamp_ms=0, key=key, value=value, headers=tuple(said.items()))
+    record_headers = headers(term=term, seq=offset if seq is None else seq, event="e", cause="c", actor="a")
+    return LogRecord(offset=offset, timestamp_ms=0, key=key, value=value, headers=tuple(record_headers.items()))
 
 
 def foreign(offset, key, value):
@@ -25,7 +25,7 @@ def foreign(offset, key, value):
 
 
 def test_records_are_folded_at_their_offsets():
-    found = replay(
+    replayed = replay(
         [
             at(3, EpochPut(epoch=7)),
             at(9, GenerationPut(generation=1, factor=1, task_count=0, scheme="max", processor_ids=())),
@@ -33,7 +33,7 @@ def test_records_are_folded_at_their_offsets():
         topic="t",
     )
 
-    assert (7, 9, 10) == (found.state.epoch, found.state.generation_offset, found.state.offset_next)
+    assert (7, 9, 10) == (replayed.state.epoch, replayed.state.generation_offset, replayed.state.offset_next)
 
 
 def test_the_sequence_continues_after_the_highest_remaining_number():
@@ -44,10 +44,10 @@ def test_the_sequence_continues_after_the_highest_remaining_number():
 def test_a_tail_is_folded_into_the_state_before_it():
     before = replay([at(0, EpochPut(epoch=7), seq=4)], topic="t")
 
-    found = replay([at(1, Removed(key="epoch"), seq=5)], topic="t", before=before)
+    replayed = replay([at(1, Removed(key="epoch"), seq=5)], topic="t", before=before)
 
-    assert (0, 6) == (found.state.epoch, found.seq_next)
-    assert INITIAL == found.state
+    assert (0, 6) == (replayed.state.epoch, replayed.seq_next)
+    assert INITIAL == replayed.state
     assert NOTHING == replay([], topic="t")
 
 
@@ -59,31 +59,31 @@ def test_a_long_stream_is_folded_in_bounded_memory(monkeypatch):
         replay_module, "evolve", lambda state, batch: folded.append(len(batch)) or evolve(state, batch)
     )
 
-    found = replay(records, topic="t")
+    replayed = replay(records, topic="t")
 
     assert [3, 3, 3, 2] == folded
 
-    assert {f"key-{offset % 4}": str(offset) for offset in range(7, 11)} == found.state.config
-    assert 11 == found.state.offset_next
+    assert {f"key-{offset % 4}": str(offset) for offset in range(7, 11)} == replayed.state.config
+    assert 11 == replayed.state.offset_next
 
 
 def test_a_position_on_the_coordinator_stream_is_foreign():
     checkpoint = Checkpoint(ssp_kb=an_ssp_kb(), offset_next=1, epoch=1, task_name="t", execution_id="e")
 
-    found = replay([at(8, CheckpointPut(checkpoint=checkpoint))], topic="t")
+    replayed = replay([at(8, CheckpointPut(checkpoint=checkpoint))], topic="t")
 
-    assert (INITIAL, 1, 0) == (found.state, found.foreign_count, found.seq_next)
+    assert (INITIAL, 1, 0) == (replayed.state, replayed.foreign_count, replayed.seq_next)
 
 
 def test_a_foreign_record_changes_no_state_and_its_key_is_remembered_until_a_leader_writes_it():
     before = replay([at(0, EpochPut(epoch=7))], topic="t")
 
-    found = replay([foreign(1, b"epoch", None), foreign(2, b"\xff", b"junk")], topic="t", before=before)
+    replayed = replay([foreign(1, b"epoch", None), foreign(2, b"\xff", b"junk")], topic="t", before=before)
 
-    assert before.state == found.state
-    assert (1, 3, 2) == (found.seq_next, found.offset_next, found.foreign_count)
-    assert [b"epoch", b"\xff"] == list(found.foreign)
-    again = replay([at(3, EpochPut(epoch=8), seq=1)], topic="t", before=found)
+    assert before.state == replayed.state
+    assert (1, 3, 2) == (replayed.seq_next, replayed.offset_next, replayed.foreign_count)
+    assert [b"epoch", b"\xff"] == list(replayed.foreign)
+    again = replay([at(3, EpochPut(epoch=8), seq=1)], topic="t", before=replayed)
     assert [b"\xff"] == list(again.foreign)
 
 
@@ -92,10 +92,10 @@ def test_a_flood_of_foreign_keys_is_bounded_and_keeps_keys_with_a_value(monkeypa
     before = replay([at(0, EpochPut(epoch=7))], topic="t")
 
     flood = [foreign(offset, f"config/{offset}".encode(), b"x") for offset in range(2, 20)]
-    found = replay([foreign(1, b"epoch", None), *flood], topic="t", before=before)
+    replayed = replay([foreign(1, b"epoch", None), *flood], topic="t", before=before)
 
-    assert [b"epoch", b"config/18", b"config/19"] == list(found.foreign)
-    assert 19 == found.foreign_count
+    assert [b"epoch", b"config/18", b"config/19"] == list(replayed.foreign)
+    assert 19 == replayed.foreign_count
 
 
 UNREADABLE = [
@@ -117,20 +117,20 @@ def test_an_unreadable_record_of_a_leader_stops_the_reader_and_names_the_way_out
 
 @pytest.mark.parametrize(("key", "value", "error"), UNREADABLE)
 def test_the_same_bytes_without_headers_of_a_leader_stop_no_reader(key, value, error):
-    found = replay([at(0, EpochPut(epoch=7)), foreign(1, key, value)], topic="t")
+    replayed = replay([at(0, EpochPut(epoch=7)), foreign(1, key, value)], topic="t")
 
-    assert 7 == found.state.epoch
-    told = found.foreign[key]
-    assert (1, len(key or b"") + len(value)) == (told.offset, told.size)
-    assert f"{told.size} bytes, sha256 {told.digest}" in told.text("t")
+    assert 7 == replayed.state.epoch
+    foreign_record = replayed.foreign[key]
+    assert (1, len(key or b"") + len(value)) == (foreign_record.offset, foreign_record.size)
+    assert f"{foreign_record.size} bytes, sha256 {foreign_record.digest}" in foreign_record.text("t")
 
 
 def test_a_tombstone_under_an_invalid_key_only_removes_a_foreign_record():
     tombstone = at(2, EpochPut(epoch=1), seq=1)._replace(key=b"\xff", value=None)
 
-    found = replay([at(0, EpochPut(epoch=7)), foreign(1, b"\xff", b"junk"), tombstone], topic="t")
+    replayed = replay([at(0, EpochPut(epoch=7)), foreign(1, b"\xff", b"junk"), tombstone], topic="t")
 
-    assert (7, 2, {}) == (found.state.epoch, found.seq_next, found.foreign)
+    assert (7, 2, {}) == (replayed.state.epoch, replayed.seq_next, replayed.foreign)
 
 
 def test_a_current_plan_without_all_its_tasks_is_an_error():

@@ -39,24 +39,26 @@ def started(world, **kwargs):
 
 def of_two_processors_the_second_stopped(world):
     service = started(world)
-    hears(world, service, a_heartbeat(), a_heartbeat("e9", pid=900, processor_id="1"))
-    hears(world, service, a_heartbeat("e9", pid=900, processor_id="1", state=STOPPED))
+    handle(world, service, a_heartbeat(), a_heartbeat("e9", pid=900, processor_id="1"))
+    handle(world, service, a_heartbeat("e9", pid=900, processor_id="1", state=STOPPED))
     assert {owner for owner, _ in owners(service).values()} == {"e1", "e9"}
     return service
 
 
-def hears(world, service, *heartbeats):
+def handle(world, service, *heartbeats):
     world.queue.extend(heartbeats)
     service.run_once(0)
 
 
-def looks_for(world, service, ms, *, meanwhile=()):
-    """So long it looks at its stream again and again; whatever is said meanwhile is said each time."""
+def look_for(world, service, ms, *, meanwhile=()):
+    """Look at the stream again and again for that time; `meanwhile` is sent each time."""
     while ms > 0:
         step_ms = min(ms, 1_000)
         world.clock.advance(step_ms)
         ms -= step_ms
-        hears(world, service, *(replace(said, received_ms=world.clock.monotonic_ms()) for said in meanwhile))
+        handle(
+            world, service, *(replace(heartbeat, received_ms=world.clock.monotonic_ms()) for heartbeat in meanwhile)
+        )
 
 
 def owners(service):
@@ -65,7 +67,7 @@ def owners(service):
 
 
 def records(world):
-    return [decode(found, topic="t") for found in world.log().read()]
+    return [decode(record, topic="t") for record in world.log().read()]
 
 
 def folded(world):
@@ -86,7 +88,7 @@ def test_a_submitted_job_is_planned_when_the_first_processor_joins_and_only_once
     world = World()
     service = started(world)
     assert service.status().state.generation is None
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
     end = world.topic.end_offset
 
     service.submit(a_submission(config=world.config))
@@ -102,7 +104,7 @@ def test_a_container_registers_with_its_first_heartbeat_and_is_granted_its_tasks
     world = World()
     service = started(world)
 
-    hears(world, service, a_heartbeat(state=STARTED))
+    handle(world, service, a_heartbeat(state=STARTED))
 
     state = service.status().state
     assert state.containers["e1"].phase is STARTED
@@ -114,23 +116,23 @@ def test_a_container_registers_with_its_first_heartbeat_and_is_granted_its_tasks
 def test_a_repeated_heartbeat_writes_nothing():
     world = World()
     service = started(world)
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
     end = world.topic.end_offset
 
-    hears(world, service, a_heartbeat(), a_heartbeat())
+    handle(world, service, a_heartbeat(), a_heartbeat())
 
     assert world.topic.end_offset == end
 
 
 def test_reading_only_a_transaction_marker_keeps_the_state_object():
-    """With all that was made of it: of a job of 10,000 tasks that is most of what a round does."""
+    """With all that was made of it: of a job of 10,000 tasks that is most of the work of a round."""
     world = World()
     service = started(world)
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
     known = service.status()
     assert known.state.offset_next < world.topic.end_offset
 
-    looks_for(world, service, 3_000, meanwhile=[a_heartbeat()])
+    look_for(world, service, 3_000, meanwhile=[a_heartbeat()])
 
     assert service.status().state is known.state
     assert known.verified_ms < service.status().verified_ms
@@ -139,7 +141,7 @@ def test_reading_only_a_transaction_marker_keeps_the_state_object():
 def test_the_state_of_a_leader_is_the_fold_of_its_log():
     world = World()
     service = started(world)
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
 
     state = service.status().state
     assert state == folded(world)
@@ -149,14 +151,14 @@ def test_the_state_of_a_leader_is_the_fold_of_its_log():
 def test_a_silent_container_is_fenced_and_its_tasks_continue_from_their_checkpoints():
     world = World()
     service = started(world)
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
     ssp_kb = an_ssp_kb("kafka.orders.0:0/1")
     world.checkpoints[ssp_kb] = Checkpoint(ssp_kb=ssp_kb, offset_next=42, epoch=1, task_name="t", execution_id="e1")
-    looks_for(world, service, 10_000)
-    hears(world, service, a_heartbeat("e2", pid=200, received_ms=world.clock.monotonic_ms()))
+    look_for(world, service, 10_000)
+    handle(world, service, a_heartbeat("e2", pid=200, received_ms=world.clock.monotonic_ms()))
     assert {owner for owner, _ in owners(service).values()} == {"e1"}
 
-    looks_for(world, service, 10_000)
+    look_for(world, service, 10_000)
 
     assert world.fenced == [f"samzapy/flights-1/e1/{slot}" for slot in (0, 1, "driver")]
     state = service.status().state
@@ -168,22 +170,22 @@ def test_a_silent_container_is_fenced_and_its_tasks_continue_from_their_checkpoi
 
 def test_a_new_leader_expires_no_container_before_it_could_receive_its_heartbeat():
     world = World()
-    hears(world, started(world), a_heartbeat(received_ms=world.clock.monotonic_ms()))
+    handle(world, started(world), a_heartbeat(received_ms=world.clock.monotonic_ms()))
     world.clock.advance(60_000)
     successor = world.coordinator("b")
     successor.become_leader()
 
-    looks_for(world, successor, 19_999)
+    look_for(world, successor, 19_999)
     assert successor.status().state.containers["e1"].phase is RUNNING
 
-    looks_for(world, successor, 1)
+    look_for(world, successor, 1)
     assert successor.status().state.containers["e1"].phase is ContainerPhase.FENCED
 
 
 def cannot_look(world, service, log):
     """No broker answers for longer than a container may be silent."""
     asks, log.end_offset = log.end_offset, raising(BrokerUnavailableError("no broker answered"))
-    looks_for(world, service, 25_000)
+    look_for(world, service, 25_000)
     log.end_offset = asks
 
 
@@ -204,7 +206,7 @@ def waits_for_the_answer(world, service, log):
 
 
 def is_held_up_by_another(world, service, log):
-    """Whoever is lost has an id that cannot be initialised for a long while."""
+    """The lost execution has an id that cannot be initialised for a long while."""
     fences = world.fence
     world.fence = lambda ids: (world.clock.advance(60_000), fences(ids))
     world.alive = {900: False}
@@ -224,37 +226,37 @@ def test_a_leader_that_received_no_heartbeats_expires_no_container(is_away):
     world = World()
     log = world.log()
     service = started(world, log=log)
-    hears(world, service, a_heartbeat(), a_heartbeat("e9", pid=900, processor_id="1"))
+    handle(world, service, a_heartbeat(), a_heartbeat("e9", pid=900, processor_id="1"))
 
     is_away(world, service, log)
     service.run_once(0)
-    looks_for(world, service, 19_000)
+    look_for(world, service, 19_000)
     assert service.status().state.containers["e1"].phase is RUNNING
 
-    looks_for(world, service, 2_000)
+    look_for(world, service, 2_000)
     assert service.status().state.containers["e1"].phase is ContainerPhase.FENCED
 
 
 def test_time_without_heartbeats_does_not_count_as_time_to_release_a_task():
     world = World(config=a_config(job_debounce_time_ms="0", job_release_timeout_ms="30000"))
     service = started(world)
-    says = [a_heartbeat(), a_heartbeat("e2", pid=200, processor_id="1")]
-    hears(world, service, says[0])
-    looks_for(world, service, 3_000, meanwhile=says)
+    heartbeats = [a_heartbeat(), a_heartbeat("e2", pid=200, processor_id="1")]
+    handle(world, service, heartbeats[0])
+    look_for(world, service, 3_000, meanwhile=heartbeats)
 
     world.clock.advance(60_000)
     service.run_once(0)
-    looks_for(world, service, 29_000, meanwhile=says)
+    look_for(world, service, 29_000, meanwhile=heartbeats)
     assert service.status().state.containers["e1"].phase is RUNNING
 
-    looks_for(world, service, 2_000, meanwhile=says)
+    look_for(world, service, 2_000, meanwhile=heartbeats)
     assert "did not let go" in service.status().state.containers["e1"].reason
 
 
 def test_a_process_that_has_ended_is_declared_lost_at_once():
     world = World()
     service = started(world)
-    hears(world, service, a_heartbeat(), a_heartbeat("e2", pid=200))
+    handle(world, service, a_heartbeat(), a_heartbeat("e2", pid=200))
     world.alive = {100: False, 200: True}
     world.clock.advance(1_000)
 
@@ -266,9 +268,9 @@ def test_a_process_that_has_ended_is_declared_lost_at_once():
 def test_a_container_that_stopped_without_grants_needs_no_fence():
     world = World()
     service = started(world)
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
 
-    hears(world, service, a_heartbeat(state=STOPPED, reason="drained"), a_heartbeat("e2", pid=200))
+    handle(world, service, a_heartbeat(state=STOPPED, reason="drained"), a_heartbeat("e2", pid=200))
 
     assert world.fenced == []
     assert service.status().state.containers["e1"].reason == "drained"
@@ -278,22 +280,22 @@ def test_a_container_that_stopped_without_grants_needs_no_fence():
 def test_a_container_that_stopped_with_grants_is_fenced():
     world = World()
     service = started(world)
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
 
-    hears(world, service, a_heartbeat(state=STOPPED, held=[("t", 1)], reason="killed"))
+    handle(world, service, a_heartbeat(state=STOPPED, held=[("t", 1)], reason="killed"))
 
     assert service.status().state.containers["e1"].phase is ContainerPhase.FENCED
     assert "killed" in service.status().state.containers["e1"].reason
 
 
-def test_a_lost_container_does_not_come_back():
+def test_a_lost_container_does_not_return():
     world = World()
     service = started(world)
-    hears(world, service, a_heartbeat())
-    looks_for(world, service, 20_000)
+    handle(world, service, a_heartbeat())
+    look_for(world, service, 20_000)
     end = world.topic.end_offset
 
-    hears(world, service, a_heartbeat(received_ms=world.clock.monotonic_ms()))
+    handle(world, service, a_heartbeat(received_ms=world.clock.monotonic_ms()))
 
     assert world.topic.end_offset == end
     assert service.status().state.containers["e1"].phase is ContainerPhase.FENCED
@@ -302,9 +304,9 @@ def test_a_lost_container_does_not_come_back():
 def test_a_heartbeat_of_another_process_under_a_recorded_id_is_ignored():
     world = World()
     service = started(world)
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
 
-    hears(world, service, a_heartbeat(pid=999, state=STOPPED))
+    handle(world, service, a_heartbeat(pid=999, state=STOPPED))
 
     assert service.status().state.containers["e1"].phase is RUNNING
 
@@ -313,7 +315,7 @@ def test_a_heartbeat_of_another_process_under_a_recorded_id_is_ignored():
 def test_a_fence_that_fails_is_tried_again_and_nothing_is_granted_before(error):
     world = World(fencing_error=error)
     service = started(world)
-    hears(world, service, a_heartbeat(), a_heartbeat("e2", pid=200))
+    handle(world, service, a_heartbeat(), a_heartbeat("e2", pid=200))
     world.alive, world.fencing_fails = {100: False}, 1
     world.clock.advance(1_000)
 
@@ -329,10 +331,10 @@ def test_a_fence_that_fails_is_tried_again_and_nothing_is_granted_before(error):
 
 
 def test_a_refused_id_of_a_lost_execution_ends_no_term():
-    """Somebody else initialised it at the same moment; the coordinator stream's own id is another."""
+    """Another process initialised it at the same moment; the coordinator stream's own id is another."""
     world = World()
     service = started(world)
-    hears(world, service, a_heartbeat(), a_heartbeat("e2", pid=200))
+    handle(world, service, a_heartbeat(), a_heartbeat("e2", pid=200))
     world.alive, world.fencing_fails, world.fencing_error = {100: False}, 1, FencedError("a newer owner has the id")
     world.clock.advance(1_000)
 
@@ -350,7 +352,7 @@ def test_a_failed_fence_delays_no_other_execution():
     world.alive, world.fencing_fails = {100: False}, 1
     world.clock.advance(1_000)
 
-    hears(world, service, a_heartbeat("e3", pid=300, processor_id="1"))
+    handle(world, service, a_heartbeat("e3", pid=300, processor_id="1"))
 
     assert service.status().state.containers["e1"].phase is ContainerPhase.LOST
     assert {owner for owner, _ in owners(service).values()} == {"e1", "e3"}
@@ -360,7 +362,7 @@ def test_failing_fences_are_tried_in_turn_while_heartbeats_are_answered():
     world = World()
     service = started(world)
     names = [f"e{number}" for number in range(1, 6)]
-    hears(world, service, *(a_heartbeat(name, pid=100 + number) for number, name in enumerate(names)))
+    handle(world, service, *(a_heartbeat(name, pid=100 + number) for number, name in enumerate(names)))
     tried = []
 
     def fence(transactional_ids):
@@ -388,7 +390,7 @@ def test_a_failed_read_of_positions_is_repeated(error):
     service = started(world)
     world.reading_fails = 1
 
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
     assert owners(service) == {}
     assert str(error) in service.status().trouble
 
@@ -400,12 +402,12 @@ def test_a_failed_read_of_positions_is_repeated(error):
 def test_an_accepted_loss_moves_the_start_and_is_recorded():
     world = World(config=a_config(task_lost_range_accept="kafka.orders.0:0/1@42-60"))
     service = started(world)
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
     ssp_kb = an_ssp_kb("kafka.orders.0:0/1")
     world.checkpoints[ssp_kb] = Checkpoint(ssp_kb=ssp_kb, offset_next=42, epoch=1, task_name="t", execution_id="e1")
     world.bounds[an_ssp()] = Bounds(50, 100)
 
-    hears(world, service, a_heartbeat(state=STOPPED), a_heartbeat("e2", pid=200))
+    handle(world, service, a_heartbeat(state=STOPPED), a_heartbeat("e2", pid=200))
 
     state = service.status().state
     assert state.grants["SystemStreamPartition_kafka.orders.0", 5].starts[0].offset_next == 50
@@ -414,16 +416,16 @@ def test_an_accepted_loss_moves_the_start_and_is_recorded():
 
 
 def test_any_processor_may_accept_a_loss():
-    """Who leads was started before anything was lost, and need not be stopped for it."""
+    """The leader was started before anything was lost, and need not be stopped for it."""
     world = World()
     service = started(world)
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
     ssp_kb = an_ssp_kb("kafka.orders.0:0/1")
     world.checkpoints[ssp_kb] = Checkpoint(ssp_kb=ssp_kb, offset_next=42, epoch=1, task_name="t", execution_id="e1")
     world.bounds[an_ssp()] = Bounds(50, 100)
-    word = AcceptedLoss(ssp_kb="kafka.orders.0", offset_from=42, offset_to=50)
+    loss = AcceptedLoss(ssp_kb="kafka.orders.0", offset_from=42, offset_to=50)
 
-    hears(world, service, a_heartbeat(state=STOPPED), a_heartbeat("e2", pid=200, accepted_losses=[word]))
+    handle(world, service, a_heartbeat(state=STOPPED), a_heartbeat("e2", pid=200, accepted_losses=[loss]))
 
     state = service.status().state
     assert state.grants["SystemStreamPartition_kafka.orders.0", 5].starts[0].offset_next == 50
@@ -493,18 +495,18 @@ def test_only_changed_settings_are_written_and_no_secrets():
 
     assert [type(record).__name__ for record in records(world)][-1] == "Removed"
     assert len(list(world.log().read(end))) == 1
-    assert all(b"canary" not in (found.value or b"") for found in world.log().read())
+    assert all(b"canary" not in (record.value or b"") for record in world.log().read())
 
 
 def test_a_new_plan_replaces_the_records_of_the_old_one():
     world = World()
     service = started(world)
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
 
-    hears(world, service, a_heartbeat("e2", processor_id="1", pid=200))
+    handle(world, service, a_heartbeat("e2", processor_id="1", pid=200))
     world.clock.advance(20_000)
     now_ms = world.clock.monotonic_ms()
-    hears(
+    handle(
         world,
         service,
         a_heartbeat(received_ms=now_ms),
@@ -519,32 +521,32 @@ def test_a_new_plan_replaces_the_records_of_the_old_one():
 
 def test_headers_have_the_term_and_a_gapless_sequence():
     world = World()
-    hears(world, started(world), a_heartbeat())
+    handle(world, started(world), a_heartbeat())
     world.coordinator("b").become_leader()
 
-    found = [parse_headers(record.headers) for record in world.log().read()]
+    parsed = [parse_headers(record.headers) for record in world.log().read()]
 
-    assert [header.seq for header in found] == list(range(len(found)))
-    assert {header.term for header in found} == {1, 2}
-    assert found[-1].term == 2
+    assert [header.seq for header in parsed] == list(range(len(parsed)))
+    assert {header.term for header in parsed} == {1, 2}
+    assert parsed[-1].term == 2
 
 
 def test_headers_have_the_event_its_cause_and_its_actor():
     world = World()
     service = started(world)
-    hears(world, service, a_heartbeat(state=STARTED))
-    hears(world, service, a_heartbeat())
-    hears(world, service, a_heartbeat(state=STOPPED))
+    handle(world, service, a_heartbeat(state=STARTED))
+    handle(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat(state=STOPPED))
     service.submit(a_submission(config=a_config(job_container_heartbeat_ms="500")))
 
-    found = [parse_headers(record.headers) for record in world.log().read()]
+    parsed = [parse_headers(record.headers) for record in world.log().read()]
 
-    events = [header.event for header in found]
+    events = [header.event for header in parsed]
     assert ["TermStarted", "JobCreated", "FormatLevelSet"] == events[:3]
-    assert ["ContainerStarted"] == [header.event for header in found if header.actor == "container e1"][:1]
+    assert ["ContainerStarted"] == [header.event for header in parsed if header.actor == "container e1"][:1]
     assert events.index("ContainerStarted") < events.index("TaskGranted") < events.index("ContainerBeganRunning")
     assert "ConfigSet" == events[-1]
-    assert {"submit-1"} == {header.cause for header in found if header.actor == "operator"}
+    assert {"submit-1"} == {header.cause for header in parsed if header.actor == "operator"}
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -554,7 +556,7 @@ def test_an_append_of_unknown_outcome_ends_the_term_and_is_decided_again(committ
     service = started(world, log=log)
 
     log.break_next_append(committed=committed)
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
 
     state = service.status().state
     assert state.term.term == 2
@@ -568,7 +570,7 @@ def test_a_leader_that_timed_out_leads_again():
     service = started(world)
     world.log().take_over()
 
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
 
     assert service.status().state.term.term == 2
     assert service.is_leader
@@ -583,7 +585,7 @@ def test_a_replaced_leader_steps_down_and_answers_no_heartbeat():
     assert old.status().may_answer(world.clock.monotonic_ms(), 10_000)
 
     with pytest.raises(FencedError, match="term 2 of b"):
-        hears(world, old, a_heartbeat())
+        handle(world, old, a_heartbeat())
 
     assert not old.is_leader
     assert not old.status().may_answer(world.clock.monotonic_ms(), 10_000)
@@ -619,7 +621,7 @@ def test_a_topic_that_is_missing_is_trouble_of_the_round_however_long_the_round_
         return read(ssps, changelogs)
 
     world.read = slow_from_here
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
 
     assert "kafka.orders.0, which is not there" in service._performer.trouble
 
@@ -640,14 +642,14 @@ def test_a_leader_that_meets_positions_of_its_successor_steps_down():
     def succeeded_while_reading(ssps, changelogs=()):
         world.read = read
         successor = succeeds(world)
-        hears(world, successor, a_heartbeat())
+        handle(world, successor, a_heartbeat())
         committed_under(world, max(epoch for _, epoch in owners(successor).values()))
         return read(ssps, changelogs)
 
     world.read = succeeded_while_reading
 
     with pytest.raises(FencedError, match="term 2 of b"):
-        hears(world, old, a_heartbeat())
+        handle(world, old, a_heartbeat())
 
     assert not old.is_leader
 
@@ -658,7 +660,7 @@ def test_a_stream_that_lacks_the_grant_of_a_position_is_refused():
     committed_under(world, 99)
 
     with pytest.raises(TruncatedTopicError, match="the grant of epoch 99"):
-        hears(world, service, a_heartbeat())
+        handle(world, service, a_heartbeat())
 
 
 def test_a_leader_takes_over_from_a_newer_term_whose_process_is_gone():
@@ -667,7 +669,7 @@ def test_a_leader_takes_over_from_a_newer_term_whose_process_is_gone():
     world.coordinator("b", pid=2).become_leader()
     world.alive = {2: False}
 
-    hears(world, old, a_heartbeat())
+    handle(world, old, a_heartbeat())
 
     assert old.status().state.term.term == 3
 
@@ -689,7 +691,7 @@ def test_a_leader_that_is_replaced_during_a_failed_append_steps_down():
     log.append_atomically = breaks_meanwhile
 
     with pytest.raises(FencedError, match="term 2 of b"):
-        hears(world, old, a_heartbeat())
+        handle(world, old, a_heartbeat())
     assert folded(world).term.coordinator_id == "b"
 
 
@@ -699,7 +701,7 @@ def test_one_round_fences_lost_executions_and_serves_the_others():
     world.alive = {100: False}
     world.clock.advance(1_000)
 
-    hears(world, service, a_heartbeat("e2", pid=200), a_heartbeat("e3", pid=300, processor_id="1"))
+    handle(world, service, a_heartbeat("e2", pid=200), a_heartbeat("e3", pid=300, processor_id="1"))
 
     assert {owner for owner, _ in owners(service).values()} == {"e2", "e3"}
 
@@ -741,7 +743,7 @@ def config_of(service):
 
 def test_a_changed_configuration_applies_when_the_old_process_of_this_host_is_gone():
     world = World()
-    hears(world, started(world), a_heartbeat())
+    handle(world, started(world), a_heartbeat())
     world.alive = {100: False}
     successor = succeeds(world)
 
@@ -752,31 +754,31 @@ def test_a_changed_configuration_applies_when_the_old_process_of_this_host_is_go
 
 def test_a_changed_configuration_is_rejected_by_a_heartbeat_under_the_old_one():
     world = World()
-    hears(world, started(world), a_heartbeat())
+    handle(world, started(world), a_heartbeat())
     successor = succeeds(world)
     successor.submit(a_submission(config=a_config(**CHANGED)))
     successor.run_once(0)
 
     with pytest.raises(RejectedError, match=r"job\.container\.heartbeat\.ms=500 instead of \(not set\)"):
-        hears(world, successor, a_heartbeat(received_ms=world.clock.monotonic_ms()))
+        handle(world, successor, a_heartbeat(received_ms=world.clock.monotonic_ms()))
     assert folded(world).config.get("job.container.heartbeat.ms") is None
 
 
 def test_a_changed_configuration_waits_for_silent_containers_without_new_grants():
     world = World()
     first = started(world)
-    hears(world, first, a_heartbeat(), a_heartbeat("e9", pid=900, processor_id="1"))
-    hears(world, first, a_heartbeat("e9", pid=900, processor_id="1", state=STOPPED))
+    handle(world, first, a_heartbeat(), a_heartbeat("e9", pid=900, processor_id="1"))
+    handle(world, first, a_heartbeat("e9", pid=900, processor_id="1", state=STOPPED))
     successor = succeeds(world)
     successor.submit(a_submission(config=a_config(**CHANGED)))
 
     own = a_heartbeat("e3", pid=2, boot_id="boot-a", processor_id="1")
     own = replace(own, process_started_ms=1, received_ms=world.clock.monotonic_ms())
-    hears(world, successor, own)
+    handle(world, successor, own)
     assert config_of(successor) is None
     assert "e3" not in {owner for owner, _ in owners(successor).values()}
 
-    looks_for(world, successor, 20_000, meanwhile=[own])
+    look_for(world, successor, 20_000, meanwhile=[own])
     successor.run_once(0)
     assert config_of(successor) == "500"
     assert "e3" in {owner for owner, _ in owners(successor).values()}
@@ -793,9 +795,9 @@ class GapLog:
         self._between()
 
     def read(self, offset_from=0):
-        found = list(self._log.read(offset_from))
+        records = list(self._log.read(offset_from))
         self._between()
-        return iter(found)
+        return iter(records)
 
     def append_atomically(self, writes):
         return self._log.append_atomically(writes)
@@ -840,17 +842,17 @@ class _Replayed:
 
 
 def succeeds_in_the_gap(service_type):
-    """Whether a successor knows what its predecessor could still commit while it took over."""
+    """Whether a successor knows the last commits of its predecessor while it took over."""
     world = World()
     old = started(world)
 
-    def commits_one_more():
+    def append_another_record():
         try:
             old._append_decisions([a_heartbeat()])
         except FencedError:
             return
 
-    new = world.coordinator("b", pid=2, log=GapLog(world.log(), commits_one_more), service=service_type)
+    new = world.coordinator("b", pid=2, log=GapLog(world.log(), append_another_record), service=service_type)
     new.become_leader()
     return new.status().state == folded(world)
 
@@ -872,7 +874,7 @@ def granted_starts(service):
 def test_only_a_new_run_begins_a_reset_stream_again(reset, starts):
     world = World(config=a_config(systems_kafka_streams_orders_samza_reset_offset=reset))
     service = started(world)
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
     state = service.status().state
     epoch = next(grant.epoch for grant in state.grants_sorted if grant.task_name.endswith("orders.0"))
     world.checkpoints[an_ssp_kb()] = Checkpoint(
@@ -882,24 +884,24 @@ def test_only_a_new_run_begins_a_reset_stream_again(reset, starts):
     # A crash continues the run.
     world.alive[100] = False
     world.clock.advance(1_000)
-    hears(world, service, a_heartbeat("e2", pid=200))
+    handle(world, service, a_heartbeat("e2", pid=200))
     assert [30, 0, 0, 0] == granted_starts(service)
     # All stop, and one comes back.
-    hears(world, service, a_heartbeat("e2", pid=200, state=STOPPED))
-    hears(world, service, a_heartbeat("e3", pid=300))
+    handle(world, service, a_heartbeat("e2", pid=200, state=STOPPED))
+    handle(world, service, a_heartbeat("e3", pid=300))
 
     assert {"e3"} == {owner for owner, _ in owners(service).values()}
     assert starts == granted_starts(service)
 
 
 def ends(service):
-    return {str(ssp): (found.run_id, found.offset_end) for ssp, found in service.status().state.input_ends.items()}
+    return {str(ssp): (end.run_id, end.offset_end) for ssp, end in service.status().state.input_ends.items()}
 
 
 def test_the_end_of_a_bounded_input_is_recorded_once_per_run():
     world = World(config=a_config(systems_kafka_samza_offset_end="head"))
     service = started(world)
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
     run_id = service.status().state.run.run_id
     assert {f"kafka.orders.{partition}": (run_id, 100) for partition in range(4)} == ends(service)
 
@@ -907,19 +909,19 @@ def test_the_end_of_a_bounded_input_is_recorded_once_per_run():
     world.bounds.update({an_ssp(f"kafka.orders.{partition}"): Bounds(0, 200) for partition in range(4)})
     world.alive[100] = False
     world.clock.advance(1_000)
-    hears(world, service, a_heartbeat("e2", pid=200))
+    handle(world, service, a_heartbeat("e2", pid=200))
     assert {"e2"} == {owner for owner, _ in owners(service).values()}
     assert {(run_id, 100)} == set(ends(service).values())
 
-    hears(world, service, a_heartbeat("e2", pid=200, state=STOPPED))
-    hears(world, service, a_heartbeat("e3", pid=300))
+    handle(world, service, a_heartbeat("e2", pid=200, state=STOPPED))
+    handle(world, service, a_heartbeat("e3", pid=300))
     assert {(service.status().state.run.run_id, 200)} == set(ends(service).values())
 
 
 def test_an_unbounded_stream_has_no_recorded_end():
     world = World(config=a_config(systems_kafka_streams_orders_samza_offset_default="oldest"))
     service = started(world)
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
 
     assert {} == ends(service)
 
@@ -941,14 +943,14 @@ def newest(service, task=TASK_0):
 def after_a_run(world):
     """A job whose only container has read orders.0 to 30 and written its changelog up to 7, and stopped."""
     service = started(world)
-    hears(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat())
     first = newest(service)
     assert (0, ()) == (first.counts_after, first.changelog_starts)
     world.checkpoints[an_ssp_kb()] = Checkpoint(
         ssp_kb=an_ssp_kb(), offset_next=30, epoch=first.epoch, task_name=TASK_0, execution_id="e1"
     )
     changelog_ends_at(world, 7)
-    hears(world, service, a_heartbeat(state=STOPPED))
+    handle(world, service, a_heartbeat(state=STOPPED))
     return service
 
 
@@ -965,18 +967,18 @@ def test_a_new_run_of_a_bounded_job_ignores_positions_and_state_of_the_last_run(
     service = after_a_run(world)
     epoch_before = service.status().state.epoch
 
-    hears(world, service, a_heartbeat("e2", pid=200))
+    handle(world, service, a_heartbeat("e2", pid=200))
 
     assert [0, 0, 0, 0] == granted_starts(service)
-    found = [newest(service, f"{TASK_0[:-1]}{partition}") for partition in range(4)]
-    assert [epoch_before] * 4 == [grant.counts_after for grant in found]
-    assert [[("sums", 7)], [("sums", 8)], [("sums", 9)], [("sums", 10)]] == [begins(grant) for grant in found]
+    grants = [newest(service, f"{TASK_0[:-1]}{partition}") for partition in range(4)]
+    assert [epoch_before] * 4 == [grant.counts_after for grant in grants]
+    assert [[("sums", 7)], [("sums", 8)], [("sums", 9)], [("sums", 10)]] == [begins(grant) for grant in grants]
 
 
 def test_the_first_grant_of_a_run_fixes_the_start_of_its_changelog():
     world = World(config=a_config(**STATEFUL_AND_BOUNDED))
     service = after_a_run(world)
-    hears(world, service, a_heartbeat("e2", pid=200))
+    handle(world, service, a_heartbeat("e2", pid=200))
     first = newest(service)
     world.checkpoints[an_ssp_kb()] = Checkpoint(
         ssp_kb=an_ssp_kb(), offset_next=12, epoch=first.epoch, task_name=TASK_0, execution_id="e2"
@@ -986,7 +988,7 @@ def test_the_first_grant_of_a_run_fixes_the_start_of_its_changelog():
     world.alive[200] = False
     successor = succeeds(world)
     world.clock.advance(1_000)
-    hears(world, successor, a_heartbeat("e3", pid=300))
+    handle(world, successor, a_heartbeat("e3", pid=300))
 
     assert ("e3", 12) == (newest(successor).execution_id, newest(successor).starts[0].offset_next)
     assert (first.counts_after, [("sums", 7)]) == (newest(successor).counts_after, begins(newest(successor)))
@@ -995,7 +997,7 @@ def test_the_first_grant_of_a_run_fixes_the_start_of_its_changelog():
 def test_a_store_added_during_a_run_begins_at_the_end_of_its_changelog():
     world = World(config=a_config(**STATEFUL_AND_BOUNDED))
     service = after_a_run(world)
-    hears(world, service, a_heartbeat("e2", pid=200))
+    handle(world, service, a_heartbeat("e2", pid=200))
 
     world.alive[200] = False
     world.clock.advance(1_000)
@@ -1004,7 +1006,7 @@ def test_a_store_added_during_a_run_begins_at_the_end_of_its_changelog():
     world.changelog_ends.update({("more", partition): 3 for partition in range(4)})
     changelog_ends_at(world, 50)
     service.submit(a_submission(config=world.config))
-    hears(world, service, a_heartbeat("e3", pid=300))
+    handle(world, service, a_heartbeat("e3", pid=300))
 
     assert [("more", 3), ("sums", 7)] == begins(newest(service))
 
@@ -1012,16 +1014,16 @@ def test_a_store_added_during_a_run_begins_at_the_end_of_its_changelog():
 def test_an_unbounded_run_continues_the_bounded_run_before_it_and_no_earlier_one():
     world = World(config=a_config(**STATEFUL_AND_BOUNDED))
     service = after_a_run(world)
-    hears(world, service, a_heartbeat("e2", pid=200))
+    handle(world, service, a_heartbeat("e2", pid=200))
     bounded = newest(service)
     world.checkpoints[an_ssp_kb()] = Checkpoint(
         ssp_kb=an_ssp_kb(), offset_next=12, epoch=bounded.epoch, task_name=TASK_0, execution_id="e2"
     )
-    hears(world, service, a_heartbeat("e2", pid=200, state=STOPPED))
+    handle(world, service, a_heartbeat("e2", pid=200, state=STOPPED))
 
     world.config = a_config(stores_sums_msg_serde="json", local_store_dir="/data")
     service.submit(a_submission(config=world.config))
-    hears(world, service, a_heartbeat("e3", pid=300))
+    handle(world, service, a_heartbeat("e3", pid=300))
 
     assert [12, 0, 0, 0] == granted_starts(service)
     assert (bounded.counts_after, [("sums", 7)]) == (newest(service).counts_after, begins(newest(service)))
@@ -1032,6 +1034,6 @@ def test_a_new_run_of_an_unbounded_job_keeps_its_state(settings):
     world = World(config=a_config(stores_sums_msg_serde="json", local_store_dir="/data", **settings))
     service = after_a_run(world)
 
-    hears(world, service, a_heartbeat("e2", pid=200))
+    handle(world, service, a_heartbeat("e2", pid=200))
 
     assert (0, []) == (newest(service).counts_after, begins(newest(service)))

@@ -37,7 +37,7 @@ def test_the_latest_record_is_that_of_the_same_key():
     assert latest(state, ConfigPut(config_key="b", value="2")) is None
 
 
-def test_the_older_state_stays_as_it_was():
+def test_the_older_state_is_unchanged():
     machine = run([])
     before = dict(machine.state.config)
 
@@ -82,12 +82,12 @@ def test_the_job_model_holds_hosts_and_tasks_in_the_order_of_their_numbers():
 
 def test_a_view_is_computed_once_per_state():
     made = []
-    view = remembered(lambda found: made.append(found) or len(found.config))
+    view = remembered(lambda current: made.append(current) or len(current.config))
     state = evolve(INITIAL, committed([ConfigPut(config_key="a", value="")], 0))
 
-    found = [view(state), view(state), view(evolve(state, committed([ConfigPut(config_key="b", value="")], 1)))]
+    views = [view(state), view(state), view(evolve(state, committed([ConfigPut(config_key="b", value="")], 1)))]
 
-    assert [1, 1, 2] == found
+    assert [1, 1, 2] == views
     assert 2 == len(made)
 
 

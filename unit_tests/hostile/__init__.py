@@ -1,1 +1,1 @@
-"""Bytes that mean harm, and everything of ours that reads bytes from outside. `assault` says how to join."""
+"""Hostile bytes, and every reader of bytes from outside. How to join is in `assault`."""

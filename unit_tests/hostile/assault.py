@@ -2,7 +2,8 @@
 
     python -m unit_tests.hostile.assault coordinator 100000
 
-prints what happened as JSON. A reader joins by a `Codec` in `unit_tests.hostile.codecs`; the test takes it from there.
+prints the figures as JSON, a line for each of the names before the number. A reader joins by a `Codec` in
+`unit_tests.hostile.codecs`; the test and `fuzz` take it from there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from random import Random
 from typing import Any
 
 from samzapy.stream.log import LogRecord
-from unit_tests.hostile.codecs import CODECS, TOPIC, Codec
+from unit_tests.hostile.codec import Codec
+from unit_tests.hostile.codecs import CODECS, TOPIC
 
 BLOCK = 1_000
 MESSAGE_LENGTH_MAX = 4_000
@@ -25,7 +27,7 @@ MESSAGE_LENGTH_MAX = 4_000
 
 @dataclass(slots=True)
 class Figures:
-    """What happened. Megabytes are those by which the peak of resident memory grew."""
+    """The figures. Megabytes are those by which the peak of resident memory grew."""
 
     codec: str
     records: int = 0
@@ -38,19 +40,21 @@ class Figures:
 
 def assault(codec: Codec, count: int) -> Figures:
     """Give `codec` so many mutated records; raises when it lets anything out but its own refusal."""
-    found, chance = Figures(codec=codec.name), Random(codec.name)
-    _block(codec, 0, BLOCK, chance, Figures(codec=codec.name))  # What is imported and cached once is not growth.
+    figures, chance = Figures(codec=codec.name), Random(codec.name)
+    _block(
+        codec, 0, BLOCK, chance, Figures(codec=codec.name)
+    )  # Modules that are imported and cached once are no growth.
     before_kb, began_s = _peak_kb(), time.monotonic()
     for first in range(0, count, BLOCK):
-        _block(codec, first, min(BLOCK, count - first), chance, found)
-    found.seconds = round(time.monotonic() - began_s, 2)
-    found.grew_mb = round((_peak_kb() - before_kb) / 1024, 1)
-    return found
+        _block(codec, first, min(BLOCK, count - first), chance, figures)
+    figures.seconds = round(time.monotonic() - began_s, 2)
+    figures.grew_mb = round((_peak_kb() - before_kb) / 1024, 1)
+    return figures
 
 
 def _block(codec: Codec, first: int, count: int, chance: Random, figures: Figures) -> None:
     records = [_mutant(codec, offset, chance) for offset in range(first, first + count)]
-    refused = {record.offset for record in records if _is_refused(codec, record, figures)}
+    refused = {record.offset for record in records if is_refused(codec, record, figures)}
     if codec.listed is not None:
         listed = set(codec.listed(records))
         assert listed == refused, f"{codec.name}: refused and not listed, or listed and read: {listed ^ refused}"
@@ -70,14 +74,15 @@ def _mutant(codec: Codec, offset: int, chance: Random) -> LogRecord:
 
 
 def _headers(chance: Random) -> tuple[tuple[str, bytes | None], ...]:
-    """Evidence that nobody should trust."""
+    """Evidence that must not be trusted."""
     return tuple(
         (name, chance.choice([None, b"", b"7", b"\xff", b"9" * 5_000, "\u00b2".encode()]))
         for name in chance.sample(["term", "seq", "event", "cause", "actor"], chance.randrange(6))
     )
 
 
-def _is_refused(codec: Codec, record: LogRecord, figures: Figures) -> bool:
+def is_refused(codec: Codec, record: LogRecord, figures: Figures) -> bool:
+    """Give a record to its reader; raises every error but the reader's own refusal."""
     began_s = time.process_time()
     try:
         codec.read(record)
@@ -96,16 +101,21 @@ def _is_refused(codec: Codec, record: LogRecord, figures: Figures) -> bool:
 
 
 def _peak_kb() -> int:
-    """Of this process alone: what getrusage says begins with its parent's."""
+    """Of this process alone: getrusage begins with the figures of its parent."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0])
 
 
 def main(arguments: Sequence[str]) -> None:
-    name, count = arguments
-    figures = assault(next(codec for codec in CODECS if codec.name == name), int(count))
-    shown: dict[str, Any] = {field: getattr(figures, field) for field in Figures.__slots__}
-    sys.stdout.write(json.dumps(shown) + "\n")
+    *names, count = arguments
+    for name in names:
+        figures = assault(codec_of(name), int(count))
+        shown: dict[str, Any] = {field: getattr(figures, field) for field in Figures.__slots__}
+        sys.stdout.write(json.dumps(shown) + "\n")
+
+
+def codec_of(name: str) -> Codec:
+    return next(codec for codec in CODECS if codec.name == name)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
-"""The readers of bytes that come from outside, each with good bytes to begin from. A new reader goes into `CODECS`."""
+"""The readers of bytes that come from outside, each with good bytes to begin from. A new reader goes into `CODECS`.
+
+Those of values are in `value_codecs`, those of files and of answers over HTTP in `file_codecs`.
+"""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -30,7 +33,7 @@ from samzapy.model.placement import (
     ContainerPlacementResponseMessage,
     StatusCode,
 )
-from samzapy.model.serde import SerdeError, serde_of
+from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.topic_checks import Cluster
 from samzapy.model.topics import coordinator_spec
 from samzapy.stream.audit import ForeignEntry, History, HistoryEntry, UnreadableEntry, as_json, change_text, history
@@ -58,7 +61,10 @@ from samzapy.stream.placement import (
 from samzapy.stream.records import CheckpointPut, EpochPut, ProgressPut, RequestPut
 from samzapy.testing.builders import a_topic_found, an_ssp_kb
 from unit_tests.fixtures.record_examples import EXAMPLES
+from unit_tests.hostile.codec import Codec
+from unit_tests.hostile.file_codecs import FILES
 from unit_tests.hostile.mutations import mutated_avro, mutated_json, mutated_key
+from unit_tests.hostile.value_codecs import VALUES
 
 TOPIC = "t"
 _KEY, _VALUE = encode(EpochPut(epoch=7))
@@ -72,45 +78,24 @@ A_CHECKPOINT = Checkpoint(
     execution_id=ExecutionId("e"),
 )
 A_POSITION = LogRecord(0, 0, *encode(CheckpointPut(checkpoint=A_CHECKPOINT)))
-Mutate = Callable[[bytes, Random], bytes]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Codec:
-    """One reader.
-
-    Attributes:
-        originals: good bytes as (key, value).
-        mutate_key, mutate_value: None where that part is left alone.
-        read: reads a record and does with it what the product does; raises `refusal` and nothing else.
-        listed: the offsets that the reader for people lists as unreadable; None where there is no such reader.
-    """
-
-    name: str
-    originals: Sequence[tuple[bytes, bytes | None]]
-    mutate_key: Mutate | None
-    mutate_value: Mutate | None
-    read: Callable[[LogRecord], object]
-    refusal: type[Exception]
-    listed: Callable[[Sequence[LogRecord]], Collection[int]] | None
 
 
 def _read_coordinator_record(record: LogRecord) -> None:
     _changes_nothing_without_headers(record._replace(headers=()))
-    found = decode(record, topic=TOPIC)
-    assert encode(found)[0] == record.key, "a record stands under its own key"
-    follow(Orders(execution_id=ExecutionId("e1")), [found], record.offset + 1)
-    if not isinstance(found, CheckpointPut | ProgressPut):
-        evolve(INITIAL, [Committed(record.offset, found)])
+    decoded = decode(record, topic=TOPIC)
+    assert encode(decoded)[0] == record.key, "a record has its own key"
+    follow(Orders(execution_id=ExecutionId("e1")), [decoded], record.offset + 1)
+    if not isinstance(decoded, CheckpointPut | ProgressPut):
+        evolve(INITIAL, [Committed(record.offset, decoded)])
 
 
 def _changes_nothing_without_headers(record: LogRecord) -> None:
-    """Neither a leader's state, nor a container's orders: and both go on."""
+    """Neither a leader's state, nor a container's orders: and both continue."""
     before = replay([A_LEADERS], topic=TOPIC)
     foreign = record._replace(offset=A_LEADERS.offset + 1)
-    found = replay([foreign], topic=TOPIC, before=before)
-    assert (found.state, found.seq_next) == (before.state, before.seq_next)
-    assert found.foreign[record.key].size == len(record.key or b"") + len(record.value or b"")
+    replayed = replay([foreign], topic=TOPIC, before=before)
+    assert (replayed.state, replayed.seq_next) == (before.state, before.seq_next)
+    assert replayed.foreign[record.key].size == len(record.key or b"") + len(record.value or b"")
     orders = read_on(Orders(execution_id=ExecutionId("e1")), [A_LEADERS], 1, topic=TOPIC)
     assert replace(read_on(orders, [foreign], 1, topic=TOPIC), numbering=orders.numbering) == orders
 
@@ -145,7 +130,7 @@ def _listed_by_replay(records: Sequence[LogRecord]) -> Collection[int]:
 
 
 def _listed_by_doctor(records: Sequence[LogRecord]) -> Collection[int]:
-    """One record at a time: of many the doctor tells the first and counts the others."""
+    """One record at a time: of many the doctor names the first and counts the others."""
     return {
         record.offset
         for record in records
@@ -160,26 +145,26 @@ def _read_changelog_entry(record: LogRecord) -> None:
 
 
 class UnreadableMessageError(Exception):
-    """What the coordinator lists of the placement topic."""
+    """The coordinator's list of the placement topic."""
 
 
 def _read_request(record: LogRecord) -> None:
-    """Whatever it is, the coordinator can write down what it decides on it, and answer whom it can."""
-    found = read_message(record)
-    if isinstance(found, Requested):
+    """The coordinator can write its decision on any request, and answer where it can."""
+    request = read_message(record)
+    if isinstance(request, Requested):
         command = RequestsRead(
-            offset_from=0, offset_next=record.offset + 1, requests=(found,), unreadable=(), now_ms=0
+            offset_from=0, offset_next=record.offset + 1, requests=(request,), unreadable=(), now_ms=0
         )
         for put in read_requests(command, INITIAL):
             encode(put)
             if isinstance(put, RequestPut):
-                assert str(decode_message(response_of(put).value or b"").uuid) == found.uuid
-    if found is not None and (isinstance(found, Unreadable) or found.message is None):
-        raise UnreadableMessageError(found.reason)
+                assert str(decode_message(response_of(put).value or b"").uuid) == request.uuid
+    if request is not None and (isinstance(request, Unreadable) or request.message is None):
+        raise UnreadableMessageError(request.reason)
 
 
 def _read_answer(record: LogRecord) -> None:
-    """As who asked reads it."""
+    """As the operator reads it."""
     parse_placement_key(record.key)
     decode_message(record.value or b"")
 
@@ -207,15 +192,6 @@ def _written(messages: Sequence[ContainerPlacementMessage]) -> Sequence[tuple[by
 
 def _mutated_message(value: bytes, chance: Random) -> bytes:
     return mutated_json(value, chance) if value.startswith(b"{") else mutated_avro(value, chance)
-
-
-def _value_reader(serde: str) -> Callable[[LogRecord], object]:
-    def read(record: LogRecord) -> object:
-        found = serde_of(serde).decode(record.value)
-        # What a store gives back can be put into it again.
-        return serde_of(serde).encode(found)
-
-    return read
 
 
 def _an_export() -> bytes:
@@ -266,9 +242,12 @@ HEARTBEAT: dict[str, Any] = {
     "acceptedLosses": ["kafka.orders.3:0/1@1-5"],
     "figures": {"recordsIn": 3, "positions": {"kafka.orders.3:0/1": {"offsetNext": 100, "offsetEnd": 120}}},
 }
+_STANDBY = {**HEARTBEAT, "held": [], "warm": StandbyProgress(tasks=2, level=1, lag=3).as_json(), "step": "restoring"}
+_FAILING = {**HEARTBEAT, "failing": {"attempts": 1, "forMs": 5, "leftMs": 7, "reason": "why"}, "restart": 2}
+_LAST = {**HEARTBEAT, "state": "STOPPED", "finished": True, "exitCode": 3, "comesBack": False, "kafkaSilentMs": 4}
 _COORDINATOR = [record for record in EXAMPLES if not isinstance(record, CheckpointPut | ProgressPut)]
 _POSITIONS = [record for record in EXAMPLES if isinstance(record, CheckpointPut | ProgressPut)]
-_ASKED: dict[str, Any] = {
+_REQUEST: dict[str, Any] = {
     "uuid": UUID("88b0d30c-d518-4307-9e8e-c8529eb30f04"),
     "deployment_id": "1767225600000-8f3a1b2c",
     "processor_id": "0",
@@ -276,14 +255,13 @@ _ASKED: dict[str, Any] = {
     "timestamp_ms": 5,
 }
 _REQUESTS = [
-    ContainerPlacementRequestMessage(**_ASKED, destination_host="ANY_HOST"),
-    ContainerPlacementRequestMessage(**_ASKED, action=Action.RESTART_QUERY),
-    ContainerPlacementRequestMessage(**_ASKED, action=Action.CONTAINER_STATUS),
+    ContainerPlacementRequestMessage(**_REQUEST, destination_host="ANY_HOST"),
+    ContainerPlacementRequestMessage(**_REQUEST, action=Action.RESTART_QUERY),
+    ContainerPlacementRequestMessage(**_REQUEST, action=Action.CONTAINER_STATUS),
 ]
 _ANSWER = ContainerPlacementResponseMessage(
-    **_ASKED, action=Action.CONTAINER_STATUS, status_code=StatusCode.SUCCEEDED, response_message='{"tasks":["a"]}'
+    **_REQUEST, action=Action.CONTAINER_STATUS, status_code=StatusCode.SUCCEEDED, response_message='{"tasks":["a"]}'
 )
-_VALUES = (b'{"count":3,"last":"2026-01-01","by":{"a":[1,2.5,null,true]}}', '"\u00e4\u20ac"'.encode(), b"[]", b"0")
 
 CODECS = (
     Codec(
@@ -331,18 +309,6 @@ CODECS = (
         refusal=ValueError,
         listed=_listed_by_doctor,
     ),
-    *(
-        Codec(
-            name=f"changelog-{serde}",
-            originals=[(changelog_key(b"k", b""), value) for value in _VALUES],
-            mutate_key=None,
-            mutate_value=mutated_json,
-            read=_value_reader(serde),
-            refusal=SerdeError,
-            listed=None,
-        )
-        for serde in ("json", "string")
-    ),
     Codec(
         name="export",
         originals=[(b"", _an_export())],
@@ -354,11 +320,13 @@ CODECS = (
     ),
     Codec(
         name="heartbeat",
-        originals=[(b"", json.dumps(HEARTBEAT).encode())],
+        originals=[(b"", json.dumps(heartbeat).encode()) for heartbeat in (HEARTBEAT, _STANDBY, _FAILING, _LAST)],
         mutate_key=None,
         mutate_value=mutated_json,
         read=_read_heartbeat,
         refusal=ValueError,
         listed=None,
     ),
+    *VALUES,
+    *FILES,
 )

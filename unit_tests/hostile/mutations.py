@@ -1,4 +1,4 @@
-"""What somebody, or a bad disk, makes of good bytes."""
+"""Good bytes, as changed by an attacker or a bad disk."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def mutated_avro(value: bytes, chance: Random) -> bytes:
 
 
 def mutated_json(value: bytes, chance: Random) -> bytes:
-    """Flips, cuts, parts that stand twice or elsewhere, and pieces that a careless reader trips over."""
+    """Flips, cuts, doubled or moved parts, and pieces that break a careless reader."""
     mutant = bytearray(value)
     for _ in range(chance.choice([1, 1, 2, 5])):
         place = chance.randrange(len(mutant)) if mutant else 0
@@ -81,3 +81,65 @@ def mutated_key(key: bytes, chance: Random) -> bytes:
     place = chance.randrange(len(key) + 1)
     piece = chance.choice([b"/", b"//", b"0", b"00", b".", b":", b"@", b"#", b"\x00", b"\xc2\xb2", b"x" * 5_000])
     return key[:place] + piece + key[place + chance.randrange(3) :]
+
+
+_BINARY_PIECES = (
+    b"",
+    b"\x00",
+    b"\x00\x01",
+    b"\xff",
+    b"\xdd\xff\xff\xff\xff",  # MessagePack: an array, a map and bytes of 2^32 - 1.
+    b"\xdf\xff\xff\xff\xff",
+    b"\xc6\xff\xff\xff\xff",
+    b"\xd9\x01\xff",  # Text that is no UTF-8.
+    b"\xd7\xff" + b"\xff" * 8,  # A moment that is none.
+    b"\x91" * 5_000,
+    b"\x81" * 5_000,
+)
+
+
+def mutated_binary(value: bytes, chance: Random) -> bytes:
+    """As `mutated_avro`, from the first byte on, and pieces that promise more than there is."""
+    mutant = bytearray(value)
+    for _ in range(chance.choice([1, 1, 2, 5])):
+        place = chance.randrange(len(mutant)) if mutant else 0
+        match chance.randrange(6):
+            case 0:
+                mutant[place : place + 1] = bytes([chance.randrange(256)])
+            case 1:
+                del mutant[place:]
+            case 2:
+                mutant[place:place] = chance.randbytes(chance.randrange(1, 20))
+            case 3:
+                mutant[place : place + chance.randrange(6)] = chance.choice(_BINARY_PIECES)
+            case 4:
+                mutant[place:place] = mutant[place : place + chance.randrange(1, 60)]
+            case _:
+                del mutant[place : place + chance.randrange(1, 9)]
+    return bytes(mutant)
+
+
+_PROPERTIES_PIECES = (
+    b"\\u",
+    b"\\ud800",
+    b"\\\n",
+    b"${env:}",
+    b"${env:NOT_SET}",
+    b"job.name=x\n" * 3,
+    b"a" * 5_000,
+    b"9" * 5_000,
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"=\n",
+    b"\x00",
+    b"(((((((((((((a+)+)+)+)+)+)+)+)+)+)+)+)+$",
+    b"task.inputs=kafka.(a|b|",
+)
+
+
+def mutated_properties(value: bytes, chance: Random) -> bytes:
+    """As `mutated_json`, and parts of a properties file: escapes, continued lines, variables, patterns."""
+    if chance.random() < 0.5:
+        return mutated_json(value, chance)
+    place = chance.randrange(len(value) + 1)
+    return value[:place] + chance.choice(_PROPERTIES_PIECES) + value[place + chance.randrange(3) :]

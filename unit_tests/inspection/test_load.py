@@ -1,4 +1,4 @@
-"""What two looks at a job's status say of it, and the hint for its operator."""
+"""The result of two looks at a job's status, and the hint for its operator."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_task_whose_records_have_one_key_gains_nothing_from_a_larger_factor() 
     assert "more than 1.2 times" in hint.text
 
 
-def test_a_frequent_key_bounds_what_a_larger_factor_gains() -> None:
+def test_a_frequent_key_limits_the_gain_of_a_larger_factor() -> None:
     hint = hint_of(a_load(a_task_load(key="N1", key_share=0.4)))
 
     assert Advice.LARGER_FACTOR is hint.advice
@@ -120,7 +120,7 @@ def test_only_tasks_that_are_behind_are_looked_at() -> None:
         a_load(a_task_load(batch_share=None)),
     ],
 )
-def test_what_is_not_known_gives_no_advice(load: JobLoad) -> None:
+def test_an_unknown_load_gives_no_advice(load: JobLoad) -> None:
     assert Advice.UNKNOWN is hint_of(load).advice
 
 
@@ -182,10 +182,10 @@ def test_the_cores_are_those_of_the_container_that_runs_the_tasks(role: str) -> 
 
     load = load_of(before, now)
 
-    assert ["e1"] == [found.execution_id for found in load.processors]
+    assert ["e1"] == [processor.execution_id for processor in load.processors]
     assert "1.0 of the 2 cores of processor 0 are idle" in hint_of(load).text
     now["tasks"][0]["owner"] = before["tasks"][0]["owner"] = "s1"
-    assert ["s1", "e1"] == [found.execution_id for found in load_of(before, now).processors]
+    assert ["s1", "e1"] == [processor.execution_id for processor in load_of(before, now).processors]
 
 
 def test_a_new_execution_s_figures_are_not_compared_with_the_old_one_s() -> None:
@@ -194,7 +194,7 @@ def test_a_new_execution_s_figures_are_not_compared_with_the_old_one_s() -> None
     assert (None, None) == (load.tasks[0].records_per_s, load.tasks[0].batch_share)
 
 
-def test_the_same_heartbeat_twice_tells_no_rate() -> None:
+def test_the_same_heartbeat_twice_gives_no_rate() -> None:
     status = a_status(1000, records=100, batch_ns=1)
 
     assert (None, None) == (
@@ -211,18 +211,18 @@ def test_a_task_reported_for_the_first_time_has_no_share() -> None:
 
 
 @pytest.mark.parametrize("status", [{}, {"tasks": None, "containers": [1]}, {"tasks": [{}], "containers": [{}]}])
-def test_a_status_of_another_shape_tells_less(status: Any) -> None:
+def test_a_status_of_another_shape_shows_less(status: Any) -> None:
     load = load_of(status, status)
 
     assert Advice.UNKNOWN is hint_of(load).advice
     assert "" == load_json(load)["job"]
 
 
-def test_programs_read_all_of_it() -> None:
-    found: Any = load_json(load_of(a_status(1000), a_status(3000, records=400, batch_ns=10**9)))
+def test_programs_read_all_figures_of_the_load() -> None:
+    load: Any = load_json(load_of(a_status(1000), a_status(3000, records=400, batch_ns=10**9)))
 
     assert ("flights-1", 2, 200.0, 60, "keeps-up") == tuple(
-        found[name] for name in ("job", "factor", "recordsPerS", "lag", "advice")
+        load[name] for name in ("job", "factor", "recordsPerS", "lag", "advice")
     )
     assert {
         "task": "Partition_0-1-2",
@@ -231,7 +231,8 @@ def test_programs_read_all_of_it() -> None:
         "lag": 30,
         "batchShare": 0.0,
         "tailing": False,
+        "watermarkLagMs": None,
         "busiestKey": "N1",
         "busiestKeyShare": 0.75,
         "buckets": [{"ssp": "kafka.orders.0:1/2", "recordsPerS": 200.0, "lag": 30}],
-    } == found["tasks"][0]
+    } == load["tasks"][0]

@@ -16,19 +16,22 @@ from samzapy.adapters.web.metrics import exposition
 from samzapy.coordinator.commands import Figures, Position
 from samzapy.coordinator.snapshot import Snapshot, Timings
 from samzapy.inspection import metrics
-from samzapy.inspection.metrics import METRICS, Kind, samples_of
+from samzapy.inspection.metrics import METRICS, Kind, Refusals, samples_of
+from samzapy.inspection.standstill import Cause
 from samzapy.model.container import ContainerPhase
-from samzapy.model.finding import Finding
+from samzapy.model.finding import Finding, insecure_coordinator
 from samzapy.model.launch import LaunchRole
 from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.task_stats import KeySketch, TaskStats
+from samzapy.model.time_figures import TimeFigures
 from samzapy.plan.groupers import Groupers
 from samzapy.testing.builders import a_config, a_heartbeat, a_launch, a_submission, an_ssp_kb
 from unit_tests.fixtures.coordinator_world import World
 
 METRICS_PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
 SAME_AS_ANOTHER = {
-    # The count of a summary of handled records, which are counted by themselves too; and small numbers of small things.
+    "samzapy_task_stalled",
+    # The count of a summary of handled records, which are counted by themselves too; and small numbers of small stores.
     *("samzapy_task_process_seconds_count", "samzapy_job_tasks_without_owner", "samzapy_container_tasks"),
     *("samzapy_standby_tasks_behind", "samzapy_container_tailing_key_buckets"),
 }
@@ -39,15 +42,20 @@ FIGURES = Figures(
     positions={an_ssp_kb(f"kafka.orders.{number}:0/1"): Position(90, 100 + number) for number in range(2)},
     tasks={
         TASK_0: TaskStats(
-            records_in=4, process_ns=2_000_000_000, get_ns=3000, gets_timed=3, keys=KeySketch(4, {"hot": 3})
+            records_in=4,
+            process_ns=2_000_000_000,
+            get_ns=3000,
+            gets_timed=3,
+            keys=KeySketch(4, {"hot": 3}),
+            time=TimeFigures(at_ms=1, watermark_ms=1000, lag_ms=20_000, held_by="kafka.orders.0:0/1"),
         ),
         TASK_1: TaskStats(records_in=3, busy_ns=500_000_000),
     },
 )
 
 
-def told(*heartbeats: Any, **properties: str) -> Snapshot:
-    """What the leader of a job of two tasks knows after these heartbeats."""
+def snapshot_after(*heartbeats: Any, **properties: str) -> Snapshot:
+    """The snapshot of the leader of a job of two tasks after these heartbeats."""
     world = World()
     service = world.coordinator()
     service.become_leader()
@@ -64,14 +72,14 @@ def numbers(snapshot: Snapshot, *, leads: bool = True) -> dict[tuple[str, ...], 
 
 
 def parsed(text: str) -> dict[tuple[str, ...], float]:
-    found = {}
+    samples = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             assert "flights-1" == sample.labels.pop("job")
             key = (sample.name, *sample.labels.values())
-            assert key not in found, "the same series twice"
-            found[key] = sample.value
-    return found
+            assert key not in samples, "the same series twice"
+            samples[key] = sample.value
+    return samples
 
 
 def test_names_and_units_are_as_prometheus_has_them() -> None:
@@ -80,12 +88,12 @@ def test_names_and_units_are_as_prometheus_has_them() -> None:
         assert (metric.kind is Kind.COUNTER) == metric.name.endswith("_total"), metric.name
         assert not re.search(r"_(ms|ns|millis|nanos)(_|$)", metric.name)
         assert "job" == metric.labels[0]
-        assert set(metric.labels) <= {"job", "task", "processor", "ssp", "standby"}
+        assert set(metric.labels) <= {"job", "task", "processor", "ssp", "standby", "cause"}
     assert [] == [name for name, count in Counter(metric.name for metric in METRICS).items() if count > 1]
 
 
-def test_every_metric_of_seed_002_is_there() -> None:
-    wanted = {
+def test_every_promised_metric_exists() -> None:
+    expected = {
         *(
             "job-model-generation-ns",
             "keyhash-compute-ns",
@@ -97,7 +105,7 @@ def test_every_metric_of_seed_002_is_there() -> None:
         "skipped-envelopes",
     }
 
-    assert wanted == {metric.sep32 for metric in METRICS} - {""}
+    assert expected == {metric.sep32 for metric in METRICS} - {""}
 
 
 def test_the_offsets_that_are_read_before_other_inputs_are_counted_up_to_where_those_wait_for() -> None:
@@ -105,10 +113,10 @@ def test_the_offsets_that_are_read_before_other_inputs_are_counted_up_to_where_t
         an_ssp_kb("kafka.orders.0:0/1"): Position(20, 100, bootstrap_end=50),
         an_ssp_kb("kafka.orders.1:0/1"): Position(3, 10),
     }
-    heard = told(a_heartbeat(figures=Figures(positions=positions)))
+    snapshot = snapshot_after(a_heartbeat(figures=Figures(positions=positions)))
 
-    assert 30 == numbers(heard)["samzapy_container_bootstrap_lag_records", "0"]
-    assert 0 == numbers(told(a_heartbeat(figures=FIGURES)))["samzapy_container_bootstrap_lag_records", "0"]
+    assert 30 == numbers(snapshot)["samzapy_container_bootstrap_lag_records", "0"]
+    assert 0 == numbers(snapshot_after(a_heartbeat(figures=FIGURES)))["samzapy_container_bootstrap_lag_records", "0"]
 
 
 def test_the_key_buckets_that_tail_are_counted_by_container() -> None:
@@ -117,28 +125,28 @@ def test_the_key_buckets_that_tail_are_counted_by_container() -> None:
         an_ssp_kb("kafka.orders.1:0/1"): Position(3, 10),
     }
 
-    found = numbers(told(a_heartbeat(figures=Figures(positions=positions))))
+    values = numbers(snapshot_after(a_heartbeat(figures=Figures(positions=positions))))
 
-    assert 1 == found["samzapy_container_tailing_key_buckets", "0"]
+    assert 1 == values["samzapy_container_tailing_key_buckets", "0"]
 
 
 def test_the_silence_of_the_broker_is_a_metric_in_seconds() -> None:
-    found = numbers(told(a_heartbeat(unanswered_ms=1500, kafka_silent_ms=40_000)))
+    values = numbers(snapshot_after(a_heartbeat(unanswered_ms=1500, kafka_silent_ms=40_000)))
 
-    assert 1.5 == found["samzapy_container_unanswered_seconds", "0"]
-    assert 40 == found["samzapy_container_kafka_silent_seconds", "0"]
+    assert 1.5 == values["samzapy_container_unanswered_seconds", "0"]
+    assert 40 == values["samzapy_container_kafka_silent_seconds", "0"]
 
 
 def test_metrics_cover_processors_tasks_and_ssps() -> None:
-    found = numbers(told(a_heartbeat(figures=FIGURES, received_ms=999_000)))
+    values = numbers(snapshot_after(a_heartbeat(figures=FIGURES, received_ms=999_000)))
 
     assert (1, 1, 2, 1) == tuple(
-        found[(f"samzapy_{name}",)]
+        values[(f"samzapy_{name}",)]
         for name in ("coordinator_leads", "coordinator_term", "job_tasks", "job_elasticity_factor")
     )
     assert {("0", 7), ("0", 2.0), ("0", 1.0)} == {
         (key[1], value)
-        for key, value in found.items()
+        for key, value in values.items()
         if key[0]
         in (
             "samzapy_container_records_in_total",
@@ -147,14 +155,14 @@ def test_metrics_cover_processors_tasks_and_ssps() -> None:
         )
     }
     assert (2.0, 4) == (
-        found["samzapy_task_process_seconds_sum", "0", TASK_0],
-        found["samzapy_task_process_seconds_count", "0", TASK_0],
+        values["samzapy_task_process_seconds_sum", "0", TASK_0],
+        values["samzapy_task_process_seconds_count", "0", TASK_0],
     )
-    assert 0.5 == found["samzapy_task_busy_seconds_total", "0", TASK_1]
-    assert 0.75 == found["samzapy_task_busiest_key_ratio", "0", TASK_0]
-    assert ("samzapy_task_busiest_key_ratio", "0", TASK_1) not in found
+    assert 0.5 == values["samzapy_task_busy_seconds_total", "0", TASK_1]
+    assert 0.75 == values["samzapy_task_busiest_key_ratio", "0", TASK_0]
+    assert ("samzapy_task_busiest_key_ratio", "0", TASK_1) not in values
     assert [10, 11] == [
-        found["samzapy_ssp_lag_records", f"kafka.orders.{number}:0/1", task]
+        values["samzapy_ssp_lag_records", f"kafka.orders.{number}:0/1", task]
         for number, task in enumerate((TASK_0, TASK_1))
     ]
 
@@ -186,7 +194,15 @@ OF_A_TASK = TaskStats(
     delete_ns=1_150_000_000,
     disk_bytes=116,
     store_identify_ns=1_170_000_000,
+    timers_fired=118,
+    timers_timed=119,
+    timer_lag_ns=1_200_000_000,
+    late=121,
+    expired=122,
     keys=KeySketch(8, {"hot": 3}),
+    time=TimeFigures(
+        at_ms=1, watermark_ms=1_230_500, lag_ms=124_250, held_by="kafka.rates.1:0/1", timers_pending=125
+    ),
 )
 OF_A_CONTAINER = Figures(
     records_in=201,
@@ -207,6 +223,9 @@ OF_THE_JOB = {
     ("samzapy_coordinator_leads",): 1,
     ("samzapy_coordinator_term",): 7,
     ("samzapy_coordinator_invalid_heartbeats_total",): 8,
+    ("samzapy_coordinator_refused_requests_total",): 4091,
+    ("samzapy_task_stalled", "broker-unreachable"): 1,
+    ("samzapy_task_stalled", "waits-for-grant"): 1,
     ("samzapy_job_generation",): 9,
     ("samzapy_job_elasticity_factor",): 16,
     ("samzapy_job_tasks",): 2,
@@ -254,11 +273,19 @@ OF_TASK_0 = {
     "task_disk_usage_bytes": 116,
     "task_store_identify_seconds": 1.17,
     "task_busiest_key_ratio": 0.375,
+    "task_watermark_timestamp_seconds": 1230.5,
+    "task_timers_pending": 125,
+    "task_timer_lag_seconds_sum": 1.2,
+    "task_timer_lag_seconds_count": 119,
+    "task_timers_fired_total": 118,
+    "task_late_records_total": 121,
+    "task_expired_entries_total": 122,
 }
 EXPECTED: Mapping[tuple[str, ...], float] = {
     **OF_THE_JOB,
     **{(f"samzapy_{name}", "0"): value for name, value in OF_PROCESSOR_0.items()},
     **{(f"samzapy_{name}", "0", TASK_0): value for name, value in OF_TASK_0.items()},
+    ("samzapy_task_watermark_lag_seconds", "0", "kafka.rates.1:0/1", TASK_0): 124.25,
     ("samzapy_standby_lag_records", "0", "0-1"): 401,
     ("samzapy_standby_tasks_behind", "0", "0-1"): 3,
     ("samzapy_ssp_lag_records", "kafka.orders.0:0/1", TASK_0): 212,
@@ -267,7 +294,7 @@ EXPECTED: Mapping[tuple[str, ...], float] = {
 
 
 def with_a_value_of_each() -> Snapshot:
-    snapshot = told(
+    snapshot = snapshot_after(
         a_heartbeat("e1", slot_count=6, figures=OF_A_CONTAINER, received_ms=998_500),
         a_heartbeat(
             "e1",
@@ -283,7 +310,7 @@ def with_a_value_of_each() -> Snapshot:
     state, launch = snapshot.state, a_launch("s1", role=LaunchRole.STANDBY, standby=1)
     assert state.term is not None and state.generation is not None
     finding = Finding(code="cluster-unreachable", subject="cluster", found="no answer", remedy="start it")
-    planned = {(9, task): found for (_, task), found in state.planned_tasks.items()}
+    planned = {(9, task): planned_task for (_, task), planned_task in state.planned_tasks.items()}
     state = replace(
         state,
         term=replace(state.term, term=7),
@@ -293,46 +320,80 @@ def with_a_value_of_each() -> Snapshot:
         launches={launch.execution_id: launch},
     )
     timings = Timings(job_model_generation_ns=250_000_000, checkpoint_compute_ns=500_000_000)
-    return replace(snapshot, state=state, timings=timings, findings=(finding,) * 3)
+    return replace(
+        snapshot, state=state, timings=timings, findings=(*(finding,) * 3, insecure_coordinator("0.0.0.0"))
+    )
 
 
 def test_each_metric_has_the_value_of_its_source() -> None:
-    text = exposition(samples_of(with_a_value_of_each(), 1_000_000, leads=True, invalid_heartbeats=8)).decode()
+    text = exposition(
+        samples_of(
+            with_a_value_of_each(),
+            1_000_000,
+            leads=True,
+            refusals=Refusals(invalid_heartbeats=8, refused_requests=4091),
+        )
+    ).decode()
 
-    assert EXPECTED == parsed(text)
+    causes = {("samzapy_task_stalled", cause.value): 0 for cause in Cause}
+    assert causes | EXPECTED == parsed(text)
 
 
 def test_each_documented_metric_has_a_value_above() -> None:
     names = re.findall(r"^\| `(samzapy_\w+)` \| (\w+) \|", METRICS_PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    wanted = {
+    expected = {
         series
         for name, kind in names
         for series in ((f"{name}_sum", f"{name}_count") if kind == Kind.SUMMARY else (name,))
     }
 
-    assert wanted == {name for name, *_ in EXPECTED} and all(EXPECTED.values())
-    told_once = [value for (name, *_), value in EXPECTED.items() if name not in SAME_AS_ANOTHER]
-    assert len(told_once) == len(set(told_once))
+    assert expected == {name for name, *_ in EXPECTED} and all(EXPECTED.values())
+    own_values = [value for (name, *_), value in EXPECTED.items() if name not in SAME_AS_ANOTHER]
+    assert len(own_values) == len(set(own_values))
+
+
+def test_a_task_without_timers_and_event_time_has_no_metrics_of_them() -> None:
+    values = numbers(snapshot_after(a_heartbeat(figures=FIGURES)))
+
+    assert 20.0 == values["samzapy_task_watermark_lag_seconds", "0", "kafka.orders.0:0/1", TASK_0]
+    assert [] == [key for key in values if TASK_1 in key and ("watermark" in key[0] or "timer" in key[0])]
+
+
+def test_of_tasks_in_one_sum_the_watermark_is_that_of_the_one_furthest_behind() -> None:
+    times = [
+        TimeFigures(at_ms=1, watermark_ms=5000, lag_ms=lag_ms, held_by=f"kafka.orders.{lag_ms}:0/1", timers_pending=2)
+        for lag_ms in (3000, 9000, 6000)
+    ]
+    others = TaskStats.total([TaskStats(time=time) for time in times] + [TaskStats()])
+
+    values = numbers(snapshot_after(a_heartbeat(figures=replace(FIGURES, other_tasks=others, other_task_count=4))))
+
+    assert 9.0 == values["samzapy_task_watermark_lag_seconds", "0", "kafka.orders.9000:0/1", "*"]
+    assert 6 == values["samzapy_task_timers_pending", "0", "*"]
 
 
 def test_no_metric_has_the_key_of_a_message() -> None:
-    assert b"hot" not in exposition(samples_of(told(a_heartbeat(figures=FIGURES)), 1_000_000, leads=True))
+    assert b"hot" not in exposition(samples_of(snapshot_after(a_heartbeat(figures=FIGURES)), 1_000_000, leads=True))
 
 
 def test_a_candidate_that_does_not_lead_answers_only_that() -> None:
-    assert {("samzapy_coordinator_leads",): 0} == numbers(told(a_heartbeat(figures=FIGURES)), leads=False)
+    assert {("samzapy_coordinator_leads",): 0} == numbers(snapshot_after(a_heartbeat(figures=FIGURES)), leads=False)
 
 
 def test_of_two_executions_of_a_processor_the_one_with_tasks_counts() -> None:
     held = [(TASK_0, 1), (TASK_1, 2)]
-    snapshot = told(a_heartbeat(figures=FIGURES), a_heartbeat(held=held, figures=FIGURES), a_heartbeat("e2", pid=200))
+    snapshot = snapshot_after(
+        a_heartbeat(figures=FIGURES), a_heartbeat(held=held, figures=FIGURES), a_heartbeat("e2", pid=200)
+    )
     assert 2 == len(snapshot.liveness.last)
 
     assert 2 == numbers(snapshot)["samzapy_container_tasks", "0"]
 
 
 def test_an_execution_that_is_gone_has_no_metrics() -> None:
-    snapshot = told(a_heartbeat(figures=FIGURES), a_heartbeat(state=ContainerPhase.STOPPED, figures=FIGURES))
+    snapshot = snapshot_after(
+        a_heartbeat(figures=FIGURES), a_heartbeat(state=ContainerPhase.STOPPED, figures=FIGURES)
+    )
 
     assert [] == [key for key in numbers(snapshot) if "0" in key]
     assert 2 == numbers(snapshot)[("samzapy_job_tasks_without_owner",)]
@@ -341,21 +402,21 @@ def test_an_execution_that_is_gone_has_no_metrics() -> None:
 def test_tasks_reported_as_one_sum_are_one_metric() -> None:
     figures = replace(FIGURES, other_tasks=TaskStats(records_in=5), other_task_count=9)
 
-    found = numbers(told(a_heartbeat(figures=figures)))
+    values = numbers(snapshot_after(a_heartbeat(figures=figures)))
 
-    assert 5 == found["samzapy_task_records_in_total", "0", "*"]
+    assert 5 == values["samzapy_task_records_in_total", "0", "*"]
 
 
 def test_a_job_of_very_many_tasks_has_metrics_by_processor_and_by_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot = told(a_heartbeat(figures=replace(FIGURES, other_tasks=TaskStats(records_in=5))))
+    snapshot = snapshot_after(a_heartbeat(figures=replace(FIGURES, other_tasks=TaskStats(records_in=5))))
     monkeypatch.setattr(metrics, "TASKS_SHOWN_MAX", 1)
     monkeypatch.setattr(metrics, "SSPS_SHOWN_MAX", 1)
 
-    found = numbers(snapshot)
+    values = numbers(snapshot)
 
-    assert 4 + 3 + 5 == found["samzapy_task_records_in_total", "0", "*"]
-    assert 21 == found["samzapy_ssp_lag_records", "kafka.orders.*", "*"]
-    assert [] == [key for key in found if TASK_0 in key or TASK_1 in key]
+    assert 4 + 3 + 5 == values["samzapy_task_records_in_total", "0", "*"]
+    assert 21 == values["samzapy_ssp_lag_records", "kafka.orders.*", "*"]
+    assert [] == [key for key in values if TASK_0 in key or TASK_1 in key]
 
 
 def test_the_lag_of_a_stream_does_not_grow_with_the_factor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,14 +427,14 @@ def test_the_lag_of_a_stream_does_not_grow_with_the_factor(monkeypatch: pytest.M
         for bucket in range(2)
     }
 
-    found = numbers(told(a_heartbeat(figures=Figures(positions=positions)), job_elasticity_factor="2"))
+    values = numbers(snapshot_after(a_heartbeat(figures=Figures(positions=positions)), job_elasticity_factor="2"))
 
-    assert 20 == found["samzapy_ssp_lag_records", "kafka.orders.*", "*"]
+    assert 20 == values["samzapy_ssp_lag_records", "kafka.orders.*", "*"]
 
 
 def with_a_standby() -> Snapshot:
     """Beside the container `e1` a standby, which is behind with one of its two tasks."""
-    snapshot = told(
+    snapshot = snapshot_after(
         a_heartbeat("e1", figures=FIGURES),
         a_heartbeat("s1", host="host-b", pid=7, warm=StandbyProgress(tasks=2, level=1, lag=120, total=9)),
     )
@@ -381,12 +442,12 @@ def with_a_standby() -> Snapshot:
     return replace(snapshot, state=replace(snapshot.state, launches={launch.execution_id: launch}))
 
 
-def test_how_far_a_standby_is_behind() -> None:
-    found = numbers(with_a_standby())
+def test_the_lag_of_a_standby_is_a_metric() -> None:
+    values = numbers(with_a_standby())
 
     assert (120, 1) == (
-        found["samzapy_standby_lag_records", "0", "0-1"],
-        found["samzapy_standby_tasks_behind", "0", "0-1"],
+        values["samzapy_standby_lag_records", "0", "0-1"],
+        values["samzapy_standby_tasks_behind", "0", "0-1"],
     )
 
 

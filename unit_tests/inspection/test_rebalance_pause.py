@@ -1,4 +1,4 @@
-"""How long key buckets stood still, from the times of what was committed for them."""
+"""How long key buckets paused, from the times of their commits."""
 
 from samzapy.inspection.rebalance_pause import Pauses
 from samzapy.model.checkpoint import Checkpoint, Progress
@@ -11,8 +11,8 @@ WHOLE, LEFT, RIGHT = (an_ssp_kb(f"kafka.orders.0:{part}") for part in ("0/1", "0
 def at(at_ms, ssp_kb, epoch, *, idle=False):
     if idle:
         return at_ms, ProgressPut(progress=Progress(ssp_kb=ssp_kb, offset_next=1, epoch=epoch, execution_id="e1"))
-    found = Checkpoint(ssp_kb=ssp_kb, offset_next=1, epoch=epoch, task_name="task", execution_id="e1")
-    return at_ms, CheckpointPut(checkpoint=found)
+    checkpoint = Checkpoint(ssp_kb=ssp_kb, offset_next=1, epoch=epoch, task_name="task", execution_id="e1")
+    return at_ms, CheckpointPut(checkpoint=checkpoint)
 
 
 def pauses_ms(positions, grants, epoch_before=1, planned_ms=0):
@@ -46,22 +46,22 @@ def test_a_merged_bucket_waited_since_the_last_of_its_parts():
     assert {WHOLE: 200} == pauses_ms(positions, [a_grant(epoch=4)])
 
 
-def test_who_had_nothing_to_do_before_the_plan_waited_for_messages_and_not_for_it():
+def test_a_task_without_messages_before_the_plan_waited_for_messages_and_not_for_the_plan():
     positions = [at(0, WHOLE, 1), at(301_000, LEFT, 2), at(301_200, RIGHT, 3)]
 
     assert {LEFT: 1000, RIGHT: 1200} == pauses_ms(positions, CHILDREN, planned_ms=300_000)
 
 
-def test_who_committed_after_the_plan_waited_since_then():
+def test_a_task_that_committed_after_the_plan_waited_since_then():
     assert {LEFT: 300} == pauses_ms([at(1200, WHOLE, 1), at(1500, LEFT, 2)], CHILDREN, planned_ms=1000)
 
 
-def test_who_has_not_begun_or_had_no_one_before_has_no_pause_yet():
+def test_a_task_that_has_not_started_or_had_no_owner_before_has_no_pause_yet():
     assert {} == pauses_ms([at(900, WHOLE, 1)], CHILDREN)
     assert {} == pauses_ms([at(900, LEFT, 2)], CHILDREN)
 
 
-def test_other_partitions_and_readers_are_none_of_it():
+def test_other_partitions_and_readers_do_not_count():
     positions = [
         at(100, WHOLE, 1),
         at(500, an_ssp_kb("kafka.orders.1:0/1"), 1),

@@ -1,10 +1,10 @@
-"""The status of a job: what is known is shown, what is not known is null."""
+"""The status of a job: known values are shown, unknown ones are null."""
 
 from dataclasses import replace
 
 import pytest
 
-from samzapy.cli.job.group import bootstrap_lines, tail_lines
+from samzapy.cli.job.status import bootstrap_lines, tail_lines, watermark_lines
 from samzapy.coordinator.assignment.starts import Bounds, PositionsRead
 from samzapy.coordinator.commands import Figures, Position
 from samzapy.inspection.load import Advice, hint_of, load_of
@@ -15,6 +15,7 @@ from samzapy.model.failing import Failing
 from samzapy.model.launch import LaunchRole
 from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.task_stats import TaskStats
+from samzapy.model.time_figures import TimeFigures
 from samzapy.testing.builders import a_config, a_heartbeat, a_launch, a_submission, an_ssp_kb
 from unit_tests.fixtures.coordinator_world import World
 
@@ -77,9 +78,9 @@ def test_positions_lag_and_counters_are_those_of_the_last_heartbeat():
 def test_the_lag_of_a_job_is_the_same_at_any_factor_and_that_of_its_tasks_is_shared_out(factor):
     positions = {an_ssp_kb(f"kafka.orders.0:{bucket}/{factor}"): Position(200, 1000) for bucket in range(factor)}
     positions |= {an_ssp_kb(f"kafka.orders.1:{bucket}/{factor}"): Position(999, 1000) for bucket in range(factor)}
-    heard = a_heartbeat(figures=Figures(positions=positions))
+    heartbeat = a_heartbeat(figures=Figures(positions=positions))
 
-    status = shown(*a_running_job(heard, job_elasticity_factor=str(factor)))
+    status = shown(*a_running_job(heartbeat, job_elasticity_factor=str(factor)))
 
     assert 800 + 1 == status["totals"]["lag"]
     of_parts = {position["lag"] for task in status["tasks"] for position in task["positions"]}
@@ -92,14 +93,14 @@ def test_the_lag_of_a_partition_is_that_of_its_last_bucket():
         an_ssp_kb("kafka.orders.0:1/2"): Position(0, 9),
     }
     positions |= {an_ssp_kb(f"kafka.orders.1:{bucket}/2"): Position(5, 5) for bucket in range(2)}
-    heard = a_heartbeat(figures=Figures(positions=positions))
+    heartbeat = a_heartbeat(figures=Figures(positions=positions))
 
-    status = shown(*a_running_job(heard, job_elasticity_factor="2"))
+    status = shown(*a_running_job(heartbeat, job_elasticity_factor="2"))
 
     assert (9, [0, 5, 0, 0]) == (status["totals"]["lag"], [task["lag"] for task in status["tasks"]])
 
 
-def test_status_shows_what_keeps_the_factor_from_changing():
+def test_status_shows_the_reason_why_the_factor_cannot_change():
     scoped = {"stores_totals_msg_serde": "json", "stores_totals_scope": "task", "local_store_dir": "/data"}
     everywhere = {"task_partition_scheme": "all-ssps-to-single-task", "processor_id": "0"}
 
@@ -109,8 +110,8 @@ def test_status_shows_what_keeps_the_factor_from_changing():
 
 
 @pytest.mark.parametrize("factor", [1, 64])
-def test_who_keeps_up_keeps_up_at_any_factor(factor):
-    def heard(at_ms, offset):
+def test_a_job_that_keeps_up_keeps_up_at_any_factor(factor):
+    def heartbeat_at(at_ms, offset):
         """The partitions get 6,400 records a second, evenly over the keys; a second of that is left to read."""
         positions = {
             an_ssp_kb(f"kafka.orders.{number}:{bucket}/{factor}"): Position(offset, offset + 6400, offset // factor)
@@ -123,7 +124,7 @@ def test_who_keeps_up_keeps_up_at_any_factor(factor):
     world, service = a_running_job(a_heartbeat(), job_elasticity_factor=str(factor))
     looks = []
     for at_ms, offset in ((1000, 0), (2000, 6400)):
-        world.queue.append(heard(at_ms, offset))
+        world.queue.append(heartbeat_at(at_ms, offset))
         service.run_once(0)
         looks.append(shown(world, service))
 
@@ -134,9 +135,9 @@ def test_a_broadcast_partition_counts_once_however_many_tasks_read_it():
     tasks = [f"SystemStreamPartition_kafka.orders.{number}" for number in range(2)]
     positions = {an_ssp_kb(f"kafka.rules.0@{task}"): Position(0, 30) for task in tasks}
     positions |= {an_ssp_kb(f"kafka.orders.{number}:0/1"): Position(3, 10) for number in range(2)}
-    heard = a_heartbeat(figures=Figures(positions=positions))
+    heartbeat = a_heartbeat(figures=Figures(positions=positions))
 
-    status = shown(*a_running_job(heard, task_broadcast_inputs="kafka.rules#0"))
+    status = shown(*a_running_job(heartbeat, task_broadcast_inputs="kafka.rules#0"))
 
     assert (7 + 7 + 30, [37, 37]) == (status["totals"]["lag"], [task["lag"] for task in status["tasks"]])
 
@@ -177,6 +178,23 @@ def test_status_has_no_tails_if_no_task_tails():
     assert [] == tail_lines({"tasks": [{"positions": [{"ssp": "kafka.orders.0:0/1"}]}]})
 
 
+def test_the_watermark_that_is_furthest_behind_is_named_with_the_input_that_holds_it_back():
+    times = [
+        TimeFigures(at_ms=1, watermark_ms=1, lag_ms=lag_ms, held_by=f"kafka.orders.{number}:0/1")
+        for number, lag_ms in enumerate((2_500, 1_000_500))
+    ]
+    tasks = {
+        f"SystemStreamPartition_kafka.orders.{number}": TaskStats(time=time) for number, time in enumerate(times)
+    }
+
+    status = shown(*a_running_job(a_heartbeat(figures=Figures(tasks=tasks))))
+
+    assert [
+        "watermark: SystemStreamPartition_kafka.orders.1 is furthest behind, by 1,000.5 s, held by kafka.orders.1:0/1"
+    ] == watermark_lines(status)
+    assert [] == watermark_lines(shown(*a_running_job(a_heartbeat())))
+
+
 def test_an_unreported_position_is_the_start_of_the_grant_without_a_lag():
     status = shown(*a_running_job(a_heartbeat()))
 
@@ -186,7 +204,7 @@ def test_an_unreported_position_is_the_start_of_the_grant_without_a_lag():
     assert status["tasks"][0]["lag"] is None
 
 
-def test_without_a_leader_the_topics_tell_how_far_a_job_is():
+def test_without_a_leader_the_topics_show_the_progress_of_a_job():
     world, service = a_running_job(a_heartbeat())
     ssp_kb = an_ssp_kb("kafka.orders.0:0/1")
     read = PositionsRead(
@@ -222,15 +240,15 @@ def test_status_shows_the_figures_of_each_reported_task():
     assert (1, 2, 2) == (status["factor"], status["taskCount"], status["containers"][0]["slotCount"])
 
 
-def test_how_far_a_start_is_that_takes_long_is_shown():
+def test_the_progress_of_a_long_start_is_shown():
     figures = Figures(restored=300, restore_total=1000, restore_left_ms=7000)
     status = shown(*a_running_job(a_heartbeat(figures=figures)))
 
-    told = {"restored": 300, "restoreTotal": 1000, "restoreLeftMs": 7000}
-    assert told.items() <= status["containers"][0]["figures"].items()
+    start_figures = {"restored": 300, "restoreTotal": 1000, "restoreLeftMs": 7000}
+    assert start_figures.items() <= status["containers"][0]["figures"].items()
 
 
-def test_a_container_that_no_broker_answers_is_shown_and_found_after_ten_seconds():
+def test_a_container_that_no_broker_answers_is_shown_and_reported_after_ten_seconds():
     for silent_ms, codes in ((9_999, []), (40_000, ["container-cut-off"])):
         world, service = a_running_job(a_heartbeat(unanswered_ms=1500, kafka_silent_ms=silent_ms))
 

@@ -76,7 +76,7 @@ def test_an_input_without_messages_holds_nothing() -> None:
     assert "no message yet; it holds nothing back" == explanation.inputs[1].why
 
 
-def test_clocks_that_stand_by_the_configuration_say_so() -> None:
+def test_clocks_that_the_configuration_stops_are_shown_so() -> None:
     explanation = explained(a_clock(NOON), a_clock(NOON - 1), idle_ms=0)
 
     assert "task.event.time.idle.ms=0 lets it stand" in explanation.text
@@ -88,7 +88,7 @@ def test_a_task_without_a_message_is_held_by_all_its_inputs() -> None:
     assert explanation.watermark_ms is None and all(item.holds for item in explanation.inputs)
 
 
-def test_ended_inputs_say_so() -> None:
+def test_ended_inputs_are_marked() -> None:
     entry = ClockEntry(
         epoch=1, execution_id="e1", boot_ms=0, wall_ms=0, watermark_ms=2**62 - 1, inputs={}, has_ended=True
     )

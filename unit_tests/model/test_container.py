@@ -15,7 +15,7 @@ from samzapy.testing.builders import a_container
         ("host-b", "boot.4026531836", False),
     ],
 )
-def test_who_finds_the_same_directories(host: str, boot_id: str, is_shared: bool) -> None:
+def test_containers_of_one_host_and_boot_share_directories(host: str, boot_id: str, is_shared: bool) -> None:
     one = a_container("e1", host="host-a", boot_id="boot.4026531836")
 
     assert is_shared is one.shares_host_with(a_container("e2", host=host, boot_id=boot_id))

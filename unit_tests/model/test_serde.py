@@ -36,17 +36,17 @@ def test_every_serde_of_the_configuration_is_there_and_passes_none_through(name:
 
 
 @given(st.binary())
-def test_bytes_come_back_as_they_were(value: bytes) -> None:
+def test_bytes_are_read_back_unchanged(value: bytes) -> None:
     assert value == serde_of("bytes").decode(serde_of("bytes").encode(value))
 
 
 @given(st.text(st.characters(codec="utf-8")))
-def test_text_comes_back_as_it_was(value: str) -> None:
+def test_text_is_read_back_unchanged(value: str) -> None:
     assert value == serde_of("string").decode(serde_of("string").encode(value))
 
 
 @given(json_values)
-def test_json_values_come_back_as_they_were(value: Any) -> None:
+def test_json_values_are_read_back_unchanged(value: Any) -> None:
     assert value == serde_of("json").decode(serde_of("json").encode(value))
 
 
@@ -151,7 +151,7 @@ def test_nothing_is_guessed_of_other_bytes(raw: bytes) -> None:
     assert "looks like" not in str(refused.value)
 
 
-def test_an_error_of_a_key_says_that_it_was_the_key() -> None:
+def test_an_error_of_a_key_names_the_key() -> None:
     with pytest.raises(SerdeError, match=r"serde json: .* \(the key\)\Z"):
         key_serde_of("json").decode(b"{")
     with pytest.raises(SerdeError, match=r"serde string: wanted str or None, found int \(the key\)\Z"):

@@ -115,19 +115,19 @@ def test_buckets_overlap_exactly_when_some_message_falls_into_both(one: SspKeyBu
 )
 @example(SspKeyBucket.parse("kafka.orders.3:3/4"), [SspKeyBucket.parse("kafka.orders.3:1/2")])
 def test_a_bucket_is_covered_exactly_when_each_message_of_it_falls_into_one_of_the_others(
-    wanted: SspKeyBucket, others: list[SspKeyBucket]
+    bucket: SspKeyBucket, others: list[SspKeyBucket]
 ) -> None:
-    def falls_into(offset: int, found: SspKeyBucket) -> bool:
-        return key_bucket(None, offset, found.factor) == found.bucket
+    def falls_into(offset: int, bucket: SspKeyBucket) -> bool:
+        return key_bucket(None, offset, bucket.factor) == bucket.bucket
 
     left_out = [
         offset
         for offset in range(256)
-        if falls_into(offset, wanted) and not any(falls_into(offset, other) for other in others)
+        if falls_into(offset, bucket) and not any(falls_into(offset, other) for other in others)
     ]
 
     pairs = [(other.bucket, other.factor) for other in others]
-    assert (not left_out) == is_covered((wanted.bucket, wanted.factor), pairs)
+    assert (not left_out) == is_covered((bucket.bucket, bucket.factor), pairs)
 
 
 @given(key_buckets())
@@ -137,7 +137,7 @@ def test_buckets_of_two_partitions_never_overlap(ssp_kb: SspKeyBucket) -> None:
     assert not ssp_kb.overlaps(SspKeyBucket(elsewhere))
 
 
-def test_what_tasks_read_for_themselves_overlaps_only_with_itself() -> None:
+def test_an_input_that_tasks_read_for_themselves_overlaps_only_with_itself() -> None:
     ours, theirs = (SspKeyBucket.parse(f"kafka.rules.0@{task}") for task in ("Partition_0", "Partition_1"))
 
     assert ours.overlaps(ours)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from samzapy.model.strict_json import LEVELS_MAX, parse_json
 
 
-def test_what_json_is_comes_through() -> None:
+def test_json_values_are_read_back_unchanged() -> None:
     assert {"a": [1, 2.5, None, True, "ä"], "b": {}} == parse_json(
         '{"a": [1, 2.5, null, true, "ä"], "b": {}}'.encode()
     )
@@ -32,7 +32,7 @@ def test_what_json_is_comes_through() -> None:
         (b"1" * 10_000, "Exceeds the limit"),
     ],
 )
-def test_what_others_would_read_otherwise_or_not_at_all_is_refused(raw: bytes, reason: str) -> None:
+def test_json_that_other_parsers_read_differently_or_not_at_all_is_refused(raw: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse_json(raw)
 

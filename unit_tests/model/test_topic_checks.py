@@ -34,10 +34,10 @@ SPECS = [
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 @pytest.mark.parametrize(("cluster", "replicas"), [(ONE, 1), (THREE, 3)])
-def test_a_topic_as_it_is_made_is_well(spec: TopicSpec, cluster: Cluster, replicas: int) -> None:
-    found = a_topic_found(spec, replication_factor=replicas)
+def test_a_new_topic_has_no_finding(spec: TopicSpec, cluster: Cluster, replicas: int) -> None:
+    topic = a_topic_found(spec, replication_factor=replicas)
 
-    assert check_topic(spec, found, cluster, topic_id=found.topic_id) == ()
+    assert check_topic(spec, topic, cluster, topic_id=topic.topic_id) == ()
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_topic_as_it_is_made_is_well(spec: TopicSpec, cluster: Cluster, replic
         ("max.message.bytes", "1048587", "topic-message-size", "max.message.bytes=1048588"),
         ("delete.retention.ms", "604799999", "topic-tombstone-retention", "delete.retention.ms=604800000"),
         ("min.insync.replicas", "1", "topic-min-isr", "min.insync.replicas=2"),
-        # More than there are: nobody could write.
+        # More than there are: no producer could write.
         ("min.insync.replicas", "4", "topic-min-isr", "min.insync.replicas=2"),
         ("min.insync.replicas", "", "topic-min-isr", "min.insync.replicas=2"),
     ],
@@ -58,9 +58,9 @@ def test_a_topic_as_it_is_made_is_well(spec: TopicSpec, cluster: Cluster, replic
 def test_each_wrong_setting_has_its_code_and_the_command_that_mends_it(
     setting: str, value: str, code: str, remedy: str
 ) -> None:
-    found = a_topic_found(COORDINATOR, replication_factor=3, settings={setting: value})
+    topic = a_topic_found(COORDINATOR, replication_factor=3, settings={setting: value})
 
-    (finding,) = check_topic(COORDINATOR, found, THREE)
+    (finding,) = check_topic(COORDINATOR, topic, THREE)
 
     assert finding.code == code
     assert finding.severity is Severity.DATA
@@ -76,23 +76,23 @@ def test_each_wrong_setting_has_its_code_and_the_command_that_mends_it(
     ("setting", "value"),
     [("max.message.bytes", "1048588"), ("delete.retention.ms", "604800000"), ("min.insync.replicas", "3")],
 )
-def test_what_keeps_more_than_is_needed_is_well(setting: str, value: str) -> None:
-    found = a_topic_found(COORDINATOR, replication_factor=3, settings={setting: value})
+def test_a_setting_that_keeps_more_than_needed_is_no_finding(setting: str, value: str) -> None:
+    topic = a_topic_found(COORDINATOR, replication_factor=3, settings={setting: value})
 
-    assert check_topic(COORDINATOR, found, THREE) == ()
+    assert check_topic(COORDINATOR, topic, THREE) == ()
 
 
 def test_a_setting_that_the_cluster_does_not_report_is_not_taken_for_right() -> None:
-    found = a_topic_found(COORDINATOR, settings=dict.fromkeys(("cleanup.policy", "max.message.bytes"), ""))
+    topic = a_topic_found(COORDINATOR, settings=dict.fromkeys(("cleanup.policy", "max.message.bytes"), ""))
 
-    assert {finding.code for finding in check_topic(COORDINATOR, found, ONE)} == {
+    assert {finding.code for finding in check_topic(COORDINATOR, topic, ONE)} == {
         "topic-cleanup-policy",
         "topic-message-size",
     }
 
 
 @pytest.mark.parametrize(("count", "remedy"), [(3, "--alter --topic .* --partitions 4"), (5, "--delete --topic")])
-def test_a_wrong_partition_count_is_found(count: int, remedy: str) -> None:
+def test_a_wrong_partition_count_is_reported(count: int, remedy: str) -> None:
     spec = replace(COORDINATOR, partition_count=4)
 
     (finding,) = check_topic(spec, a_topic_found(spec, partition_count=count), ONE)
@@ -113,23 +113,23 @@ def test_a_changelog_may_have_more_partitions_than_tasks_and_never_fewer() -> No
 
 
 def test_configured_replicas_are_required_and_a_larger_cluster_is_only_reported() -> None:
-    asked = coordinator_spec("flights-1", 3)
+    configured = coordinator_spec("flights-1", 3)
 
-    (insisted,) = check_topic(asked, a_topic_found(asked, replication_factor=2), THREE)
-    (told,) = check_topic(COORDINATOR, a_topic_found(COORDINATOR, replication_factor=1), THREE)
+    (insisted,) = check_topic(configured, a_topic_found(configured, replication_factor=2), THREE)
+    (finding,) = check_topic(COORDINATOR, a_topic_found(COORDINATOR, replication_factor=1), THREE)
 
     assert (insisted.code, insisted.severity) == ("topic-replication", Severity.DATA)
-    assert (told.code, told.severity) == ("topic-few-replicas", Severity.DEGRADED)
-    assert "with 3 replicas, found 1" in told.found
-    refuse([told])
+    assert (finding.code, finding.severity) == ("topic-few-replicas", Severity.DEGRADED)
+    assert "with 3 replicas, found 1" in finding.found
+    refuse([finding])
     with pytest.raises(TopicPolicyError, match=r"^topic-replication: .* with 3 replicas, found 2"):
         refuse([insisted])
 
 
 def test_a_recreated_topic_is_the_only_finding_of_its_kind() -> None:
-    found = a_topic_found(COORDINATOR, topic_id="new", settings={"cleanup.policy": "delete"})
+    topic = a_topic_found(COORDINATOR, topic_id="new", settings={"cleanup.policy": "delete"})
 
-    (finding,) = check_topic(COORDINATOR, found, ONE, topic_id="old")
+    (finding,) = check_topic(COORDINATOR, topic, ONE, topic_id="old")
 
     assert finding.code == "topic-identity"
     with pytest.raises(TopicIdentityError, match="id old.*found id new"):
@@ -144,11 +144,11 @@ def test_a_missing_topic_is_a_finding() -> None:
         refuse([finding])
 
 
-def test_a_refusal_tells_everything_that_is_wrong_at_once() -> None:
-    found = a_topic_found(COORDINATOR, settings={"cleanup.policy": "delete", "max.message.bytes": "5"})
+def test_a_refusal_names_every_fault_at_once() -> None:
+    topic = a_topic_found(COORDINATOR, settings={"cleanup.policy": "delete", "max.message.bytes": "5"})
 
     with pytest.raises(TopicPolicyError) as caught:
-        refuse(check_topic(COORDINATOR, found, ONE))
+        refuse(check_topic(COORDINATOR, topic, ONE))
 
     assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == [
         "topic-cleanup-policy",
@@ -161,7 +161,7 @@ def test_a_finding_is_one_of_the_codes() -> None:
         Finding(code="no-such-code", subject="s", found="f", remedy="r")
 
 
-def test_a_finding_as_json_says_how_much_it_matters() -> None:
+def test_a_finding_as_json_has_its_severity() -> None:
     assert finding_json(missing("t"))["severity"] == "data"
     assert all(code.islower() for code in CODES)
 
@@ -200,6 +200,6 @@ def test_messages_may_be_kept_for_longer(kept_ms: str) -> None:
 
 @pytest.mark.parametrize(("partition_count", "codes"), [(3, ["topic-partition-count"]), (4, []), (8, [])])
 def test_a_topic_of_messages_may_have_more_partitions_and_not_fewer(partition_count: int, codes: list[str]) -> None:
-    found = a_topic_found(INTERMEDIATE, partition_count=partition_count)
+    topic = a_topic_found(INTERMEDIATE, partition_count=partition_count)
 
-    assert codes == [finding.code for finding in check_topic(INTERMEDIATE, found, ONE)]
+    assert codes == [finding.code for finding in check_topic(INTERMEDIATE, topic, ONE)]

@@ -51,7 +51,7 @@ orders = st.builds(Order, st.text(st.characters(codec="utf-8")), st.floats(allow
 
 @pytest.mark.parametrize("make", [Json, Msgpack])
 @given(order=orders)
-def test_a_struct_comes_back_as_it_was(make: Callable[..., Serde[Order]], order: Order) -> None:
+def test_a_struct_is_read_back_unchanged(make: Callable[..., Serde[Order]], order: Order) -> None:
     serde = make(Order)
 
     assert order == serde.decode(serde.encode(order))
@@ -94,7 +94,7 @@ def test_none_passes_through_the_runtime_s_form(serde: Serde[Any]) -> None:
     assert (None, None) == (named(serde).encode(None), named(serde).decode(None))
 
 
-def test_none_is_refused_where_a_value_is_declared() -> None:
+def test_a_none_is_refused_where_a_value_is_declared() -> None:
     with pytest.raises(SerdeError, match="serde long: wanted a value, found None"):
         Long.encode(None)  # type: ignore[arg-type]
 
@@ -102,7 +102,7 @@ def test_none_is_refused_where_a_value_is_declared() -> None:
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("wrap", [lambda order: order, lambda order: Order("b", more=order)])
 def test_json_refuses_a_number_that_it_does_not_have(number: float, wrap: Callable[[Order], Order]) -> None:
-    """msgspec writes null for it, which nobody asked for."""
+    """msgspec writes null for it, without a request for that."""
     with pytest.raises(SerdeError, match=r"serde json\(Order\): wanted numbers that JSON has, found NaN or infinity"):
         Json(Order).encode(wrap(Order("a", number)))
 
@@ -146,18 +146,18 @@ def test_unknown_fields_are_ignored_unless_the_struct_forbids_them() -> None:
         Json(Strict).decode(b'{"item":"a","unknown":1}')
 
 
-def test_an_upgrade_is_tried_only_for_what_does_not_fit() -> None:
-    asked: list[Any] = []
+def test_an_upgrade_is_tried_only_for_values_that_do_not_fit() -> None:
+    tried: list[Any] = []
 
     def upgrade(old: Any) -> Order:
-        asked.append(old)
+        tried.append(old)
         return Order(old["name"])
 
     serde = Json(Order, upgrade=upgrade)
 
     assert Order("a") == serde.decode(b'{"item":"a"}')
     assert Order("b") == serde.decode(b'{"name":"b"}')
-    assert [{"name": "b"}] == asked
+    assert [{"name": "b"}] == tried
 
 
 def test_an_upgrade_that_makes_something_else_is_refused_with_the_first_reason() -> None:

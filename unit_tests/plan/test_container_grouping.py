@@ -32,15 +32,15 @@ def had(tasks, processors, before):
     return Counter(before[task] for task in tasks if before.get(task) in processors)
 
 
-def stayed(found, before):
-    return sum(before.get(task) == processor for task, processor in found.items())
+def stayed(groups, before):
+    return sum(before.get(task) == processor for task, processor in groups.items())
 
 
-def at_home(found, locality):
+def at_home(groups, locality):
     """How many tasks find their state on the host of their processor."""
     return sum(
         task in locality.tasks and locality.tasks[task] == locality.processors.get(processor)
-        for task, processor in found.items()
+        for task, processor in groups.items()
     )
 
 
@@ -55,29 +55,29 @@ def test_shares_differ_by_one_at_most(tasks, processors, before, locality):
 
 @given(tasks=TASKS, processors=PROCESSORS, before=BEFORE, locality=LOCALITIES)
 def test_no_balanced_answer_moves_fewer_tasks(tasks, processors, before, locality):
-    found = group_tasks(tasks, processors, before, locality)
+    groups = group_tasks(tasks, processors, before, locality)
 
-    # Of what a processor had it can keep its share, and as many of them one more as the rest of the division.
+    # A processor can keep its share of its tasks, and as many of them one more as the rest of the division.
     base, spare = divmod(len(tasks), len(processors))
     mine = had(tasks, processors, before)
     most = sum(min(count, base) for count in mine.values()) + min(spare, sum(n > base for n in mine.values()))
-    assert most == stayed(found, before)
+    assert most == stayed(groups, before)
 
 
 @given(tasks=TASKS, processors=PROCESSORS, locality=LOCALITIES)
-def test_as_many_tasks_as_can_be_go_to_where_their_state_is(tasks, processors, locality):
-    found = group_tasks(tasks, processors, {}, locality)
+def test_as_many_tasks_as_possible_are_placed_where_their_state_is(tasks, processors, locality):
+    groups = group_tasks(tasks, processors, {}, locality)
 
     base, spare = divmod(len(tasks), len(processors))
-    wanted = Counter(locality.tasks.get(task) for task in tasks)
+    expected = Counter(locality.tasks.get(task) for task in tasks)
     on_host = Counter(locality.processors[one] for one in processors if one in locality.processors)
-    unmet = sum(min(on_host[host], max(0, wanted[host] - base * on_host[host])) for host in on_host)
-    most = sum(min(wanted[host], base * on_host[host]) for host in on_host) + min(spare, unmet)
-    assert most == at_home(found, locality)
+    unmet = sum(min(on_host[host], max(0, expected[host] - base * on_host[host])) for host in on_host)
+    most = sum(min(expected[host], base * on_host[host]) for host in on_host) + min(spare, unmet)
+    assert most == at_home(groups, locality)
 
 
 @given(tasks=TASKS, processors=PROCESSORS, before=BEFORE, locality=LOCALITIES)
-def test_the_order_of_what_is_given_does_not_matter(tasks, processors, before, locality):
+def test_the_order_of_the_arguments_does_not_matter(tasks, processors, before, locality):
     turned = Locality(
         processors=dict(reversed(locality.processors.items())), tasks=dict(reversed(locality.tasks.items()))
     )
@@ -88,13 +88,13 @@ def test_the_order_of_what_is_given_does_not_matter(tasks, processors, before, l
 
 
 @given(tasks=TASKS, processors=PROCESSORS, before=BEFORE, locality=LOCALITIES, other=LOCALITIES)
-def test_what_is_balanced_stays_wherever_processors_and_state_are(tasks, processors, before, locality, other):
+def test_a_balanced_grouping_stays_wherever_processors_and_state_are(tasks, processors, before, locality, other):
     first = group_tasks(tasks, processors, before, locality)
 
     assert first == group_tasks(tasks, processors, first, other)
 
 
-def test_a_processor_that_joins_takes_only_what_makes_it_even():
+def test_a_processor_that_joins_takes_only_the_tasks_that_balance():
     tasks = [f"Partition_{number}" for number in range(6)]
     before = group_tasks(tasks, ["0", "1"], {})
 
@@ -119,7 +119,7 @@ def test_the_previous_processor_is_asked_before_the_host():
     assert before == group_tasks(["Partition_0", "Partition_1"], ["0", "1"], before, locality)
 
 
-def test_what_a_lost_processor_had_goes_to_one_on_its_host_and_then_to_any():
+def test_the_tasks_of_a_lost_processor_move_to_one_on_its_host_and_then_to_any():
     tasks = [f"Partition_{number}" for number in range(6)]
     before = dict(zip(tasks, ["0", "0", "1", "1", "2", "2"], strict=True))
     locality = Locality(
@@ -146,32 +146,32 @@ def test_a_task_whose_state_is_elsewhere_is_the_first_to_leave():
 
 def cases():
     """Samza's own answers, without the containers of standbys (`3-0`): see `standbys_of`."""
-    found = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines()]
-    for case in found:
+    cases = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines()]
+    for case in cases:
         case["standbys"] = {name: tasks for name, tasks in case["out"].items() if "-" in name}
         case["out"] = {name: tasks for name, tasks in case["out"].items() if "-" not in name}
-    return found
+    return cases
 
 
 def ours(case):
-    asked = case["in"]
-    ids = asked.get("ids") or sorted(asked["processors"]) or [str(number) for number in range(asked["count"])]
-    # ANY_HOST is Samza's word for a place that is not known.
+    given = case["in"]
+    ids = given.get("ids") or sorted(given["processors"]) or [str(number) for number in range(given["count"])]
+    # ANY_HOST is Samza's name for an unknown place.
     locality = Locality(
-        processors={one: host for one, host in asked["processors"].items() if host != "ANY_HOST"},
-        tasks={task: host for task, host in asked["task_hosts"].items() if host != "ANY_HOST"},
+        processors={one: host for one, host in given["processors"].items() if host != "ANY_HOST"},
+        tasks={task: host for task, host in given["task_hosts"].items() if host != "ANY_HOST"},
     )
     # Samza gives tasks out in the order of their names as text, ours in that of their numbers.
-    return group_tasks(sorted(asked["tasks"]), ids, asked.get("previous", {}), locality), locality
+    return group_tasks(sorted(given["tasks"]), ids, given.get("previous", {}), locality), locality
 
 
 def theirs(case):
     return {task: processor for processor, tasks in case["out"].items() for task in tasks}
 
 
-def sets_of_tasks(found):
+def sets_of_tasks(groups):
     sets = {}
-    for task, processor in found.items():
+    for task, processor in groups.items():
         sets.setdefault(processor, set()).add(task)
     return sorted(sorted(tasks) for tasks in sets.values())
 
@@ -181,33 +181,33 @@ def is_balanced(case):
     return max(sizes) - min(sizes) <= 1
 
 
-ANSWERED = [case for case in cases() if "error" not in case["out"]]
+SOLVED = [case for case in cases() if "error" not in case["out"]]
 REFUSED = [case for case in cases() if "error" in case["out"]]
-FRESH = [case for case in ANSWERED if not case["in"].get("previous") and not case["in"]["task_hosts"]]
-KNOWN = [case for case in ANSWERED if case not in FRESH and is_balanced(case)]
+FRESH = [case for case in SOLVED if not case["in"].get("previous") and not case["in"]["task_hosts"]]
+KNOWN = [case for case in SOLVED if case not in FRESH and is_balanced(case)]
 
 
 @pytest.mark.parametrize("case", FRESH, ids=lambda case: case["id"])
 def test_a_fresh_grouping_makes_the_same_sets_as_samza(case):
-    """Who gets which set differs on purpose where ids are given: theirs depends on the order of the ids."""
-    found, _ = ours(case)
+    """Which processor gets which set differs on purpose where ids are given: theirs depends on the order of the ids."""
+    groups, _ = ours(case)
 
-    assert sets_of_tasks(theirs(case)) == sets_of_tasks(found)
+    assert sets_of_tasks(theirs(case)) == sets_of_tasks(groups)
     if case["in"]["how"] == "plain":
-        assert theirs(case) == found
+        assert theirs(case) == groups
 
 
 @pytest.mark.parametrize("case", KNOWN, ids=lambda case: case["id"])
 def test_with_a_past_no_more_moves_and_no_less_state_is_found_than_with_samza(case):
     """Which tasks move differs on purpose: Samza takes the last by name, and knows only hosts where it has ids."""
-    found, locality = ours(case)
+    groups, locality = ours(case)
 
     before = case["in"].get("previous", {})
-    assert stayed(found, before) >= stayed(theirs(case), before)
-    assert before or at_home(found, locality) >= at_home(theirs(case), locality)
+    assert stayed(groups, before) >= stayed(theirs(case), before)
+    assert before or at_home(groups, locality) >= at_home(theirs(case), locality)
 
 
-@pytest.mark.parametrize("case", [case for case in ANSWERED if not is_balanced(case)], ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", [case for case in SOLVED if not is_balanced(case)], ids=lambda case: case["id"])
 def test_a_mapping_that_samza_leaves_out_of_balance_is_balanced(case):
     counted = Counter(ours(case)[0].values())
 
@@ -221,12 +221,12 @@ def test_a_mapping_that_samza_leaves_out_of_balance_is_balanced(case):
 )
 def test_processors_without_a_task_are_no_error(case):
     """Samza refuses fewer tasks than containers. Here a processor may wait for work, or for a bigger factor."""
-    found, _ = ours(case)
+    groups, _ = ours(case)
 
-    assert len(set(found.values())) == len(found) == len(case["in"]["tasks"])
+    assert len(set(groups.values())) == len(groups) == len(case["in"]["tasks"])
 
 
-@pytest.mark.parametrize("case", [case for case in ANSWERED if case["standbys"]], ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", [case for case in SOLVED if case["standbys"]], ids=lambda case: case["id"])
 def test_a_standby_has_the_name_that_samza_gives_its_container_and_the_state_of_the_same_tasks(case):
     """Samza plans standbys as tasks of containers of their own. Here a standby is an execution of its processor, and
     has all that the processor has; where it is, is decided when it is started (`coordinator.launching.standbys`)."""
@@ -242,8 +242,8 @@ def test_a_standby_has_the_name_that_samza_gives_its_container_and_the_state_of_
     assert expected == {name: sorted(tasks) for name, tasks in case["standbys"].items()}
 
 
-def test_all_recorded_cases_are_asked():
-    assert len(FRESH) + len(KNOWN) + len(REFUSED) + sum(not is_balanced(case) for case in ANSWERED) == len(cases())
+def test_all_recorded_cases_are_tested():
+    assert len(FRESH) + len(KNOWN) + len(REFUSED) + sum(not is_balanced(case) for case in SOLVED) == len(cases())
     assert len(FRESH) >= 15 and len(KNOWN) >= 25
     assert 9 == sum("replication" in case["in"] for case in cases())
 
@@ -270,7 +270,7 @@ def homes(plan):
     }
 
 
-SEVERAL_PROCESSORS = st.sets(st.integers(0, 6), min_size=1, max_size=5).map(lambda found: sorted(map(str, found)))
+SEVERAL_PROCESSORS = st.sets(st.integers(0, 6), min_size=1, max_size=5).map(lambda number: sorted(map(str, number)))
 
 
 @given(
@@ -299,13 +299,13 @@ def test_the_parts_of_a_partition_are_spread_over_all_processors_whatever_was_be
 
 
 @given(FOUR_FACTORS, FOUR_FACTORS, st.sampled_from([1, 2, 4]))
-def test_a_change_of_the_factor_leaves_with_each_processor_its_share_of_what_it_had(one, other, count):
+def test_a_change_of_the_factor_leaves_each_processor_its_share(one, other, count):
     processors = [str(number) for number in range(count)]
     before = planned(one, processors)
 
     after = planned(other, processors, before)
 
-    # In finest parts: who had a partition whole keeps the part of it that is one processor's share, and so back.
+    # In finest parts: the owner of a whole partition keeps one processor's share of it, and so back.
     stayed = sum(homes(before)[place] == processor for place, processor in homes(after).items())
     assert stayed >= len(homes(after)) / count
 
@@ -315,10 +315,10 @@ def test_a_task_that_only_full_processors_may_have_is_made_room_for():
     base_of = {"A1": "A", "A2": "A", "B1": "B", "B2": "B"}
     before = {"A1": "0", "B1": "1", "B2": "1"}
 
-    found = group_tasks(list(base_of), ["0", "1"], before, base_of=base_of)
+    groups = group_tasks(list(base_of), ["0", "1"], before, base_of=base_of)
 
     assert {"0": ["A", "B"], "1": ["A", "B"]} == {
-        one: sorted(base_of[task] for task, owner in found.items() if owner == one) for one in ("0", "1")
+        one: sorted(base_of[task] for task, owner in groups.items() if owner == one) for one in ("0", "1")
     }
 
 
@@ -347,7 +347,7 @@ def test_colocated_parts_of_a_partition_are_on_one_processor_and_partitions_are_
         owners = {}
         for (ssp, _), processor in homes(plan).items():
             owners.setdefault(ssp, set()).add(processor)
-        assert all(len(found) == 1 for found in owners.values())
-        shares = Counter(next(iter(found)) for found in owners.values())
+        assert all(len(processors) == 1 for processors in owners.values())
+        shares = Counter(next(iter(processors)) for processors in owners.values())
         assert max(shares.values()) - min((shares[one] for one in processors), default=0) <= 1
     assert homes(before) == homes(after)

@@ -39,9 +39,9 @@ def test_an_empty_key_is_a_key() -> None:
 
 @pytest.mark.parametrize("line", GOLDEN.read_text().splitlines())
 def test_the_bucket_of_a_key_never_changes(line: str) -> None:
-    """State lies where these buckets say. Never change a line.
+    """State is stored by these buckets. Never change a line.
 
-    `xxhash64` is what Spark's function of that name answers for the key as binary (checked with Spark 4.2).
+    `xxhash64` is the result of Spark's function of that name for the key as binary (checked with Spark 4.2).
     """
     frozen = json.loads(line)
     key = bytes.fromhex(frozen["key"])
@@ -53,10 +53,10 @@ def test_the_bucket_of_a_key_never_changes(line: str) -> None:
 
 
 def test_keys_fill_the_buckets_evenly() -> None:
-    found = Counter(key_bucket(f"user-{number}".encode(), 0, 16) for number in range(16_000))
+    counts = Counter(key_bucket(f"user-{number}".encode(), 0, 16) for number in range(16_000))
 
-    assert len(found) == 16
-    assert max(found.values()) < 1.15 * 1000
+    assert len(counts) == 16
+    assert max(counts.values()) < 1.15 * 1000
 
 
 @pytest.mark.parametrize("factor", [0, -1, 3, 6, 512])

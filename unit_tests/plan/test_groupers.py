@@ -20,7 +20,7 @@ STORE = {"stores_seen_msg_serde": "json", "local_store_dir": "/data"}
 
 
 class Ssps:
-    """Answers what it was made from; remembers what it was asked."""
+    """Answers with its argument; remembers the questions."""
 
     def __init__(self, answer):
         self.answer, self.asked = answer, []
@@ -70,7 +70,7 @@ def an_ssp_of(partition):
     return SystemStreamPartition("kafka", "orders", partition)
 
 
-def test_what_a_grouper_does_to_its_arguments_changes_nothing():
+def test_a_grouper_that_changes_its_arguments_changes_nothing_else():
     def forgetful(previous, ssps):
         previous.clear()
         return {"high": ssps[:2], "low": ssps[2:]}
@@ -114,12 +114,12 @@ def raise_without_a_text():
         ),
     ],
 )
-def test_an_answer_that_cannot_be_used_is_refused_with_the_setting_and_what_is_wrong(answer, names):
+def test_an_answer_that_cannot_be_used_is_refused_with_the_setting_and_the_reason(answer, names):
     with pytest.raises(GrouperError, match=rf"grouper\.factory=own:Ssps: .*{names}"):
         planned(Ssps(answer))
 
 
-def test_a_grouper_that_answers_otherwise_the_second_time_is_refused():
+def test_a_grouper_with_another_answer_the_second_time_is_refused():
     turns = itertools.count()
 
     with pytest.raises(GrouperError, match="equal answers to equal arguments"):
@@ -150,7 +150,7 @@ def test_state_is_held_together_also_beside_an_input_that_came_later():
         )
 
 
-def test_a_grouper_of_a_job_without_state_may_group_anew():
+def test_a_grouper_of_a_job_without_state_may_change_its_groups():
     before = planned(Ssps(halves))
 
     after = planned(Ssps(lambda previous, ssps: {"low": ssps[:1], "high": ssps[1:]}), previous=before)
@@ -185,7 +185,7 @@ def all_on_the_last(tasks, processor_ids, previous_containers):
     return [ContainerModel(processor_id=processor_ids[-1], location_id="anywhere", tasks=tuple(tasks))]
 
 
-def test_tasks_go_where_the_job_s_own_grouper_says():
+def test_tasks_are_placed_by_the_job_s_own_grouper():
     grouper = Tasks(all_on_the_last)
     before = planned(tasks=grouper)
     after = planned(tasks=grouper, previous=before, processors=("10", "2"))
@@ -231,7 +231,7 @@ class WithoutPreviousContainers:
         return all_on_the_last(tasks, processor_ids, ())
 
 
-def test_a_grouper_that_does_not_ask_for_what_was_before_works_and_is_warned_of():
+def test_a_grouper_that_does_not_ask_for_the_previous_plan_works_with_a_warning():
     with pytest.warns(
         DeprecationWarning, match=r"line: group\(ssps\) is deprecated.*group\(previous, ssps\)"
     ) as warned:

@@ -1,4 +1,4 @@
-"""Whether keys of several inputs meet in one task, as far as partition counts and sampled keys tell."""
+"""Whether keys of several inputs meet in one task, by partition counts and sampled keys."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def written(
 ) -> Sample:
     """The sample of a topic of `count` partitions that a producer with this partitioner wrote."""
     hash_of = HASHES[by] if isinstance(by, Partitioner) else by
-    found: dict[SystemStreamPartition, set[bytes]] = {}
+    keys_written: dict[SystemStreamPartition, set[bytes]] = {}
     for key in keys:
         ssp = SystemStreamPartition(stream.system, stream.stream, hash_of(key) % count)
-        found.setdefault(ssp, set()).add(key)
-    return {ssp: frozenset(keys) for ssp, keys in found.items()}
+        keys_written.setdefault(ssp, set()).add(key)
+    return {ssp: frozenset(keys) for ssp, keys in keys_written.items()}
 
 
 def partitioners(keys: InputKeys) -> dict[str, Partitioner | None]:
@@ -54,44 +54,44 @@ def partitioners(keys: InputKeys) -> dict[str, Partitioner | None]:
 def test_the_keys_of_a_topic_show_its_partitioner(by: Partitioner, count: int) -> None:
     keys_of = {**written(ORDERS, count, by), **written(CUSTOMERS, count, by)}
 
-    found = look_at_keys(keys_of, a_plan(count, count))
+    input_keys = look_at_keys(keys_of, a_plan(count, count))
 
-    assert {"orders": by, "customers": by} == partitioners(found)
-    assert ("", ()) == (refusal_of(found), warnings_of(found))
+    assert {"orders": by, "customers": by} == partitioners(input_keys)
+    assert ("", ()) == (refusal_of(input_keys), warnings_of(input_keys))
 
 
 def test_inputs_of_one_task_by_two_partitioners_are_refused_with_counts_and_the_way_out() -> None:
     keys_of = {**written(ORDERS, 4, CRC32), **written(CUSTOMERS, 8, MURMUR2)}
 
-    found = refusal_of(look_at_keys(keys_of, a_plan(4, 8)))
+    refusal = refusal_of(look_at_keys(keys_of, a_plan(4, 8)))
 
-    assert found.startswith(
+    assert refusal.startswith(
         "kafka.orders, kafka.customers: wanted one partitioner for the inputs of one task, because the job keeps state "
         "by key; found "
     )
-    assert "murmur2 in kafka.customers (200 of 200 sampled keys)" in found
-    assert "CRC32 in kafka.orders (200 of 200 sampled keys)" in found
-    assert "partitioner=murmur2_random" in found
-    assert "task.partitioner.check=warn" in found
+    assert "murmur2 in kafka.customers (200 of 200 sampled keys)" in refusal
+    assert "CRC32 in kafka.orders (200 of 200 sampled keys)" in refusal
+    assert "partitioner=murmur2_random" in refusal
+    assert "task.partitioner.check=warn" in refusal
 
 
 @pytest.mark.parametrize("others", [(MURMUR2, CRC32), (MURMUR2, FNV1A), (CRC32, FNV1A)])
-def test_keys_that_are_in_one_topic_only_tell_it_too(others: tuple[Partitioner, Partitioner]) -> None:
+def test_keys_that_are_in_one_topic_only_show_the_partitioner_too(others: tuple[Partitioner, Partitioner]) -> None:
     keys_of = {**written(ORDERS, 4, others[0], KEYS[:100]), **written(CUSTOMERS, 4, others[1], KEYS[100:])}
 
-    found = look_at_keys(keys_of, a_plan())
+    input_keys = look_at_keys(keys_of, a_plan())
 
-    assert {"orders": others[0], "customers": others[1]} == partitioners(found)
-    assert refusal_of(found)
+    assert {"orders": others[0], "customers": others[1]} == partitioners(input_keys)
+    assert refusal_of(input_keys)
 
 
 def test_keys_in_several_topics_show_an_unknown_partitioner() -> None:
     keys_of = {**written(ORDERS, 4, MURMUR2), **written(CUSTOMERS, 4, lambda key: key[-1])}
 
-    found = refusal_of(look_at_keys(keys_of, a_plan()))
+    refusal = refusal_of(look_at_keys(keys_of, a_plan()))
 
-    assert "wanted a key of both in one task" in found
-    assert "of 200 sampled keys that are in both in different tasks (customer-" in found
+    assert "wanted a key of both in one task" in refusal
+    assert "of 200 sampled keys that are in both in different tasks (customer-" in refusal
 
 
 def test_a_partitioner_that_no_client_has_is_a_warning_where_no_key_is_in_both_and_none_where_they_meet() -> None:
@@ -116,23 +116,23 @@ def test_a_few_records_in_another_partition_than_the_rest_are_a_warning() -> Non
         **written(CUSTOMERS, 4, lambda key: HASHES[MURMUR2](key) + (key in strays)),
     }
 
-    found = look_at_keys(keys_of, a_plan())
+    input_keys = look_at_keys(keys_of, a_plan())
 
-    assert "" == refusal_of(found)
-    [warning] = warnings_of(found)
+    assert "" == refusal_of(input_keys)
+    [warning] = warnings_of(input_keys)
     assert warning.startswith("3 of 200 sampled keys that are in both kafka.customers and kafka.orders are in ")
 
 
 def test_too_few_keys_refuse_nothing() -> None:
     keys_of = {**written(ORDERS, 4, MURMUR2, KEYS[:9]), **written(CUSTOMERS, 4, CRC32, KEYS[:9])}
 
-    found = look_at_keys(keys_of, a_plan())
+    input_keys = look_at_keys(keys_of, a_plan())
 
-    assert {"orders": None, "customers": None} == partitioners(found)
-    assert "" == refusal_of(found)
+    assert {"orders": None, "customers": None} == partitioners(input_keys)
+    assert "" == refusal_of(input_keys)
 
 
-def test_records_without_a_key_and_with_the_empty_key_tell_nothing() -> None:
+def test_records_without_a_key_and_with_the_empty_key_show_nothing() -> None:
     """librdkafka puts the empty key anywhere, or into one partition, as the partitioner's variant has it."""
     everywhere = {
         SystemStreamPartition("kafka", name, number): frozenset([b""])
@@ -140,26 +140,26 @@ def test_records_without_a_key_and_with_the_empty_key_tell_nothing() -> None:
         for number in range(4)
     }
 
-    found = look_at_keys(everywhere, a_plan())
+    input_keys = look_at_keys(everywhere, a_plan())
 
-    assert {"orders": None, "customers": None} == partitioners(found)
-    assert [0, 0] == [seen.key_count for group in found.streams for seen in group]
+    assert {"orders": None, "customers": None} == partitioners(input_keys)
+    assert [0, 0] == [seen.key_count for group in input_keys.streams for seen in group]
 
 
 def test_inputs_of_different_tasks_may_differ() -> None:
     keys_of = {**written(ORDERS, 4, CRC32), **written(CUSTOMERS, 4, MURMUR2)}
 
-    found = look_at_keys(keys_of, a_plan(scheme="max"))
+    input_keys = look_at_keys(keys_of, a_plan(scheme="max"))
 
-    assert ((), "", ()) == (found.streams, refusal_of(found), warnings_of(found))
+    assert ((), "", ()) == (input_keys.streams, refusal_of(input_keys), warnings_of(input_keys))
 
 
-def test_where_there_is_one_task_everything_meets() -> None:
+def test_all_keys_meet_where_there_is_one_task() -> None:
     keys_of = {**written(ORDERS, 3, CRC32), **written(CUSTOMERS, 4, MURMUR2)}
 
-    found = look_at_keys(keys_of, a_plan(3, 4))
+    input_keys = look_at_keys(keys_of, a_plan(3, 4))
 
-    assert ("", ()) == (refusal_of(found), warnings_of(found))
+    assert ("", ()) == (refusal_of(input_keys), warnings_of(input_keys))
 
 
 def test_the_tasks_show_a_topic_that_grew_under_a_job_with_state() -> None:
@@ -168,19 +168,19 @@ def test_the_tasks_show_a_topic_that_grew_under_a_job_with_state() -> None:
     before, after = written(ORDERS, 4, CRC32, KEYS[:100]), written(ORDERS, 8, CRC32, KEYS[100:])
     both = {ssp: before.get(ssp, frozenset()) | after.get(ssp, frozenset()) for ssp in {*before, *after}}
 
-    found = look_at_keys({**both, **written(CUSTOMERS, 4, MURMUR2)}, grown)
+    input_keys = look_at_keys({**both, **written(CUSTOMERS, 4, MURMUR2)}, grown)
 
-    assert {"orders": CRC32, "customers": MURMUR2} == partitioners(found)
+    assert {"orders": CRC32, "customers": MURMUR2} == partitioners(input_keys)
 
 
 def test_different_partition_counts_under_group_by_partition_are_a_warning_whatever_the_hash() -> None:
     plan = a_plan(8, 12, scheme="group-by-partition")
 
-    found = look_at_keys({**written(ORDERS, 8, MURMUR2), **written(CUSTOMERS, 12, MURMUR2)}, plan)
+    input_keys = look_at_keys({**written(ORDERS, 8, MURMUR2), **written(CUSTOMERS, 12, MURMUR2)}, plan)
 
-    [warning] = warnings_of(found)
+    [warning] = warnings_of(input_keys)
     assert warning.startswith("kafka.customers has 12 partitions and kafka.orders 8, and both are read by the same")
-    assert "" == refusal_of(found)
+    assert "" == refusal_of(input_keys)
     assert warnings_of(look_at_keys({}, plan)) == (warning,)
     # Cogroup brings these together, and so does the state of a job that a topic grew under.
     assert () == warnings_of(look_at_keys({}, a_plan(8, 12)))
@@ -223,13 +223,13 @@ def test_a_job_is_refused_only_where_keys_do_not_meet(
     plan = a_plan(orders, customers)
     keys_of = {**written(ORDERS, orders, by, keys), **written(CUSTOMERS, customers, other, keys)}
 
-    found = look_at_keys(keys_of, plan)
+    input_keys = look_at_keys(keys_of, plan)
 
     tasks = {ssp_kb.ssp: task.name for task in plan.tasks for ssp_kb in task.ssp_kbs}
     places: dict[bytes, set[str]] = {}
     for ssp, sampled in keys_of.items():
         for key in sampled:
             places.setdefault(key, set()).add(tasks[ssp])
-    apart = sum(len(found) > 1 for found in places.values())
+    apart = sum(len(tasks) > 1 for tasks in places.values())
     # With 150 keys chance explains neither.
-    assert bool(refusal_of(found)) == (apart > 0) == (by is not other and len(set(tasks.values())) > 1)
+    assert bool(refusal_of(input_keys)) == (apart > 0) == (by is not other and len(set(tasks.values())) > 1)

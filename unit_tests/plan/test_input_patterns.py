@@ -1,4 +1,4 @@
-"""Which topics a pattern of task.inputs stands for, and what is recorded of it."""
+"""The topics that a pattern of task.inputs matches, and the record of it."""
 
 import pytest
 
@@ -35,9 +35,9 @@ def test_a_broadcast_input_is_not_also_divided_because_a_pattern_matches_it():
 
 
 def test_names_and_patterns_keep_the_order_of_task_inputs_and_each_topic_is_read_once():
-    found = resolved("kafka.~orders-[ab], kafka.refunds, kafka.~.*-a, kafka.orders-b").inputs
+    inputs = resolved("kafka.~orders-[ab], kafka.refunds, kafka.~.*-a, kafka.orders-b").inputs
 
-    assert ("kafka.orders-a", "kafka.refunds", "kafka.my-orders-a", "kafka.orders-b") == found
+    assert ("kafka.orders-a", "kafka.refunds", "kafka.my-orders-a", "kafka.orders-b") == inputs
 
 
 def test_a_comma_in_braces_is_the_patterns_own():
@@ -51,7 +51,7 @@ def test_a_pattern_that_matches_nothing_is_an_error_by_name():
         refuse_unmatched(config)
 
 
-def test_a_pattern_that_matches_only_what_is_named_is_none():
+def test_a_pattern_that_matches_only_named_inputs_is_none():
     config = resolved("kafka.orders,kafka.~orders")
 
     assert ("kafka.orders",) == config.inputs

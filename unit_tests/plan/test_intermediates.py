@@ -24,13 +24,13 @@ def of(count):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "there", "to_be"), [(4, None, 4), (4, 4, 4), (8, 4, 8), (12, 4, 12), (4, 8, 8), (6, 8, 8)]
+    ("expected", "there", "to_be"), [(4, None, 4), (4, 4, 4), (8, 4, 8), (12, 4, 12), (4, 8, 8), (6, 8, 8)]
 )
-def test_a_topic_is_made_or_grows_and_never_shrinks(wanted, there, to_be):
-    assert to_be == partition_count_to_be(of(wanted), there)
+def test_a_topic_is_made_or_grows_and_never_shrinks(expected, there, to_be):
+    assert to_be == partition_count_to_be(of(expected), there)
 
 
-def test_one_that_has_partitions_grows_by_a_whole_multiple_only():
+def test_a_topic_with_partitions_grows_by_a_whole_multiple_only():
     with pytest.raises(
         ConfigError, match=re.escape("task.intermediate.again.partitions: wanted a whole multiple of the 4")
     ):
@@ -46,7 +46,7 @@ def test_fewer_than_before_are_refused():
     refuse_fewer_partitions([of(4)], {})
 
 
-def test_its_partitions_are_divided_like_those_of_an_input_at_the_same_factor():
+def test_partitions_of_an_intermediate_stream_are_divided_like_those_of_an_input_at_the_same_factor():
     config = a_config(task_intermediate_again_partitions="3")
 
     plan = plan_job(config, {ORDERS: 1, AGAIN: 3}, None, PROCESSORS, factor=2)
@@ -56,7 +56,7 @@ def test_its_partitions_are_divided_like_those_of_an_input_at_the_same_factor():
     assert [f"{AGAIN}.{number}:{bucket}/2" for number in range(3) for bucket in range(2)] == read[2:]
 
 
-def test_under_cogroup_its_keys_meet_those_of_the_inputs():
+def test_under_cogroup_keys_of_an_intermediate_stream_meet_those_of_the_inputs():
     config = a_config(task_intermediate_again_partitions="6", task_partition_scheme="cogroup")
 
     plan = plan_job(config, {ORDERS: 4, AGAIN: 6}, None, PROCESSORS)
@@ -67,7 +67,7 @@ def test_under_cogroup_its_keys_meet_those_of_the_inputs():
     ]
 
 
-def test_partitions_that_it_gets_join_the_tasks_that_have_their_keys_state():
+def test_added_partitions_of_an_intermediate_stream_join_the_tasks_with_the_state_of_their_keys():
     config = a_config(task_intermediate_again_partitions="2", **STATE)
     before = plan_job(config, {ORDERS: 1, AGAIN: 2}, None, PROCESSORS)
 
@@ -78,7 +78,7 @@ def test_partitions_that_it_gets_join_the_tasks_that_have_their_keys_state():
     assert [tasks[f"{AGAIN}.{number}"] for number in (0, 1)] == [tasks[f"{AGAIN}.{number}"] for number in (2, 3)]
 
 
-def test_a_job_with_state_cannot_leave_it_out():
+def test_a_job_with_state_cannot_leave_an_intermediate_stream_out():
     config = a_config(task_intermediate_again_partitions="2", **STATE)
     before = plan_job(config, {ORDERS: 1, AGAIN: 2}, None, PROCESSORS)
 

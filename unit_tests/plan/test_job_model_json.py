@@ -21,7 +21,7 @@ def a_model():
 
 
 def test_the_shape_is_the_documented_one():
-    """The golden file holds everything that the shape can say: it is what GET /jobModel and `job plan` are read by."""
+    """The golden file has every field of the shape: readers of GET /jobModel and `job plan` rely on it."""
     config = a_config(
         task_inputs="kafka.orders,kafka.refunds",
         task_partition_scheme="group-by-partition",
@@ -44,12 +44,12 @@ def test_the_shape_is_the_documented_one():
 
 
 def test_a_key_bucket_that_is_absent_means_none():
-    found = job_model_json(a_model())
-    (ssp,) = found["containers"][0]["tasks"][0]["system-stream-partitions"]
+    model = job_model_json(a_model())
+    (ssp,) = model["containers"][0]["tasks"][0]["system-stream-partitions"]
     assert -1 == ssp.pop("keyBucket")
-    del found["containers"][0]["tasks"][0]["broadcast-system-stream-partitions"]
+    del model["containers"][0]["tasks"][0]["broadcast-system-stream-partitions"]
 
-    assert a_model() == job_model_of_json(found)
+    assert a_model() == job_model_of_json(model)
 
 
 def test_a_key_bucket_is_shown_with_its_factor():
@@ -57,13 +57,13 @@ def test_a_key_bucket_is_shown_with_its_factor():
     task = replace(model.tasks[0], ssp_kbs=(SspKeyBucket(an_ssp(), 1, 4),))
     model = replace(model, containers=(replace(model.containers[0], tasks=(task,)),))
 
-    found = job_model_json(model)["containers"][0]["tasks"][0]["system-stream-partitions"]
+    ssps = job_model_json(model)["containers"][0]["tasks"][0]["system-stream-partitions"]
 
     expected = {"system": "kafka", "stream": "orders", "partition": 0, "keyBucket": 1, "keyBucketFactor": 4}
-    assert [expected] == found
+    assert [expected] == ssps
 
 
-def test_what_was_written_is_read_back():
+def test_the_written_job_model_is_read_back():
     model = plan_job(a_config(), {SystemStream("kafka", "orders"): 3}, None, ["0", "1"])
     task = replace(model.tasks[0], name=f"{model.tasks[0].name}-1-4", ssp_kbs=(SspKeyBucket(an_ssp(), 1, 4),))
     model = replace(model, containers=(replace(model.containers[0], location_id="host-a", tasks=(task,)),))
@@ -72,10 +72,10 @@ def test_what_was_written_is_read_back():
 
 
 def broken(change):
-    """The golden plan, of two containers, four tasks of factor 2 and a standby, with one thing changed."""
-    found = json.loads((GOLDEN / "job_model.json").read_text())
-    change(found, found["containers"][0]["tasks"][0])
-    return found
+    """The golden plan, of two containers, four tasks of factor 2 and a standby, with one change."""
+    model = json.loads((GOLDEN / "job_model.json").read_text())
+    change(model, model["containers"][0]["tasks"][0])
+    return model
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def broken(change):
         (lambda plan, task: plan["containers"][1].update(tasks=5), "tasks: wanted list, found 5"),
         (lambda plan, task: plan.update(generation=-1), "generation: wanted a number from 0 on, found -1"),
         (lambda plan, task: task.update({"task-name": "a/b"}), "wanted a task name .* found 'a/b'"),
-        (lambda plan, task: task.update(mode="idle"), "'idle' is not a valid TaskMode"),
+        (lambda plan, task: task.update(mode="idle"), "mode: wanted active or virtual or standby, found 'idle'"),
         (lambda plan, task: task.update(partition=-3), "partition: wanted a number from 0 on, found -3"),
         (lambda plan, task: task.update({"changelog-partition": -1}), "changelog-partition: wanted a number from 0"),
         (lambda plan, task: task.update({"changelog-partition": 1}), "changelog-partition: wanted 1 once"),
@@ -108,7 +108,7 @@ def broken(change):
         (lambda plan, task: whole(task), "task-name: wanted one number of key buckets, found 1, 2"),
     ],
 )
-def test_what_is_no_plan_is_refused_by_name(change, complaint):
+def test_a_text_that_is_no_plan_is_refused_by_name(change, complaint):
     with pytest.raises(ValueError, match=complaint):
         job_model_of_json(broken(change))
 

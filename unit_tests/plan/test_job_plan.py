@@ -192,7 +192,7 @@ def test_a_first_store_binds_nothing_yet():
 
 
 @pytest.mark.parametrize("scheme", ["max", "group-by-partition", "cogroup", "group-by-ssp"])
-def test_the_partitions_of_a_grown_input_go_to_the_tasks_their_keys_were_in(scheme):
+def test_the_partitions_of_a_grown_input_are_read_by_the_tasks_their_keys_were_in(scheme):
     config = a_stateful_config(task_inputs="kafka.orders,kafka.refunds", task_partition_scheme=scheme)
     plan = plan_job(config, {ORDERS: 4, REFUNDS: 4}, None, ["0"])
     first = tasks_of(plan)
@@ -200,10 +200,10 @@ def test_the_partitions_of_a_grown_input_go_to_the_tasks_their_keys_were_in(sche
     for orders in (8, 12, 24):
         plan = plan_job(config, {ORDERS: orders, REFUNDS: 4}, plan, ["0"])
 
-    found = tasks_of(plan)
+    tasks = tasks_of(plan)
 
-    assert {p: first["orders", p % 4] for p in range(24)} == {p: found["orders", p] for p in range(24)}
-    assert first == {place: found[place] for place in first}
+    assert {p: first["orders", p % 4] for p in range(24)} == {p: tasks["orders", p] for p in range(24)}
+    assert first == {place: tasks[place] for place in first}
 
 
 def test_without_state_added_partitions_are_tasks_of_their_own_in_any_number():
@@ -279,16 +279,16 @@ def test_a_key_stays_in_its_task_over_any_expansions_and_no_number_changes(schem
     scheme=st.sampled_from(["max", "group-by-partition", "cogroup", "group-by-ssp"]),
     steps=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), min_size=1, max_size=5),
 )
-def test_without_state_numbers_are_given_once_whatever_comes_and_goes(scheme, steps):
+def test_without_state_numbers_are_given_once_whatever_tasks_are_added_and_removed(scheme, steps):
     plan, ever, counts = None, {}, {ORDERS: 0, REFUNDS: 0}
     for orders, refunds in steps:
         config = a_config(task_inputs="kafka.orders,kafka.refunds", task_partition_scheme=scheme)
         # Partitions only grow; tasks come and go with the divisor.
         counts = {ORDERS: counts[ORDERS] + orders, REFUNDS: counts[REFUNDS] + refunds}
         plan = plan_job(config, counts, plan, ["0"], recorded=Recorded(changelog_partitions=ever))
-        found = {task.name: task.changelog_partition for task in plan.tasks}
-        assert found == found | {name: number for name, number in ever.items() if name in found}
-        ever |= found
+        partitions = {task.name: task.changelog_partition for task in plan.tasks}
+        assert partitions == partitions | {name: number for name, number in ever.items() if name in partitions}
+        ever |= partitions
         assert len(ever) == len(set(ever.values()))
 
 
@@ -325,7 +325,7 @@ def test_a_broadcast_partition_that_is_not_there_is_refused_by_name():
         plan_job(config, {ORDERS: 2, RULES: 3}, None, ["0"])
 
 
-def test_broadcast_inputs_come_and_go_and_grow_also_in_a_job_with_state():
+def test_broadcast_inputs_are_added_removed_and_grow_also_in_a_job_with_state():
     before = plan_job(a_stateful_config(task_broadcast_inputs="kafka.rules"), {ORDERS: 2, RULES: 2}, None, ["0"])
     grown = plan_job(a_stateful_config(task_broadcast_inputs="kafka.rules"), {ORDERS: 2, RULES: 3}, before, ["0"])
     other = plan_job(a_stateful_config(task_broadcast_inputs="kafka.limits"), {ORDERS: 2, LIMITS: 1}, grown, ["0"])
@@ -353,7 +353,7 @@ def test_a_broadcast_input_that_was_divided_before_is_missed_in_a_job_with_state
 def test_a_stream_that_is_read_as_a_whole_instead_of_divided_is_refused_without_state_too(
     divided, whole, names, turned
 ):
-    """Its positions stand under other keys then: they would be lost."""
+    """Its positions have other keys then: they would be lost."""
     first, then = (whole, divided) if turned else (divided, whole)
     before = plan_job(a_config(**first), {ORDERS: 2, RULES: 2}, None, ["0"])
 
@@ -361,7 +361,7 @@ def test_a_stream_that_is_read_as_a_whole_instead_of_divided_is_refused_without_
         plan_job(a_config(**then), {ORDERS: 2, RULES: 2}, before, ["0"])
 
 
-def test_streams_may_come_and_go_on_both_sides_as_long_as_none_changes_over():
+def test_streams_may_be_added_and_removed_on_both_sides_as_long_as_none_changes_sides():
     before = plan_job(a_config(task_broadcast_inputs="kafka.rules"), {ORDERS: 2, RULES: 1}, None, ["0"])
 
     after = plan_job(
@@ -425,7 +425,7 @@ def test_a_store_of_the_task_as_a_whole_is_not_divided():
         ),
     ],
 )
-def test_what_fixes_the_factor_is_what_another_one_is_refused_for(properties, fixed_by):
+def test_a_setting_that_fixes_the_factor_is_the_reason_to_refuse_another_one(properties, fixed_by):
     config = a_config(**properties)
     before = plan_job(config, {ORDERS: 2}, None, ["0"])
 
@@ -473,7 +473,7 @@ def test_equal_inputs_plan_equally_to_the_byte_in_whatever_order_they_are_given(
     homes = {task.name: "host-b" for task in first.tasks[::2]}
 
     def again():
-        """The same as ever, said in another order."""
+        """The same keys, in another order."""
         containers = list(first.containers)
         random.shuffle(containers)
         random.shuffle(processors)
@@ -492,7 +492,7 @@ def test_equal_inputs_plan_equally_to_the_byte_in_whatever_order_they_are_given(
     assert one_way == other_way
 
 
-def test_a_task_without_its_processor_goes_to_where_its_state_is():
+def test_a_task_without_its_processor_is_placed_where_its_state_is():
     before = plan_job(a_config(), {ORDERS: 4}, None, ["0", "1"])
     # Processor 1 had 1 and 3, and ran on host-b; it is gone, and 2 and 3 came.
     state = {task.name: "host-b" for task in before.tasks if task.partition_id in (1, 3)}

@@ -16,7 +16,7 @@ def a_plan(count=4, *, previous=None, factor=1, **settings):
 
 def sampled(**keys):
     """`orders_0=[b"a"]`: the keys found in a partition."""
-    return {an_ssp(f"kafka.{name.replace('_', '.')}"): frozenset(found) for name, found in keys.items()}
+    return {an_ssp(f"kafka.{name.replace('_', '.')}"): frozenset(sampled_keys) for name, sampled_keys in keys.items()}
 
 
 def test_a_key_that_is_in_one_partition_is_fine():
@@ -38,9 +38,9 @@ def test_keys_in_partitions_of_several_tasks_are_listed_by_their_spread():
 
 
 def test_a_key_that_is_no_text_is_shown_in_hex():
-    [found] = spread_keys(sampled(orders_0=[b"\xff\x00"], orders_3=[b"\xff\x00"]), a_plan())
+    [key] = spread_keys(sampled(orders_0=[b"\xff\x00"], orders_3=[b"\xff\x00"]), a_plan())
 
-    assert (("0xff00", (0, 3)),) == found.examples
+    assert (("0xff00", (0, 3)),) == key.examples
 
 
 def test_the_same_key_in_two_inputs_is_no_spread():
@@ -54,7 +54,7 @@ def test_a_key_that_moved_with_added_partitions_is_in_one_task_still():
     keys_of = sampled(orders_0=[b"a"], orders_1=[b"b"], orders_2=[b"a"])
 
     assert () == spread_keys(keys_of, grown)
-    assert [1] == [found.key_count for found in spread_keys(keys_of, a_plan(4))]
+    assert [1] == [spread.key_count for spread in spread_keys(keys_of, a_plan(4))]
 
 
 def test_key_buckets_make_no_difference():
@@ -63,5 +63,5 @@ def test_key_buckets_make_no_difference():
     assert spread_keys(keys_of, a_plan()) == spread_keys(keys_of, a_plan(factor=4)) != ()
 
 
-def test_what_is_not_divided_among_tasks_is_left_out():
+def test_inputs_that_are_not_divided_among_tasks_are_left_out():
     assert () == spread_keys(sampled(rules_0=[b"a"], rules_1=[b"a"]), a_plan())

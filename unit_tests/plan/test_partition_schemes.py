@@ -1,4 +1,4 @@
-"""The built-in ways from partitions to tasks: the seeds' tables, and what Samza's own classes answer."""
+"""The built-in ways from partitions to tasks: the seeds' tables, and the answers of Samza's own classes."""
 
 import pytest
 from hypothesis import given
@@ -27,8 +27,8 @@ def ssps_of(counts):
 
 def grouped(scheme, previous, counts):
     """Partition numbers by task, as text: `{"Partition_0": "a.0 b.0"}`."""
-    found = group_ssps(GROUPERS[scheme](), "scheme", previous, ssps_of(counts))
-    return {group.task_name: " ".join(f"{ssp.stream}.{ssp.partition}" for ssp in group.ssps) for group in found}
+    tasks = group_ssps(GROUPERS[scheme](), "scheme", previous, ssps_of(counts))
+    return {group.task_name: " ".join(f"{ssp.stream}.{ssp.partition}" for ssp in group.ssps) for group in tasks}
 
 
 def mapping_of(scheme, counts, previous=None):
@@ -67,8 +67,8 @@ def test_cogroup_makes_as_many_tasks_as_the_greatest_common_divisor(counts, task
 def test_under_cogroup_a_key_of_any_input_is_in_one_task(hashed, counts):
     tasks = mapping_of("cogroup", {f"in{index}": count for index, count in enumerate(counts)})
 
-    found = {tasks[SystemStreamPartition("kafka", f"in{i}", hashed % count)] for i, count in enumerate(counts)}
-    assert len(found) == 1
+    tasks_of_key = {tasks[SystemStreamPartition("kafka", f"in{i}", hashed % count)] for i, count in enumerate(counts)}
+    assert len(tasks_of_key) == 1
 
 
 # --- Samza's worked examples (GroupByPartition's own unit tests) ---
@@ -101,11 +101,11 @@ def test_the_worked_examples_of_group_by_partition(ssps, broadcast, expected):
 
     tasks = numbered_tasks(groups, tuple(made(broadcast)), {})
 
-    found = {task.name: sorted([*(kb.ssp for kb in task.ssp_kbs), *task.broadcast_ssps]) for task in tasks}
-    assert {f"Partition_{number}": made(pairs) for number, pairs in expected.items()} == found
+    inputs = {task.name: sorted([*(kb.ssp for kb in task.ssp_kbs), *task.broadcast_ssps]) for task in tasks}
+    assert {f"Partition_{number}": made(pairs) for number, pairs in expected.items()} == inputs
 
 
-# --- what Samza 1.8 answers ---
+# --- the answers of Samza 1.8 ---
 
 # A factor is a power of two, so that bucket b of F splits into b and b+F of 2F. Samza takes 3 and 17.
 NO_FACTOR = ("3", "17", "0", "-1", "x")
@@ -130,10 +130,10 @@ def test_samza_groups_equally(case):
 
     expected = {
         our_name(name, int(factor)): (
-            {our_ssp_kb(fields, int(factor)) for fields in found if our_ssp(fields) not in broadcast},
-            {our_ssp(fields) for fields in found if our_ssp(fields) in broadcast},
+            {our_ssp_kb(fields, int(factor)) for fields in ssps if our_ssp(fields) not in broadcast},
+            {our_ssp(fields) for fields in ssps if our_ssp(fields) in broadcast},
         )
-        for name, found in case["out"].items()
+        for name, ssps in case["out"].items()
     }
     assert expected == {task.name: (set(task.ssp_kbs), set(task.broadcast_ssps)) for task in tasks}
 
@@ -148,21 +148,21 @@ def assert_equal_to_all_ssps_to_single_task(case, config, ssps):
         # A topic without partitions does not exist in Kafka.
         assert "error" in case["out"]
         return
-    found = AllSspsToSingleTask(config["processor.list"].split(",")).group({}, ssps)
+    groups = AllSspsToSingleTask(config["processor.list"].split(",")).group({}, ssps)
     assert {our_name(name, 1): {our_ssp(f) for f in tasks} for name, tasks in case["out"].items()} == {
-        task: set(members) for task, members in found.items()
+        task: set(members) for task, members in groups.items()
     }
 
 
 def broadcast_ssps(config):
-    """Without the planner, which refuses what Samza allows here: a stream that is input and broadcast in one (see
+    """Without the planner, which refuses a case that Samza allows: a stream that is input and broadcast in one (see
     `test_a_stream_that_samza_broadcasts_in_part_is_refused`)."""
     text = config.get("task.broadcast.inputs", "")
     if not text:
         return ()
     systems = {item.split(".")[0].strip() for item in text.split(",")}
     (system,) = systems
-    found = a_config(
+    job_config = a_config(
         job_default_system=system,
         task_inputs=f"{system}.unused",
         task_broadcast_inputs=text,
@@ -170,7 +170,7 @@ def broadcast_ssps(config):
     ).broadcast_inputs
     return tuple(
         SystemStreamPartition(system, item.system_stream.partition(".")[2], partition)
-        for item in found
+        for item in job_config
         for partition in item.partitions
     )
 
@@ -219,7 +219,7 @@ def test_several_recorded_cases_broadcast_a_stream_in_part():
     assert len(BROADCAST_IN_PART) >= 15
 
 
-# What ours reads on purpose where Samza throws: the whole stream, and job.default.system as everywhere else.
+# Our deliberate answers where Samza throws: the whole stream, and job.default.system as everywhere else.
 READ_HERE = {"kafka.b": ("kafka.b", None), "nodot#1": ("kafka.nodot", (1,))}
 
 
@@ -231,8 +231,8 @@ def test_samza_reads_broadcast_inputs_equally(case):
         with pytest.raises(ConfigError, match="begins with its smaller end"):
             a_config(task_broadcast_inputs=text)
     elif text in READ_HERE:
-        (found,) = a_config(task_broadcast_inputs=text).broadcast_inputs
-        assert READ_HERE[text] == (found.system_stream, found.partitions)
+        (broadcast,) = a_config(task_broadcast_inputs=text).broadcast_inputs
+        assert READ_HERE[text] == (broadcast.system_stream, broadcast.partitions)
     elif "error" in case["out"]:
         with pytest.raises(ConfigError, match=r"task\.broadcast\.inputs: wanted a partition"):
             a_config(task_broadcast_inputs=text)
@@ -274,18 +274,18 @@ def test_samza_expands_equally(case):
         assert_refused_or_better(case, previous)
         return
     divided = [ssp for ssp in ssps if ssp not in broadcast]
-    found = group_ssps(GROUPERS[scheme](), "scheme", previous, divided)
+    expanded = group_ssps(GROUPERS[scheme](), "scheme", previous, divided)
 
     expected = {
         our_name(name, 1): {our_ssp(fields) for fields in tasks} - set(broadcast)
         for name, tasks in case["out"].items()
     }
-    assert expected == {group.task_name: set(group.ssps) for group in found}
+    assert expected == {group.task_name: set(group.ssps) for group in expanded}
 
 
 def assert_refused_or_better(case, previous):
-    """What Samza throws at: a stream that is broadcast in part, one that has fewer partitions, and elasticity that is
-    turned on with state, which it cannot do at all."""
+    """The cases in which Samza throws: a stream that is broadcast in part, one that has fewer partitions, and
+    elasticity that is turned on with state, which it cannot do at all."""
     if is_broadcast_in_part(case):
         # Samza counts such a partition once for each task, so to it the stream has grown with their number.
         with pytest.raises(ConfigError, match="is in task.inputs too"):

@@ -20,7 +20,7 @@ from samzapy.plan.partitioners import HASHES, Partitioner, fnv1a, murmur2
         (b"a-little-bit-longer-string", -1486304829),
         (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
         (b"abc", 479470107),
-        # The same in librdkafka: unsigned, and of keys that are shorter than a word.
+        # The same in librdkafka: unsigned, and of keys that are shorter than four bytes.
         (b"kafka", 0xD067CF64),
         (b"34", 0x873930DA),
         (b"4", 0x5A4B5CA1),

@@ -1,4 +1,4 @@
-"""What moves, what stays, what it costs and why."""
+"""Which tasks move and stay, the cost and the reasons."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def a_plan(processors, before=None, locality=None, counts=COUNTS):
 
 
 def planned_together(before, locality, **factor):
-    """Of a job whose parts stay where what they are made of was."""
+    """Of a job whose parts stay with their parents."""
     config = a_config(job_elasticity_colocate="true")
     return plan_job(config, COUNTS, before, ["0", "1"], locality=locality, **factor)
 
@@ -36,7 +36,7 @@ def test_a_first_plan_is_all_new_and_comes_from_nothing():
     assert {"stays": 0, "moves": 0, "splits": 0, "merges": 0, "new": 4, "gone": 0} == change.counts
 
 
-def test_each_task_says_why_it_is_where_it_is():
+def test_each_task_has_the_reason_for_its_place():
     before = a_plan(["0", "1"])
     lost = {task.name: "host-b" for task in before.tasks if task.partition_id == 1}
     locality = Locality(processors={"0": "host-a", "2": "host-b", "3": "host-c"}, tasks=lost)
@@ -53,7 +53,7 @@ def test_each_task_says_why_it_is_where_it_is():
     ] == [(task.change.value, task.processor_id, task.why) for task in change.tasks]
 
 
-def test_what_splits_and_merges_names_what_it_is_made_of():
+def test_splits_and_merges_name_their_parents():
     counts = {SystemStream("kafka", "orders"): 1}
     whole = a_plan(["0"], counts=counts)
     parts = plan_job(a_config(), counts, whole, ["0", "1"], factor=2)
@@ -75,7 +75,7 @@ def test_what_splits_and_merges_names_what_it_is_made_of():
     assert [f"{name}-0-2", f"{name}-1-2"] == plan_change_json("flights-1", merge)["tasks"][0]["parents"]
 
 
-def test_a_task_that_leaves_for_balance_says_so():
+def test_a_task_that_leaves_for_balance_has_that_reason():
     before = a_plan(["0"])
 
     moved = [task for task in changed(before, a_plan(["0", "1"], before)).tasks if task.change is Change.MOVES]
@@ -101,7 +101,7 @@ def test_where_a_grouper_of_the_job_chose_the_reason_names_it():
     }
 
 
-def test_only_what_does_not_find_its_state_is_to_be_restored():
+def test_only_tasks_away_from_their_state_are_to_be_restored():
     before = a_plan(["0", "1"])
     at_b = {task.name: "host-b" for task in before.tasks if task.partition_id == 1}
     # Task 2 is known to have its state on a host where its processor no longer is.
@@ -124,11 +124,11 @@ def test_a_size_that_is_not_known_makes_the_sum_unknown():
 
 def on_hosts(plan, hosts):
     """Where the state of `plan` is, with its processors on `hosts`."""
-    owners = {task.name: found.processor_id for found in plan.containers for task in found.tasks}
+    owners = {task.name: container.processor_id for container in plan.containers for task in container.tasks}
     return Locality(processors=hosts, tasks={name: hosts[owner] for name, owner in owners.items()})
 
 
-def test_what_splits_or_merges_on_its_host_is_copied_there_each_its_share():
+def test_tasks_that_split_or_merge_on_their_host_are_copied_there_each_its_share():
     hosts = {"0": "host-a", "1": "host-b"}
     whole = a_plan(["0", "1"], locality=Locality(processors=hosts))
     at_home = on_hosts(whole, hosts)
@@ -153,7 +153,10 @@ def test_the_expected_pause_is_that_of_the_container_with_the_most_state_to_take
     at_home = on_hosts(whole, hosts)
     parts = planned_together(whole, at_home, factor=2)
     numbers_of_0 = {
-        task.partition_id for found in whole.containers if found.processor_id == "0" for task in found.tasks
+        task.partition_id
+        for container in whole.containers
+        if container.processor_id == "0"
+        for task in container.tasks
     }
 
     def size_of(task):

@@ -1,4 +1,4 @@
-"""What becomes of stores: new, unchanged, changed, dropped, or refused."""
+"""The fate of stores: new, unchanged, changed, dropped, or refused."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _JOB = {
     "local.store.dir": "/data",
 }
 SEEN = {"stores.seen.msg.serde": "json"}
+TTL = {**SEEN, "stores.seen.ttl.ms": "1000"}
 WINDOW = {"stores._window.kind": "window", "stores._window.scope": "task", "stores._window.msg.serde": "long"}
 TIMERS = {"stores._timers.kind": "timer", "stores._timers.key.serde": "bytes", "stores._timers.msg.serde": "bytes"}
 TOPICS = [changelog_topic("flights-1", name) for name in ("seen", "_timers", "_window")]
@@ -37,7 +38,22 @@ def a_job(**settings: str) -> JobConfig:
             ("seen", StoreFate.CHANGES, "read as string, .* written as json"),
         ),
         (SEEN, {}, ("seen", StoreFate.REFUSED, r"wanted the store \(scope key\).*stores\.seen\.drop=true")),
-        (SEEN, {"stores.seen.drop": "true"}, ("seen", StoreFate.DROPPED, "stay on its changelog topic")),
+        (
+            SEEN,
+            {"stores.seen.drop": "true"},
+            ("seen", StoreFate.DROPPED, "topic until `samzapy state drop --store seen`"),
+        ),
+        (
+            {**TTL, "stores.seen.ttl.clock": "event"},
+            TTL,
+            ("seen", StoreFate.CHANGES, "expire by the host's clock from"),
+        ),
+        (
+            TTL,
+            {**TTL, "stores.seen.ttl.clock": "event"},
+            ("seen", StoreFate.CHANGES, "expire by event time from their"),
+        ),
+        (SEEN, {**TTL, "stores.seen.ttl.clock": "event"}, ("seen", StoreFate.STAYS, "")),
         (
             SEEN,
             {**SEEN, "stores.seen.scope": "task"},
@@ -61,14 +77,14 @@ def test_a_store_with_entries_changes_in_one_way(
     assert ([change.text] if fate is StoreFate.REFUSED else []) == refusals([change])
 
 
-def test_a_store_without_entries_may_change_and_go() -> None:
+def test_a_store_without_entries_may_change_and_be_removed() -> None:
     config, other = a_job(**SEEN), {**_JOB, "stores.other.msg.serde": "json"}
 
     assert [StoreFate.NEW] == [change.fate for change in store_changes(config, other, TOPICS, has_run=False)]
     assert [StoreFate.NEW] == [change.fate for change in store_changes(config, other, [], has_run=True)]
 
 
-def test_the_moment_of_the_last_window_comes_and_goes_unseen() -> None:
+def test_the_moment_of_the_last_window_passes_without_a_report() -> None:
     for before, after in ((WINDOW, {}), ({}, WINDOW), (WINDOW, WINDOW)):
         assert [] == store_changes(a_job(**after), {**_JOB, **before}, TOPICS, has_run=True)
 
@@ -80,3 +96,16 @@ def test_a_dropped_store_is_declared_nowhere_else() -> None:
         ConfigError, match=r"stores\.seen\.drop=true: wanted no other line of the store, .*msg\.serde"
     ):
         a_job(**SEEN, **{"stores.seen.drop": "true"})
+
+
+@pytest.mark.parametrize(
+    ("before", "fate"), [({"stores.seen.drop": "true"}, StoreFate.NEW), ({}, StoreFate.NEW), (SEEN, StoreFate.STAYS)]
+)
+def test_a_name_may_be_used_again_once_the_topic_of_the_dropped_store_is_gone(
+    before: dict[str, str], fate: StoreFate
+) -> None:
+    gone = [changelog_topic("flights-1", "seen")]
+
+    (change,) = store_changes(a_job(**SEEN), {**_JOB, **before}, TOPICS, has_run=True, gone=gone)
+
+    assert fate == change.fate

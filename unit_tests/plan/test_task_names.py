@@ -1,4 +1,4 @@
-"""Task names are read back exactly, whatever a topic may be called."""
+"""Task names are read back exactly, whatever the name of a topic is."""
 
 import pytest
 from hypothesis import example, given
@@ -9,7 +9,7 @@ from samzapy.plan.task_names import TaskNameParts
 
 TOPICS = st.from_regex(r"[A-Za-z0-9._-]{1,40}", fullmatch=True).filter(lambda name: name not in (".", ".."))
 SSPS = st.builds(SystemStreamPartition, st.just("kafka"), TOPICS, st.integers(0, 10_000))
-# What a grouper of the job's own may call its tasks; one that looks like a bucket is refused before.
+# Names that a grouper of the job's own may give its tasks; one that looks like a bucket is refused before.
 OTHERS = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,50}[a-z]", fullmatch=True).filter(
     lambda name: not name.startswith(("Partition_", "SystemStreamPartition_"))
 )
@@ -17,7 +17,7 @@ FACTORS = st.sampled_from([1, 2, 4, 8, 256])
 
 
 @given(base=SSPS | st.integers(0, 10_000) | OTHERS, factor=FACTORS, data=st.data())
-def test_every_name_parses_back_to_what_it_was_made_from(base, factor, data):
+def test_every_name_is_parsed_back_to_its_parts(base, factor, data):
     parts = TaskNameParts(base=base, bucket=data.draw(st.integers(0, factor - 1)), factor=factor)
 
     assert parts == TaskNameParts.parse(parts.name)
@@ -48,7 +48,7 @@ def test_a_stream_that_looks_like_a_bucket_is_still_a_stream(ssp):
         (TaskNameParts(base="by-customer", bucket=1, factor=4), "by-customer-1-4"),
     ],
 )
-def test_names_are_those_of_sep_32(parts, name):
+def test_task_names_are_those_of_sep_32(parts, name):
     assert name == parts.name
     assert parts == TaskNameParts.parse(name)
 

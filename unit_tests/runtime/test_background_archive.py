@@ -47,7 +47,7 @@ def test_an_archive_is_made_once_when_a_container_ends_before_its_time(
 
 
 @pytest.mark.parametrize("environment", [{}, {USAGE_VARIABLE: "manual"}, {USAGE_VARIABLE: "off"}])
-def test_none_is_made_where_samzapy_did_not_start_spark_or_the_user_forbids_it(
+def test_no_archive_is_made_where_samzapy_did_not_start_spark_or_the_user_forbids_it(
     archive: Path, begun: list[Sequence[str]], environment: dict[str, str]
 ) -> None:
     maker = BackgroundArchive(environment)
@@ -66,7 +66,7 @@ def test_a_process_that_cannot_be_started_does_no_harm(archive: Path, monkeypatc
     maker.close()
 
 
-def test_each_obstacle_is_named(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_obstacle_to_an_archive_is_named(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert obstacle_to(archive, {}) is None
 
     assert "names another archive" in str(obstacle_to(archive, {VARIABLE: "-XX:SharedArchiveFile=/own.jsa"}))
@@ -101,7 +101,7 @@ def test_a_failure_is_noted_and_not_repeated_for_a_day(archive: Path, monkeypatc
     assert not note.exists()
 
 
-def test_the_maker_gets_what_spark_needs_and_nothing_of_the_job() -> None:
+def test_the_archive_maker_gets_the_settings_of_spark_and_nothing_of_the_job() -> None:
     given = {"PATH": "/bin", "JAVA_HOME": "/java", "SPARK_HOME": "/spark", "LC_ALL": "C", "SAMZAPY_CACHE_DIR": "/c"}
     of_job = {"PYSPARK_GATEWAY_SECRET": "s", "DB_PASSWORD": "p", "SAMZAPY_EXECUTION_ID": "e"}
     assert given == environment_of_maker({**given, **of_job})
@@ -109,7 +109,7 @@ def test_the_maker_gets_what_spark_needs_and_nothing_of_the_job() -> None:
 
 def test_free_memory_is_that_of_the_host_and_of_the_control_group(tmp_path: Path) -> None:
     info, group = tmp_path / "meminfo", tmp_path / "group"
-    assert free_memory(info, group) == 0, "the host does not tell"
+    assert free_memory(info, group) == 0, "the host does not show it"
 
     info.write_text("MemTotal: 4194304 kB\nMemAvailable:    2097152 kB\n")
     assert 2 * GIB == free_memory(info, group), "there is no control group"

@@ -1,4 +1,4 @@
-"""A process that should have ended does, whatever its main thread waits for; and what it says of its directory."""
+"""A process that should have ended does, whatever its main thread waits for; and its warnings about its directory."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ class Process:
         self.drain = DrainRequest()
         self.given_up = given_up
         self.done: list[object] = []
+        self.kept: list[Exception] = []
         container_process._force_exit_after_deadline(
             self.drain,
             10,
             lambda: self.given_up,
             lambda: self.done.append("workers killed"),
             lambda: self.is_drained,
+            self.kept.append,
             self.done.append,
         )
 
@@ -75,8 +77,8 @@ def test_a_drained_process_ends_in_good_order_although_spark_does_not_stop(caplo
     assert "Spark did not stop in time after the drain" in caplog.text
 
 
-def test_a_job_that_is_asked_to_stop_is_gone_within_ten_seconds_whatever_its_batch_does() -> None:
-    """What stops a job by itself often kills what has not ended by then: Docker does after ten seconds."""
+def test_a_job_that_is_asked_to_stop_ends_within_ten_seconds_whatever_its_batch_does() -> None:
+    """The program that stops a job often kills the remaining processes: Docker does after ten seconds."""
     assert a_config().drain_ms / 1000 + END_GRACE_S < 10.0
 
 
@@ -85,8 +87,8 @@ def test_a_job_that_is_asked_to_stop_is_gone_within_ten_seconds_whatever_its_bat
 ROOT = "/dev/root / ext4 rw 0 0\n"
 
 
-def told_of(directory: Path, mounts: str, caplog: pytest.LogCaptureFixture) -> str:
-    """What is said of a `local.store.dir` there."""
+def warnings_about(directory: Path, mounts: str, caplog: pytest.LogCaptureFixture) -> str:
+    """The warnings about a `local.store.dir` there."""
     table = directory.parent / "mounts"
     table.write_text(mounts)
     with caplog.at_level(logging.WARNING):
@@ -105,9 +107,9 @@ def _nothing_is_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_store_directory_in_memory_is_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    told = told_of(tmp_path / "state", f"{ROOT}none {tmp_path} {kind} rw 0 0\n", caplog)
+    warnings = warnings_about(tmp_path / "state", f"{ROOT}none {tmp_path} {kind} rw 0 0\n", caplog)
 
-    assert f"local.store.dir {tmp_path / 'state'} is not kept over reboots: state will be rebuilt" in told
+    assert f"local.store.dir {tmp_path / 'state'} is not kept over reboots: state will be rebuilt" in warnings
 
 
 def test_a_store_directory_for_temporary_files_is_warned_about(
@@ -115,15 +117,15 @@ def test_a_store_directory_for_temporary_files_is_warned_about(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
-    assert "is not kept over reboots" in told_of(tmp_path / "state", ROOT, caplog)
+    assert "is not kept over reboots" in warnings_about(tmp_path / "state", ROOT, caplog)
 
 
 @pytest.mark.usefixtures("_nothing_is_temporary")
 def test_a_store_directory_on_disk_gives_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    # The mount that is nearest to it counts, wherever it stands in the table; a name that begins alike is none.
+    # The mount that is nearest to it counts, wherever it is in the table; a name with the same beginning is none.
     others = f"none {tmp_path}/sta tmpfs rw 0 0\nnone {tmp_path.parent} tmpfs rw 0 0\n"
 
-    assert "" == told_of(tmp_path / "state", f"{ROOT}/dev/sda {tmp_path} ext4 rw 0 0\n{others}", caplog)
+    assert "" == warnings_about(tmp_path / "state", f"{ROOT}/dev/sda {tmp_path} ext4 rw 0 0\n{others}", caplog)
 
 
 @pytest.mark.usefixtures("_nothing_is_temporary")
@@ -131,16 +133,16 @@ def test_a_link_to_memory_is_seen_through(tmp_path: Path, caplog: pytest.LogCapt
     (tmp_path / "memory").mkdir()
     (tmp_path / "state").symlink_to(tmp_path / "memory")
 
-    told = told_of(tmp_path / "state", f"{ROOT}none {tmp_path}/memory tmpfs rw 0 0\n", caplog)
+    warnings = warnings_about(tmp_path / "state", f"{ROOT}none {tmp_path}/memory tmpfs rw 0 0\n", caplog)
 
-    assert "is not kept over reboots" in told
+    assert "is not kept over reboots" in warnings
 
 
 @pytest.mark.usefixtures("_nothing_is_temporary")
 def test_a_mount_point_with_a_blank_in_it_is_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    told = told_of(tmp_path / "my state", f"{ROOT}none {tmp_path}/my\\040state tmpfs rw 0 0\n", caplog)
+    warnings = warnings_about(tmp_path / "my state", f"{ROOT}none {tmp_path}/my\\040state tmpfs rw 0 0\n", caplog)
 
-    assert "is not kept over reboots" in told
+    assert "is not kept over reboots" in warnings
 
 
 def test_a_directory_that_cannot_be_one_is_refused(tmp_path: Path) -> None:

@@ -36,9 +36,9 @@ def in_a_function(*lines: str) -> str:
     ],
 )
 def test_an_undeclared_name_is_reported_with_its_line(line: str, problem: str) -> None:
-    (found,) = undeclared(in_a_function("pass", line), CONFIG)
+    (undeclared_name,) = undeclared(in_a_function("pass", line), CONFIG)
 
-    assert found.startswith(f"line 5: {problem}")
+    assert undeclared_name.startswith(f"line 5: {problem}")
 
 
 def test_every_line_with_an_undeclared_name_is_reported() -> None:

@@ -22,7 +22,7 @@ def test_written_text_has_arrived_after_a_flush() -> None:
     assert "first\nsecond\n" == "".join(there)
 
 
-def test_text_that_cannot_be_forwarded_goes_to_the_own_stderr() -> None:
+def test_text_that_cannot_be_forwarded_is_written_to_the_own_stderr() -> None:
     def refuse(text: str) -> None:
         raise ConnectionError("the JVM is gone")
 
@@ -39,7 +39,7 @@ def test_text_that_cannot_be_forwarded_goes_to_the_own_stderr() -> None:
     assert "first\nsecond\n" == own.getvalue()
 
 
-def test_text_without_a_connection_goes_to_the_own_stderr() -> None:
+def test_text_without_a_connection_is_written_to_the_own_stderr() -> None:
     never = threading.Event()
 
     def connect() -> Callable[[str], None]:

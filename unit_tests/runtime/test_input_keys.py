@@ -1,4 +1,4 @@
-"""What a start makes of the keys that it found; the finding is in `unit_tests.plan.test_input_keys`."""
+"""The effect of sampled keys on a start; the finding is in `unit_tests.plan.test_input_keys`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_inputs_that_differ_are_refused_as_a_mistake_of_the_configuration() -> N
 
 
 @pytest.mark.parametrize(("check", "is_refusable"), [("warn", True), ("fail", False)])
-def test_they_are_a_warning_where_the_operator_says_so_and_beside_processors_that_run(
+def test_differing_keys_are_a_warning_if_the_operator_accepts_them_or_processors_run(
     check: str, is_refusable: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     refuse_or_warn(a_job(check), differing(), is_refusable=is_refusable)
@@ -69,11 +69,11 @@ def test_a_bootstrap_input_that_a_new_job_begins_at_its_end_is_a_warning(caplog:
 
 
 def test_a_doctor_finds_the_same_and_that_the_operator_accepted_it() -> None:
-    [found] = key_findings(differing(), is_accepted=False)
+    [finding] = key_findings(differing(), is_accepted=False)
     [accepted] = key_findings(differing(), is_accepted=True)
     [counts] = key_findings(uneven(), is_accepted=False)
 
-    assert ("input-partitioner", Severity.DATA) == (found.code, found.severity)
+    assert ("input-partitioner", Severity.DATA) == (finding.code, finding.severity)
     assert ("input-keys", Severity.DEGRADED) == (accepted.code, accepted.severity)
-    assert found.found == accepted.found
+    assert finding.found == accepted.found
     assert ("input-keys", True) == (counts.code, "12 partitions" in counts.found)

@@ -49,11 +49,11 @@ def loaded(directory, name):
     return load_groupers(a_config(job_systemstreampartition_grouper_factory=name), directory)
 
 
-def test_a_job_without_its_own_has_none(directory):
+def test_a_job_without_own_groupers_has_none(directory):
     assert Groupers() == load_groupers(a_config(), directory)
 
 
-def test_both_are_made_from_the_job_s_properties(directory):
+def test_both_groupers_are_made_from_the_job_s_properties(directory):
     config = a_config(
         job_systemstreampartition_grouper_factory="own_groupers:Ssps", task_name_grouper_factory="own_groupers:Tasks"
     )
@@ -64,7 +64,7 @@ def test_both_are_made_from_the_job_s_properties(directory):
     assert [] == groupers.tasks.group([], [], [])
 
 
-def test_a_module_may_stand_in_a_package_of_the_job(directory):
+def test_a_module_may_be_in_a_package_of_the_job(directory):
     (directory / "own_package").mkdir()
     (directory / "own_package" / "__init__.py").write_text("")
     (directory / "own_package" / "grouping.py").write_text(OWN)

@@ -1,4 +1,4 @@
-"""Where a processor is: the host's name, or the word of the job's own provider."""
+"""Where a processor is: the host's name, or the answer of the job's own provider."""
 
 import socket
 
@@ -47,7 +47,7 @@ def located(directory, name):
     return location_of_this_processor(a_config(locationid_provider_factory=name), directory)
 
 
-def test_without_a_provider_it_is_the_host_s_name(directory):
+def test_without_a_provider_the_location_is_the_host_s_name(directory):
     assert LocationId(socket.gethostname()) == location_of_this_processor(a_config(), directory)
 
 
@@ -76,10 +76,10 @@ def test_a_provider_that_cannot_be_used_is_refused_by_name(directory, name, erro
         located(directory, name)
 
 
-@pytest.mark.parametrize("word", ["ANY_HOST", "LAST_SEEN", "FORCE_RESTART_LAST_SEEN", "STANDBY"])
-def test_no_host_is_called_as_a_destination_of_requests_is(word):
-    with pytest.raises(ValueError, match=f"found {word}, which stands for others"):
-        LocationId(word)
+@pytest.mark.parametrize("suffix", ["ANY_HOST", "LAST_SEEN", "FORCE_RESTART_LAST_SEEN", "STANDBY"])
+def test_no_host_may_have_a_name_that_requests_use_for_a_destination(suffix):
+    with pytest.raises(ValueError, match=f"found {suffix}, which stands for others"):
+        LocationId(suffix)
 
 
 @pytest.mark.parametrize("given", [("",), ("a b",), ("h", "r 1"), ("x" * 401,), ("h\u00e4",)])

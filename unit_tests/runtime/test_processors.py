@@ -26,8 +26,8 @@ GONE_PID = 2**22 + 1
 def own(execution_id="e1", **kwargs):
     """A container whose process is this one, so it surely lives."""
     started_ms = kwargs.pop("process_started_ms", HERE.process_started_ms)
-    found = a_container(execution_id, **({"host": HERE.host, "boot_id": HERE.boot_id, "pid": HERE.pid} | kwargs))
-    return replace(found, process_started_ms=started_ms)
+    container = a_container(execution_id, **({"host": HERE.host, "boot_id": HERE.boot_id, "pid": HERE.pid} | kwargs))
+    return replace(container, process_started_ms=started_ms)
 
 
 def elsewhere(execution_id="e1", **kwargs):
@@ -45,7 +45,7 @@ def state_of(*containers, leader="http://127.0.0.1:9"):
         url=leader,
         started_at_ms=1,
     )
-    return evolve(INITIAL, committed([term, *(ContainerPut(container=found) for found in containers)], 0))
+    return evolve(INITIAL, committed([term, *(ContainerPut(container=container) for container in containers)], 0))
 
 
 def refuse(container):
@@ -73,7 +73,7 @@ def test_another_processor_or_an_ended_process_does_not_prevent_a_start(containe
     refuse(container)
 
 
-def test_one_on_another_host_is_refused_while_the_leader_hears_of_it(monkeypatch):
+def test_a_container_on_another_host_is_refused_while_it_sends_heartbeats(monkeypatch):
     monkeypatch.setattr(
         leader_status.HttpCoordinatorClient,
         "status",
@@ -86,7 +86,7 @@ def test_one_on_another_host_is_refused_while_the_leader_hears_of_it(monkeypatch
 
 
 @pytest.mark.parametrize(
-    "told",
+    "answer",
     [
         None,
         {},
@@ -94,17 +94,17 @@ def test_one_on_another_host_is_refused_while_the_leader_hears_of_it(monkeypatch
         {"containers": [{"executionId": "e1", "heartbeatAgeMs": None}]},
         {"containers": [{"executionId": "e2", "heartbeatAgeMs": 1}]},
     ],
-    ids=["no leader", "odd answer", "silent", "never heard of", "another"],
+    ids=["no leader", "odd answer", "silent", "unknown to it", "another"],
 )
-def test_a_silent_container_on_another_host_does_not_prevent_a_start(monkeypatch, told):
-    monkeypatch.setattr(leader_status.HttpCoordinatorClient, "status", lambda *_: told)
+def test_a_silent_container_on_another_host_does_not_prevent_a_start(monkeypatch, answer):
+    monkeypatch.setattr(leader_status.HttpCoordinatorClient, "status", lambda *_: answer)
 
     refuse(elsewhere())
 
 
 def test_the_configured_id_wins(tmp_path):
-    with _processor_id(a_config(processor_id="north", local_store_dir=str(tmp_path))) as found:
-        assert "north" == found
+    with _processor_id(a_config(processor_id="north", local_store_dir=str(tmp_path))) as processor_id:
+        assert "north" == processor_id
     assert [] == list(tmp_path.iterdir())
 
 
@@ -123,7 +123,7 @@ def test_without_a_directory_each_start_is_a_new_processor():
 
 
 @pytest.mark.parametrize(
-    ("settings", "wanted"),
+    ("settings", "expected"),
     [
         ({}, "127.0.0.1"),
         ({"job_coordinator_host": "10.0.0.7"}, "10.0.0.7"),
@@ -131,8 +131,8 @@ def test_without_a_directory_each_start_is_a_new_processor():
         ({"job_coordinator_host": "0.0.0.0", "job_coordinator_advertised_host": "node7"}, "node7"),
     ],
 )
-def test_the_address_in_the_term_record_is_one_that_others_can_use(settings, wanted):
-    assert wanted == advertised_host(a_config(**settings), HERE)
+def test_the_address_in_the_term_record_is_one_that_others_can_use(settings, expected):
+    assert expected == advertised_host(a_config(**settings, job_coordinator_insecure="true"), HERE)
 
 
 def test_a_process_of_another_container_of_the_machine_is_not_looked_for_here():
@@ -143,10 +143,10 @@ def test_a_process_of_another_container_of_the_machine_is_not_looked_for_here():
         "print(here.boot_id, here.pid, here.process_started_ms)\n"
     )
     apart = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code]
-    found = subprocess.run(apart, capture_output=True, text=True)
-    if found.returncode:
-        pytest.skip(f"no namespace of pids can be made here: {found.stderr.strip()[-100:]}")
-    there, pid, started_ms = found.stdout.split()
+    output = subprocess.run(apart, capture_output=True, text=True)
+    if output.returncode:
+        pytest.skip(f"no namespace of pids can be made here: {output.stderr.strip()[-100:]}")
+    there, pid, started_ms = output.stdout.split()
 
     assert ("1", boot_id()) == (pid, there.partition(".")[0])
     processes = HostProcesses(HERE.boot_id)

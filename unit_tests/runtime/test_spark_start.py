@@ -29,7 +29,7 @@ class Session:
 
 @pytest.fixture
 def spark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What a start calls; a session opens when `may_open` is set."""
+    """The calls of a start; a session opens when `may_open` is set."""
     calls = SimpleNamespace(session=Session(), may_open=threading.Event(), opened=0, workers=[], loaders=[])
 
     def open_session(*_: object, **__: object) -> Session:

@@ -40,32 +40,32 @@ class Cluster1:
         return {name: self.topics[name] for name in names if name in self.topics}
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicFound]:
-        asked = set(names)
-        if missing := asked - self.topics.keys():
+        described = set(names)
+        if missing := described - self.topics.keys():
             raise MissingTopicError(f"found no {missing}")
-        return self.find(asked)
+        return self.find(described)
 
     def ensure_topic(self, spec: TopicSpec) -> TopicFound:
         if spec.name not in self.topics:
             self.topics[spec.name] = _made(spec)
-        found = self.grown_topic(spec)
-        assert found is not None
-        refuse(check_topic(spec, found, Cluster(bootstrap_servers="b:9092", broker_count=1)))
-        return found
+        topic = self.grown_topic(spec)
+        assert topic is not None
+        refuse(check_topic(spec, topic, Cluster(bootstrap_servers="b:9092", broker_count=1)))
+        return topic
 
     def grown_topic(self, spec: TopicSpec) -> TopicFound | None:
-        found = self.topics.get(spec.name)
-        if found is None:
+        topic = self.topics.get(spec.name)
+        if topic is None:
             return None
         if spec.may_grow:
-            found = replace(found, partition_count=max(found.partition_count, spec.partition_count))
-            self.topics[spec.name] = found
-        return found
+            topic = replace(topic, partition_count=max(topic.partition_count, spec.partition_count))
+            self.topics[spec.name] = topic
+        return topic
 
     def set(self, name: str, **settings: str) -> None:
-        found = self.topics[name]
+        topic = self.topics[name]
         given = {key.replace("_", "."): value for key, value in settings.items()}
-        self.topics[name] = replace(found, settings={**found.settings, **given})
+        self.topics[name] = replace(topic, settings={**topic.settings, **given})
 
     def make_again(self, name: str) -> None:
         self.topics[name] = replace(self.topics[name], topic_id="another id")
@@ -88,7 +88,7 @@ def handed_in(cluster: Cluster1, state: CoordinatorState | None = None, config: 
 
 
 def a_job(cluster: Cluster1, config: JobConfig = WITH_STATE) -> CoordinatorState:
-    """What its stream says once it was handed in."""
+    """The state of its stream once it was submitted."""
     state = INITIAL
     for command in (a_term(0), handed_in(cluster, config=config)):
         state = evolve(state, uncommitted(decide(command, state, Liveness()).records))
@@ -160,7 +160,7 @@ def test_a_leader_leaves_out_a_missing_intermediate_stream() -> None:
     assert 2 == cluster.topics[topic].partition_count
     del cluster.topics[topic]
 
-    found = handed_in(cluster, state, config)
+    submission = handed_in(cluster, state, config)
 
-    assert () == submit_job(found, state, Liveness())
+    assert () == submit_job(submission, state, Liveness())
     assert topic not in cluster.topics

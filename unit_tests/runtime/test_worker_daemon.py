@@ -15,7 +15,7 @@ print(json.dumps([threads, sorted(set(before)), sorted(set(sys.modules) - before
 """
 
 
-def test_the_daemon_has_what_a_worker_imports_and_no_thread() -> None:
+def test_the_daemon_has_the_imports_of_a_worker_and_no_thread() -> None:
     """A process with threads must not fork, and importing PyArrow starts one."""
     run = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True, timeout=120)
     threads, before, added = json.loads(run.stdout)

@@ -1,4 +1,4 @@
-"""Scenario files: steps of lines, `----`, and what is expected to come out (README.md beside this)."""
+"""Scenario files: steps of lines, `----`, and the expected output (README.md beside this)."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -13,29 +13,29 @@ def scenarios(folder):
 
 
 def check(path: Path, answer: Callable[[Sequence[str]], Sequence[str]]) -> None:
-    """Hold the file against `answer`, which is told one step after the other. With REWRITE_SCENARIOS, write it anew."""
+    """Hold the file against `answer`, which gets one step after the other. With REWRITE_SCENARIOS, write it again."""
     text = path.read_text()
-    found = "".join(_answered(text, answer))
+    with_answers = "".join(_with_answers(text, answer))
     if os.environ.get("REWRITE_SCENARIOS"):
-        path.write_text(found)
+        path.write_text(with_answers)
     else:
-        assert text == found
+        assert text == with_answers
 
 
-def _answered(text, answer):
-    said, expecting = [], False
+def _with_answers(text, answer):
+    lines, expecting = [], False
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
         if line.strip() == RULE:
-            assert said, f"line {number}: {RULE} without a step before it"
+            assert lines, f"line {number}: {RULE} without a step before it"
             yield line
-            yield from (f"{out}\n" for out in answer(said))
-            said, expecting = [], True
+            yield from (f"{out}\n" for out in answer(lines))
+            lines, expecting = [], True
         elif not line.strip():
-            assert not said, f"line {number}: a step that ends without {RULE}"
+            assert not lines, f"line {number}: a step that ends without {RULE}"
             expecting = False
             yield line
         elif not expecting:
             if not line.startswith("#"):
-                said.append(line.strip())
+                lines.append(line.strip())
             yield line
-    assert not said, f"the last step ends without {RULE}"
+    assert not lines, f"the last step ends without {RULE}"

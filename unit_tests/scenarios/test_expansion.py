@@ -12,7 +12,7 @@ NOTHING = ["nothing changes"]
 
 
 class Job:
-    """A running job, topics that grow, and what the coordinator makes of it."""
+    """A running job, topics that grow, and the decisions of the coordinator."""
 
     def __init__(self):
         self.properties, self.topics, self.looks = {}, {}, []
@@ -20,10 +20,10 @@ class Job:
         self.processors = ("0",)
         self.shown_before = []
 
-    def answer(self, said):
-        for line in said:
-            word, *rest = line.split()
-            getattr(self, f"do_{word}")(*rest)
+    def answer(self, command_line):
+        for line in command_line:
+            command, *rest = line.split()
+            getattr(self, f"do_{command}")(*rest)
         self.coordinator.runs()
         now = list(self.shown())
         changed = [line for line in now if line not in self.shown_before]
@@ -47,13 +47,13 @@ class Job:
         self.coordinator = Coordinator(counts=dict(self.topics), processors=self.processors, **self.properties)
 
     def do_ends(self, *ends):
-        for found in ends:
-            ssp, _, offset = found.partition("=")
+        for end in ends:
+            ssp, _, offset = end.partition("=")
             self.coordinator.world.watermarks[SystemStreamPartition.parse(ssp)] = int(offset)
 
     def do_reads(self, *positions):
-        for found in positions:
-            ssp, _, offset = found.partition("=")
+        for position in positions:
+            ssp, _, offset = position.partition("=")
             self.coordinator.positions[ssp] = int(offset)
 
     def do_passes(self, seconds):
@@ -69,16 +69,20 @@ class Job:
         for task in state.plan:
             reads = " ".join(f"{kb.ssp} from {starts.get(str(kb.ssp), '?')}" for kb in task.positions)
             yield f"{task.partition_id} {task.task_name} reads {reads}"
-        for found in self.coordinator.status()["expansions"]:
-            grows = f"{found['stream']} is to have {found['partitionCountNew']} partitions: {found['phase']}"
-            if found["reason"]:
-                text = f"{grows}: {found['reason']}"
+        for expansion in self.coordinator.status()["expansions"]:
+            grows = (
+                f"{expansion['stream']} is to have {expansion['partitionCountNew']} partitions: {expansion['phase']}"
+            )
+            if expansion["reason"]:
+                text = f"{grows}: {expansion['reason']}"
                 yield "\n".join(textwrap.wrap(text, 110, subsequent_indent="  ", break_on_hyphens=False))
             else:
-                waits = [f"{one['ssp']} at {one['offsetNext']} of {one['offsetEnd']}" for one in found["waitsFor"]]
+                waits = [
+                    f"{one['ssp']} at {one['offsetNext']} of {one['offsetEnd']}" for one in expansion["waitsFor"]
+                ]
                 yield f"{grows}{', ' if waits else ''}{', '.join(waits)}"
 
 
 @pytest.mark.parametrize("path", scenarios("expansion"), ids=lambda path: path.stem)
-def test_it_happens_as_the_story_says(path):
+def test_the_story_happens_as_written(path):
     check(path, Job().answer)

@@ -1,5 +1,5 @@
 """A move whose expiry fires while its reserve becomes ready: all orders of six events, and a coordinator that
-dies between its records and what follows from them. Whatever the order, one record decides."""
+dies between its records and their effects. Whatever the order, one record decides."""
 
 import copy
 import os
@@ -60,9 +60,9 @@ class Race:
         if tears:
             job.service._act = _dies
             with pytest.raises(_DiesError):
-                job.goes_on()
+                job.runs_a_round()
             self.another_leads()
-        job.goes_on()
+        job.runs_a_round()
 
     def dies(self, execution_id):
         if not self.job.processes[execution_id].is_over:
@@ -73,17 +73,17 @@ class Race:
         self.job.fails_over(f"b{self.leaders}")
 
     def records(self):
-        return [(found.offset, decode(found, topic="t")) for found in self.job.world.log().read()]
+        return [(record.offset, decode(record, topic="t")) for record in self.job.world.log().read()]
 
     def answers(self):
-        """Every status that was ever told for the request, in the order of the topic; each once."""
+        """Every status of the request, in the order of the topic; each once."""
         key = message_key(an_id(UUID), RESPONSE_TYPE, Place(namespace=Action.PLACE_CONTAINER.namespace))
-        said = [
-            decode_message(found.value).status_code
-            for found in MemoryLog(self.job.world.placement).read()
-            if found.key == key and found.value is not None
+        answers = [
+            decode_message(record.value).status_code
+            for record in MemoryLog(self.job.world.placement).read()
+            if record.key == key and record.value is not None
         ]
-        return list(dict.fromkeys(said))
+        return list(dict.fromkeys(answers))
 
     def comes_to_rest(self):
         for _ in range(ROUNDS_MAX):
@@ -93,7 +93,7 @@ class Race:
                 return
 
     def is_quiet(self):
-        alive = [found for found in self.job.processes.values() if not found.is_over]
+        alive = [process for process in self.job.processes.values() if not process.is_over]
         return len(alive) == 1 and {"0": 4} == self.job.at_work()
 
     def check(self):
@@ -102,7 +102,7 @@ class Race:
         assert [] == [broken for offset, record in records if (broken := invariants.check(offset, record, True))]
         self.check_one_decision(records)
         self.check_source(records)
-        assert self.is_quiet(), f"who lost is released: {self.job.phases()}, at work {self.job.at_work()}"
+        assert self.is_quiet(), f"a lost execution is released: {self.job.phases()}, at work {self.job.at_work()}"
 
     def check_one_decision(self, records):
         ended = [
@@ -118,7 +118,7 @@ class Race:
             assert "host-b" == self.job.runners()["0"]
 
     def check_source(self, records):
-        """Nobody lays hands on the source, unless it is gone, before the reserve is ready and has the tasks."""
+        """No order touches the source, unless it is gone, before the reserve is ready and has the tasks."""
         is_gone = False
         placed_at = None
         for offset, record in records:
@@ -128,8 +128,8 @@ class Race:
                 placed_at = offset
                 assert self.ready_from is not None and offset >= self.ready_from, "it was not ready"
             elif isinstance(record, LaunchPut) and record.launch.execution_id == self.source:
-                is_told = record.launch.phase is LaunchPhase.STOPPING
-                assert not is_told or is_gone or placed_at is not None, record.launch.reason
+                is_stopping = record.launch.phase is LaunchPhase.STOPPING
+                assert not is_stopping or is_gone or placed_at is not None, record.launch.reason
 
 
 class _DiesError(BaseException):

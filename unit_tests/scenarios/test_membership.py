@@ -8,18 +8,18 @@ from unit_tests.scenarios.reading import check, scenarios
 
 
 class Job:
-    """Processors that come and go, and what the coordinator makes of it. Each start of one is a new execution."""
+    """Processors that come and go, and the coordinator's plans. Each start of one is a new execution."""
 
     def __init__(self):
         self.coordinator = Coordinator.submitted(partitions=6)
         self.second, self.starts, self.living = 0, 0, {}
         self.debounce_ms = self.grace_ms = 20_000
 
-    def answer(self, said):
+    def answer(self, command_line):
         before = self.coordinator.state
-        for line in said:
-            word, *rest = line.split()
-            getattr(self, f"do_{word}")(*rest)
+        for line in command_line:
+            command, *rest = line.split()
+            getattr(self, f"do_{command}")(*rest)
             self.review()
         return list(self.shown(before)) or ["nothing changes"]
 
@@ -71,5 +71,5 @@ class Job:
 
 
 @pytest.mark.parametrize("path", scenarios("membership"), ids=lambda path: path.stem)
-def test_it_happens_as_the_story_says(path):
+def test_the_story_happens_as_written(path):
     check(path, Job().answer)

@@ -25,12 +25,12 @@ _UUID = re.compile(r"0000000([0-9a-f])-0000-4000-8000-000000000000")
 
 
 class Story(LaunchedJob):
-    """A job as it is told. State is level a round after its container came, unless the host is slow."""
+    """A job as the story has it. State is level a round after its container came, unless the host is slow."""
 
     def __init__(self, count, slots, named, settings):
         self.slow, self.letters, self.shown = {}, "", {}
         self.called = {}
-        self.leaves, self.survivors, self.told = set(), set(), []
+        self.leaves, self.survivors, self.launcher_reports = set(), set(), []
         self.kept = {}
         self.is_crashing = self.is_mute = False
         self.killed_in_vain = self.unheard = 0
@@ -40,7 +40,7 @@ class Story(LaunchedJob):
     def launches(self):
         before = len(self.world.queue)
         super().launches()
-        self.told += self.world.queue[before:]
+        self.launcher_reports += self.world.queue[before:]
         if self.is_mute:
             self.unheard += len(self.world.queue) - before
             del self.world.queue[before:]
@@ -73,28 +73,28 @@ class Story(LaunchedJob):
             self.world.queue[-1] = replace(self.world.queue[-1], held=self.kept[name], state=ContainerPhase.RUNNING)
             return
         orders = self.orders(name)
-        wanted = orders.to_keep_warm()
-        if wanted is not None and not orders.own_grants():
+        expected = orders.to_keep_warm()
+        if expected is not None and not orders.own_grants():
             percent = self.slow.get(self.processes[name].host)
-            warm = StandbyProgress(tasks=wanted.task_count, level=len(wanted.grants))
+            warm = StandbyProgress(tasks=expected.task_count, level=len(expected.grants))
             if percent is not None:
-                warm = StandbyProgress(tasks=wanted.task_count, level=0, restored=percent, total=100)
+                warm = StandbyProgress(tasks=expected.task_count, level=0, restored=percent, total=100)
             self.world.queue[-1] = replace(self.world.queue[-1], warm=warm)
 
     def launch_of(self, name):
-        """By what people call it: `0`, `0-1`, or `reserve of 0`."""
+        """By its name in stories: `0`, `0-1`, or `reserve of 0`."""
         if name.startswith("reserve"):
             processor, role, number = name.split()[-1], LaunchRole.RESERVE, 0
         elif "-" in name:
             (processor, number), role = name.split("-"), LaunchRole.STANDBY
         else:
-            return next(found for found in self.state.launches.values() if self.runs(found) == name)
+            return next(launch for launch in self.state.launches.values() if self.runs(launch) == name)
         return next(
-            found
-            for found in self.state.launches.values()
-            if (found.processor_id, found.role, found.standby) == (processor, role, int(number))
-            and found.phase in (LaunchPhase.WANTED, LaunchPhase.LAUNCHED)
-            and (role is LaunchRole.RESERVE or self.runs(found) is None)
+            launch
+            for launch in self.state.launches.values()
+            if (launch.processor_id, launch.role, launch.standby) == (processor, role, int(number))
+            and launch.phase in (LaunchPhase.WANTED, LaunchPhase.LAUNCHED)
+            and (role is LaunchRole.RESERVE or self.runs(launch) is None)
         )
 
     def runs(self, launch):
@@ -107,8 +107,8 @@ class Story(LaunchedJob):
         return launch.processor_id
 
     def places(self):
-        """Who is where."""
-        found = []
+        """The place of each container."""
+        lines = []
         for launch in self.state.launches.values():
             process = self.processes.get(launch.execution_id)
             if process is None or process.is_over:
@@ -119,52 +119,52 @@ class Story(LaunchedJob):
                 continue
             if self.runs(launch):
                 once = {LaunchRole.ACTIVE: "", LaunchRole.STANDBY: " in what was its standby"}
-                what = f"{launch.processor_id} runs{once.get(launch.role, ' in what was its reserve')}"
+                line = f"{launch.processor_id} runs{once.get(launch.role, ' in what was its reserve')}"
             elif launch.role is LaunchRole.STANDBY:
-                what = f"{standby_name(launch)} stands by"
+                line = f"{standby_name(launch)} stands by"
             elif launch.role is LaunchRole.RESERVE:
-                what = f"{launch.processor_id} has a reserve"
+                line = f"{launch.processor_id} has a reserve"
             else:
-                what = f"{launch.processor_id} is to run"
+                line = f"{launch.processor_id} is to run"
             leaving = ", told to stop" if launch.phase is LaunchPhase.STOPPING else ""
-            found.append(f"{what} {where}{leaving}")
-        return [*sorted(found), *self.end()]
+            lines.append(f"{line} {where}{leaving}")
+        return [*sorted(lines), *self.end()]
 
     def end(self):
         """Whether the run is over, and why."""
         if not self.state.run.finished:
             return []
         why = _SEED.sub("", failed_job(self.state, self.world.config.container_retry_count))
-        what = "the run has ended" if self.state.run.ended else "the run is to end"
-        return [f"{what}: {why}" if why else what]
+        line = "the run has ended" if self.state.run.ended else "the run is to end"
+        return [f"{line}: {why}" if why else line]
 
     def answers(self):
         """The answers on the topic, by letter."""
-        found = {}
+        answers = {}
         for letter in self.letters:
             for action in (Action.PLACE_CONTAINER, Action.RESTART_QUERY):
                 key = message_key(an_id(ord(letter)), RESPONSE_TYPE, Place(namespace=action.namespace))
                 value = self.latest().get(key)
                 if value is not None:
-                    said = decode_message(value)
-                    text = _UUID.sub(r"\1", _SEED.sub("", said.response_message))
-                    found[letter] = " ".join(filter(None, [said.status_code, said.phase, text]))
-        return found
+                    message = decode_message(value)
+                    text = _UUID.sub(r"\1", _SEED.sub("", message.response_message))
+                    answers[letter] = " ".join(filter(None, [message.status_code, message.phase, text]))
+        return answers
 
 
 class Teller:
-    """What the lines of a story do."""
+    """The effects of the lines of a story."""
 
     def __init__(self):
         self.job, self.count, self.slots, self.settings = None, 1, {"host-a": 2, "host-b": 2}, dict(STATE)
         self.named, self.counted = None, []
 
-    def answer(self, said):
+    def answer(self, command_line):
         before = {} if self.job is None else self.job.shown
         self.counted = []
-        for line in said:
-            word, *rest = line.split()
-            getattr(self, f"do_{word}")(*rest)
+        for line in command_line:
+            command, *rest = line.split()
+            getattr(self, f"do_{command}")(*rest)
         if self.job is None:
             return ["nothing runs yet"]
         self.check()
@@ -179,7 +179,7 @@ class Teller:
     def check(self):
         invariants = Invariants()
         judged = [
-            invariants.check(found.offset, decode(found, topic="t"), True) for found in self.job.world.log().read()
+            invariants.check(record.offset, decode(record, topic="t"), True) for record in self.job.world.log().read()
         ]
         assert [] == [broken for broken in judged if broken]
 
@@ -193,14 +193,14 @@ class Teller:
 
     def do_hosts(self, *hosts):
         """`host-a:2`: so many containers may be there."""
-        found = {host: int(count) for host, _, count in (text.partition(":") for text in hosts)}
+        slots = {host: int(count) for host, _, count in (text.partition(":") for text in hosts)}
         if self.job is None:
-            self.slots = found
+            self.slots = slots
         else:
-            self.job.slots |= found
+            self.job.slots |= slots
 
     def do_named(self, *hosts):
-        """The cluster manager says that these are all."""
+        """The cluster manager reports that these are all."""
         self.named = hosts
 
     def do_containers(self, count):
@@ -253,7 +253,7 @@ class Teller:
         self.job.slow[host] = int(percent.removesuffix("%"))
 
     def do_calls(self, host, name):
-        """Containers on the host say that it is called so."""
+        """Containers on the host report this name of it."""
         self.job.called[host] = name
 
     def do_quick(self, host):
@@ -267,40 +267,40 @@ class Teller:
         self.job.ends(self.job.launch_of(" ".join(name)).execution_id, 137)
 
     def do_hangs(self, *name):
-        """It is heard of no more, and stops for nobody."""
+        """It sends no more heartbeats, and obeys no order to stop."""
         self.job.processes[self.job.launch_of(" ".join(name)).execution_id].is_silent = True
 
     def do_fails(self):
-        """What is started from now on is never heard of."""
+        """Containers started from now on never send a heartbeat."""
         self.job.is_broken = True
 
     def do_crashes(self):
-        """What is started from now on ends at once."""
+        """Containers started from now on end at once."""
         self.job.is_crashing = True
 
     def do_works(self):
         self.job.is_broken = self.job.is_crashing = False
 
     def do_deaf(self, *name):
-        """It goes on as before, whatever it is told."""
+        """It continues as before, whatever its orders are."""
         self.job.processes[self.job.launch_of(" ".join(name)).execution_id].is_deaf = True
 
     def do_clings(self, *name):
-        """It says how it is, and lets go of nothing that it has now."""
+        """It sends a heartbeat, and keeps all that it has now."""
         name = self.job.launch_of(" ".join(name)).execution_id
         held = [grant for grant in self.job.orders(name).own_grants()]
         self.job.kept[name] = frozenset(HeldGrant(grant.task_name, grant.epoch) for grant in held)
 
     def do_survives(self, *name):
-        """Whoever kills it has no success."""
+        """No kill of it has an effect."""
         self.job.survivors.add(self.job.launch_of(" ".join(name)).execution_id)
 
     def do_names(self):
-        """The cluster manager says which hosts there are, and how much room each has."""
+        """The cluster manager reports its hosts, and how much room each has."""
         self.job.named, self.job.tells_room = tuple(self.job.slots), True
 
     def do_explains(self):
-        """The cluster manager says why it does not start what it is asked for."""
+        """The cluster manager gives its reason not to start a launch."""
         self.job.says_why = True
 
     def do_away(self):
@@ -308,33 +308,33 @@ class Teller:
         self.job.is_away = True
 
     def do_mute(self):
-        """The cluster manager does what it is asked, and what it says is lost."""
+        """The cluster manager does its work, and its reports are lost."""
         self.job.is_mute = True
 
     def do_back(self):
         self.job.is_away = self.job.is_mute = False
 
     def do_repeats(self):
-        """All that the cluster manager ever said of anybody is heard once more, the oldest first."""
-        said = {
+        """All reports of the cluster manager arrive once more, the oldest first."""
+        requests = {
             seen.state
-            for news in self.job.told
+            for news in self.job.launcher_reports
             if isinstance(news, LaunchesLooked)
             for seen in news.launched.values()
         }
-        assert {LaunchedState.RUNNING, LaunchedState.ENDED} <= said, "nothing that could be taken for news"
-        self.job.world.queue.extend(self.job.told)
+        assert {LaunchedState.RUNNING, LaunchedState.ENDED} <= requests, "nothing that could be taken for news"
+        self.job.world.queue.extend(self.job.launcher_reports)
         self.job.service.run_once(0)
 
     def do_count(self):
         job = self.job
-        found = [f"started {len(job.started)}", f"killed {len(job.killed)}"]
-        found += [f"killed in vain {job.killed_in_vain} times"] if job.killed_in_vain else []
-        found += [f"unheard {job.unheard} times"] if job.unheard else []
-        self.counted = [", ".join(found)]
+        lines = [f"started {len(job.started)}", f"killed {len(job.killed)}"]
+        lines += [f"killed in vain {job.killed_in_vain} times"] if job.killed_in_vain else []
+        lines += [f"unheard {job.unheard} times"] if job.unheard else []
+        self.counted = [", ".join(lines)]
 
     def do_stops(self, *name):
-        """It drains and leaves, though nobody told it to."""
+        """It drains and leaves, though without an order to."""
         self.job.leaves.add(self.job.launch_of(" ".join(name)).execution_id)
 
     def do_failover(self):
@@ -342,7 +342,7 @@ class Teller:
 
 
 @pytest.mark.parametrize("path", scenarios("placement"), ids=lambda path: path.stem)
-def test_what_happens_is_what_the_file_says(path):
+def test_each_scenario_file_happens_as_written(path):
     check(path, Teller().answer)
 
 

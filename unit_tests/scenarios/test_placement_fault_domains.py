@@ -20,7 +20,7 @@ ONE_RACK = dict.fromkeys(("host-a", "host-b", "host-c"), "rack-1")
 
 
 class RackStory(Story):
-    """Containers say in which rack they are."""
+    """Containers report their racks."""
 
     def __init__(self, domains, named, settings=AWARE):
         self.domains = domains
@@ -36,15 +36,15 @@ class RackStory(Story):
     def passes(self, seconds):
         """In rounds that are longer than those of the watch, and shorter than anything that is waited for."""
         for _ in range(seconds // 4):
-            self.goes_on(4000)
+            self.runs_a_round(4000)
 
     def standbys_started(self):
         return Counter(self.processes[name].host for name in self.started if "-s0-" in name)
 
     def missing(self):
         snapshot = self.service.status()
-        found = status_json("orders-1", snapshot.state, snapshot.liveness, self.world.clock.monotonic_ms())
-        return {row["standby"]: row["reason"] for row in found["standbysMissing"]}
+        status = status_json("orders-1", snapshot.state, snapshot.liveness, self.world.clock.monotonic_ms())
+        return {row["standby"]: row["reason"] for row in status["standbysMissing"]}
 
 
 @pytest.mark.parametrize("tells_room", [True, False])
@@ -77,7 +77,7 @@ def test_another_coordinator_tries_each_host_once_more_and_not_for_ever():
     assert {2} >= set(job.standbys_started().values())
 
 
-def test_where_no_host_may_have_it_each_is_tried_once_and_the_status_says_why():
+def test_where_no_host_may_have_it_each_is_tried_once_and_the_status_has_the_reason():
     job = RackStory(ONE_RACK, None)
 
     job.settles(20)
@@ -88,7 +88,7 @@ def test_where_no_host_may_have_it_each_is_tried_once_and_the_status_says_why():
     assert "is in the fault domain of host-b already (rack-1)" in job.missing()["0-0"]
 
 
-def test_where_no_hosts_are_named_the_starts_of_a_standby_are_bounded_and_the_status_says_why():
+def test_where_no_hosts_are_named_the_starts_of_a_standby_are_bounded_and_the_status_has_the_reason():
     job = RackStory(ONE_RACK, (), AWARE | {"cluster-manager_container_retry_count": "3"})
 
     job.settles(20)

@@ -1,4 +1,4 @@
-"""Decisions of one round see each other: what is decided for several processors at once, on hosts with few places."""
+"""Decisions of one round see each other: several processors at once, on hosts with few places."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ STANDBYS = STATE | {"job_standbytasks_replication_factor": "2"}
 
 
 class RoomyStory(Story):
-    """The cluster manager names all hosts, and says how much room each has."""
+    """The cluster manager names all hosts, and reports how much room each has."""
 
     def __init__(self, count, slots, settings):
         super().__init__(count=count, slots=slots, named=None, settings=settings)
@@ -20,22 +20,22 @@ class RoomyStory(Story):
         return {host: max(0, self.slots[host] - self.load(host)) for host in self.slots}
 
     def host_of(self, name):
-        found = [line.split(" on ")[-1] for line in self.places() if line.split()[0] == name]
-        return found[0] if found else ""
+        hosts = [line.split(" on ")[-1] for line in self.places() if line.split()[0] == name]
+        return hosts[0] if hosts else ""
 
     def rounds_until(self, is_so, rounds_max):
         for count in range(rounds_max):
             if is_so():
                 return count
-            self.goes_on()
+            self.runs_a_round()
         pytest.fail(f"not after {rounds_max} rounds: {self.places()}, {self.answers()}")
 
     def up(self):
-        return [found for found in self.processes.values() if not found.is_over]
+        return [process for process in self.processes.values() if not process.is_over]
 
 
 @pytest.mark.parametrize("places", [1, 4])
-def test_standbys_that_are_wanted_in_one_round_go_to_hosts_of_their_own(places):
+def test_standbys_of_one_round_are_started_on_different_hosts(places):
     job = RoomyStory(3, {f"h{number}": places for number in range(6)}, STANDBYS)
 
     job.rounds_until(lambda: len(job.up()) == 6, 30)
@@ -45,7 +45,7 @@ def test_standbys_that_are_wanted_in_one_round_go_to_hosts_of_their_own(places):
     assert 6 == len(job.started), "each was started once"
 
 
-def test_standbys_of_a_lost_worker_come_back_on_hosts_of_their_own():
+def test_standbys_of_a_lost_worker_return_on_hosts_of_their_own():
     job = RoomyStory(3, {"a": 1, "b": 1, "c": 1, "d": 3}, STANDBYS)
     assert ["d"] * 3 == [job.host_of(f"{number}-0") for number in range(3)]
 
@@ -59,7 +59,7 @@ def test_standbys_of_a_lost_worker_come_back_on_hosts_of_their_own():
     assert ["e", "f", "g"] == sorted(job.host_of(f"{number}-0") for number in range(3))
 
 
-def test_two_moves_to_any_host_that_are_read_in_one_poll_go_to_two_hosts():
+def test_two_moves_to_any_host_that_are_read_in_one_poll_have_different_hosts():
     job = RoomyStory(2, {f"h{number}": 1 for number in range(4)}, STATE)
     job.letters = "ab"
     for letter, processor_id in zip("ab", "01", strict=True):
@@ -72,7 +72,7 @@ def test_two_moves_to_any_host_that_are_read_in_one_poll_go_to_two_hosts():
 
 
 def test_containers_that_could_not_be_started_where_they_were_are_spread_over_the_other_hosts():
-    """Also where nobody says how much room there is."""
+    """Also without a report of how much room there is."""
     job = Story(count=3, slots={"a": 3}, named=None, settings=STATE)
     job.slots |= {"b": 3, "c": 3, "d": 3}
     job.refused.add("a")
@@ -81,7 +81,7 @@ def test_containers_that_could_not_be_started_where_they_were_are_spread_over_th
         job.ends(name, 137)
     job.settles(20)
 
-    assert ["b", "c", "d"] == sorted(found.host for found in job.processes.values() if not found.is_over)
+    assert ["b", "c", "d"] == sorted(process.host for process in job.processes.values() if not process.is_over)
 
 
 def test_hosts_that_were_not_tried_come_before_those_on_which_a_start_came_to_nothing():
@@ -94,4 +94,4 @@ def test_hosts_that_were_not_tried_come_before_those_on_which_a_start_came_to_no
         job.ends(name, 137)
     job.settles(60)
 
-    assert ["d"] == [found.host for found in job.processes.values() if not found.is_over]
+    assert ["d"] == [process.host for process in job.processes.values() if not process.is_over]

@@ -15,18 +15,18 @@ BEGIN = {"job.name": "flights", "local.store.dir": "/data", "systems.kafka.boots
 
 
 class Job:
-    """What the coordinator would know of the job."""
+    """The coordinator's knowledge of the job."""
 
     def __init__(self):
         self.properties, self.topics = dict(BEGIN), {}
         self.hosts, self.homes = {"0": None}, {}
         self.plan, self.numbers, self.kept_state = None, {}, False
 
-    def answer(self, said):
+    def answer(self, command_line):
         out = []
-        for line in said:
-            word, _, rest = line.partition(" ")
-            out.extend(getattr(self, f"do_{word}")(rest.strip()) or ())
+        for line in command_line:
+            command, _, rest = line.partition(" ")
+            out.extend(getattr(self, f"do_{command}")(rest.strip()) or ())
         return out
 
     def do_set(self, rest):
@@ -45,17 +45,17 @@ class Job:
 
     def do_plan(self, rest):
         try:
-            found = self.planned()
+            plan = self.planned()
         except SamzapyError as error:
             return textwrap.wrap(f"refused: {error}", 110, subsequent_indent="  ", break_on_hyphens=False)
         self.kept_state |= any(key.startswith("stores.") for key in self.properties)
-        if self.plan is not None and found.containers == self.plan.containers:
+        if self.plan is not None and plan.containers == self.plan.containers:
             return ["nothing changes"]
-        self.plan = found
-        self.numbers |= {task.name: task.changelog_partition for task in found.tasks}
-        owner = {task.name: one.processor_id for one in found.containers for task in one.tasks}
+        self.plan = plan
+        self.numbers |= {task.name: task.changelog_partition for task in plan.tasks}
+        owner = {task.name: one.processor_id for one in plan.containers for task in one.tasks}
         self.homes |= {task: self.hosts[processor] for task, processor in owner.items() if self.hosts[processor]}
-        return [f"generation {found.generation}", *(shown(task, owner[task.name]) for task in found.tasks)]
+        return [f"generation {plan.generation}", *(shown(task, owner[task.name]) for task in plan.tasks)]
 
     def planned(self):
         return plan_job(
@@ -76,5 +76,5 @@ def shown(task, processor):
 
 
 @pytest.mark.parametrize("path", scenarios("planning"), ids=lambda path: path.stem)
-def test_it_happens_as_the_story_says(path):
+def test_the_story_happens_as_written(path):
     check(path, Job().answer)

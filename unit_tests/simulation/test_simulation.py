@@ -1,6 +1,6 @@
 """Histories of a whole job, each made from its seed, each step judged (`simulation`).
 
-`SAMZAPY_SIMULATIONS` says how many histories; CI sets it in `.ci/run`. The seeds are always the same ones: the even
+`SAMZAPY_SIMULATIONS` is the number of histories; CI sets it in `.ci/run`. The seeds are always the same ones: the even
 ones here, the others in `test_simulation_of_odd_seeds`, which runs beside this one.
 """
 
@@ -38,7 +38,7 @@ def test_no_history_breaks_a_law_and_each_comes_to_rest(part: int) -> None:
 
 
 def test_no_history_breaks_a_law_while_another_program_writes_to_the_stream() -> None:
-    """And the stream, whatever stands on it and is compacted, folds to what the leaders alone wrote."""
+    """And the stream, with any foreign records on it and compacted, folds to the state of the leaders' records."""
     histories = [simulate(seed, kind=Kind.FOREIGN) for seed in range(COUNT // 10)]
 
     assert sum(history.faults["another program writes"] for history in histories) >= 10 * len(histories)
@@ -47,7 +47,7 @@ def test_no_history_breaks_a_law_while_another_program_writes_to_the_stream() ->
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A history that showed a fault, before that was mended, and what the fault was."""
+    """A history that showed a fault, before that was mended, and the fault."""
 
     seed: int
     fault: str
@@ -74,20 +74,20 @@ def test_the_same_seed_gives_the_same_history_in_every_process() -> None:
     """To the byte: the digest covers the trace and both topics. Sets and dicts differ between the processes."""
     command = [sys.executable, "-m", "simulation.command", "--seed", "1000", "--count", "12"]
 
-    told = [
+    outputs = [
         subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True)
         for seed in ("1", "2")
     ]
 
-    assert told[0].stdout == told[1].stdout
-    assert told[0].stdout.count("digest") == 12
+    assert outputs[0].stdout == outputs[1].stdout
+    assert outputs[0].stdout.count("digest") == 12
 
 
 def test_the_same_seed_gives_the_same_history_twice_in_one_process() -> None:
     assert simulate(7).digest == simulate(7).digest != simulate(8).digest
 
 
-def test_histories_are_long_and_full_of_faults_of_every_kind() -> None:
+def test_histories_are_long_and_have_many_faults_of_every_kind() -> None:
     histories = [simulate(seed) for seed in range(60)]
 
     faults = sum((history.faults for history in histories), Counter[str]())
@@ -104,22 +104,22 @@ def test_histories_are_long_and_full_of_faults_of_every_kind() -> None:
     assert sum(history.runs for history in histories if history.kind is Kind.BOUNDED) >= 15
 
 
-def test_a_broken_law_tells_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_law_names_the_command_that_repeats_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CoordinatorService, "step_down", lambda self: None)
 
-    told = {}
+    histories = {}
     for seed in range(50):
         try:
             simulate(seed)
         except BrokenLawError as error:
-            told[seed] = str(error)
+            histories[seed] = str(error)
             break
 
-    ((seed, text),) = told.items()
+    ((seed, text),) = histories.items()
     assert f"scripts/simulate --seed {seed} --events 400" in text
 
 
-def test_an_error_of_the_product_tells_how_to_see_it_again_and_the_command_goes_on(
+def test_an_error_of_the_product_names_the_command_that_repeats_it_and_the_run_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fails(self: World, event_count: int) -> History:
@@ -129,10 +129,10 @@ def test_an_error_of_the_product_tells_how_to_see_it_again_and_the_command_goes_
 
     with pytest.raises(KeyError) as caught:
         simulate(11, 50, kind=Kind.WALK)
-    told = CliRunner().invoke(simulate_command, ["--seed", "11", "--count", "2", "--events", "50"])
+    result = CliRunner().invoke(simulate_command, ["--seed", "11", "--count", "2", "--events", "50"])
 
     assert ["See it happen with: scripts/simulate --seed 11 --events 50 --kind walk"] == caught.value.__notes__
-    assert (1, "") == (told.exit_code, told.stderr)
+    assert (1, "") == (result.exit_code, result.stderr)
     assert [
         line
         for seed in (11, 12)
@@ -141,21 +141,21 @@ def test_an_error_of_the_product_tells_how_to_see_it_again_and_the_command_goes_
             "in fails)",
             f"See it happen with: scripts/simulate --seed {seed} --events 50",
         )
-    ] == told.stdout.splitlines()
+    ] == result.stdout.splitlines()
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_the_command_that_shows_a_history_again_is_one(kind: Kind) -> None:
+def test_the_command_in_a_message_is_a_command_of_the_simulation(kind: Kind) -> None:
     command = ["--seed", "5", "--count", "2", "--events", "1", "--kind", str(kind)]
 
-    told = CliRunner().invoke(simulate_command, command)
+    result = CliRunner().invoke(simulate_command, command)
 
-    assert 0 == told.exit_code, told.output
-    assert 2 == told.output.count(f": {kind}, ")
+    assert 0 == result.exit_code, result.output
+    assert 2 == result.output.count(f": {kind}, ")
 
 
 def test_a_world_in_which_nothing_is_granted_does_not_come_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(self: ActionPerformer, wanted: list[ResolveStarts], view: LeaderView) -> object:
+    def nothing(self: ActionPerformer, starts: list[ResolveStarts], view: LeaderView) -> object:
         return ()
 
     monkeypatch.setattr(ActionPerformer, "_resolve", nothing)

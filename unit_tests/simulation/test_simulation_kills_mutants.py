@@ -1,6 +1,6 @@
 """The coordinator with one safeguard taken out: a simulation that cannot tell it from the real one proves nothing.
 
-Each mutant replaces one function of the product by what it would be without the safeguard, and nothing else. The
+Each mutant replaces one function of the product by one without the safeguard, and nothing else. The
 table in docs/internals/testing.md is made of the docstrings here.
 """
 
@@ -87,7 +87,7 @@ class _AsItWas:
 
 
 def no_fence_at_all(patch: Patch) -> None:
-    """L4: a new coordinator takes no transactional id, but writes under whatever epoch is in force."""
+    """L4: a new coordinator takes no transactional id, but writes under the epoch in force."""
 
     def mutated(self: MemoryLog) -> None:
         self._epoch = self.topic._epoch_of.setdefault(self.transactional_id, 0)
@@ -123,19 +123,19 @@ def a_record_that_is_a_change(patch: Patch) -> None:
 
 
 def end_of_replay_at_the_last_stable_offset(patch: Patch) -> None:
-    """Design section 2: a reader concludes at an open transaction instead of waiting for it."""
+    """A reader concludes at an open transaction instead of waiting for it."""
     patch.setattr(MemoryLog, "read", lambda self, offset_from=0: iter(self.topic.read_stable(offset_from)[0]))
 
 
 def end_of_replay_at_high_minus_one(patch: Patch) -> None:
-    """A reader waits for a record at `high - 1`, where a marker stands."""
+    """A reader waits for a record at `high - 1`, the offset of a marker."""
     read = MemoryLog.read
 
     def mutated(self: MemoryLog, offset_from: int = 0):  # type: ignore[no-untyped-def]
-        found = list(read(self, offset_from))
-        if found and found[-1].offset != self.topic.end_offset - 1:
+        records = list(read(self, offset_from))
+        if records and records[-1].offset != self.topic.end_offset - 1:
             raise DeadlineError("waited for a record at high - 1")
-        return iter(found)
+        return iter(records)
 
     patch.setattr(MemoryLog, "read", mutated)
 
@@ -162,9 +162,9 @@ def grant_before_fenced(patch: Patch) -> None:
     patch.setattr(Container, "is_gone", property(lambda self: self.phase in gone))
     real = actions_module.hand_overs
 
-    def mutated(found):  # type: ignore[no-untyped-def]
-        wanted = real(found)
-        return tuple(action for action in wanted if not isinstance(action, actions_module.FenceExecution)) or wanted
+    def mutated(job_state):  # type: ignore[no-untyped-def]
+        actions = real(job_state)
+        return tuple(action for action in actions if not isinstance(action, actions_module.FenceExecution)) or actions
 
     patch.setattr(action_performer, "hand_overs", mutated)
 
@@ -172,8 +172,8 @@ def grant_before_fenced(patch: Patch) -> None:
 def fenced_without_fencing(patch: Patch) -> None:
     """L6: FENCED is recorded although the broker was not asked."""
 
-    def mutated(self, wanted):  # type: ignore[no-untyped-def]
-        return [action_performer.ExecutionFenced(action.execution_id, action.attempt) for action in wanted]
+    def mutated(self, starts):  # type: ignore[no-untyped-def]
+        return [action_performer.ExecutionFenced(action.execution_id, action.attempt) for action in starts]
 
     patch.setattr(ActionPerformer, "_fence", mutated)
 
@@ -185,51 +185,55 @@ def half_of_the_ids_fenced(patch: Patch) -> None:
 
 
 def release_by_reading_alone(patch: Patch) -> None:
-    """L6: who has read past the plan has let go, whatever it still lists."""
+    """L6: a container that has read past the plan has released, whatever it still lists."""
     release = grants.release
-    patch.setattr(decide, "release", lambda heartbeat, found: release(replace(heartbeat, held=frozenset()), found))
+    patch.setattr(
+        decide, "release", lambda heartbeat, job_state: release(replace(heartbeat, held=frozenset()), job_state)
+    )
 
 
 def release_not_waited_for(patch: Patch) -> None:
     """L6: a grant is free as soon as the plan takes it away."""
     is_free = grants.is_free
     patch.setattr(
-        grants, "is_free", lambda grant, found: is_free(grant, found) or grant in grants.revoked_grants(found)
+        grants,
+        "is_free",
+        lambda grant, job_state: is_free(grant, job_state) or grant in grants.revoked_grants(job_state),
     )
 
 
 def stopped_while_holding(patch: Patch) -> None:
-    """L6: an execution that stops is believed, although it lists grants that it did not let go."""
+    """L6: the stop of an execution is believed, although it lists grants that it did not release."""
     hear = liveness.hear
-    patch.setattr(decide, "hear", lambda heartbeat, found: hear(replace(heartbeat, held=frozenset()), found))
+    patch.setattr(decide, "hear", lambda heartbeat, job_state: hear(replace(heartbeat, held=frozenset()), job_state))
 
 
 def epoch_reused(patch: Patch) -> None:
-    """L6: the next epoch is counted from the grants that stand, not from the record of its own."""
+    """L6: the next epoch is counted from the present grants, not from the record of its own."""
     grant_tasks = grants.grant_tasks
 
-    def mutated(command, found):  # type: ignore[no-untyped-def]
-        highest = max((grant.epoch for grant in found.grants.values()), default=0)
-        return grant_tasks(command, replace(found, epoch=highest))
+    def mutated(command, job_state):  # type: ignore[no-untyped-def]
+        highest = max((grant.epoch for grant in job_state.grants.values()), default=0)
+        return grant_tasks(command, replace(job_state, epoch=highest))
 
     patch.setattr(decide, "grant_tasks", mutated)
 
 
 def progress_ignored(patch: Patch) -> None:
-    """Section 6: a start is computed from checkpoints alone."""
+    """A start is computed from checkpoints alone."""
     reached = starts.reached
     patch.setattr(starts, "reached", lambda grant, start, read: reached(grant, start, replace(read, progress={})))
 
 
 def grant_in_front_of_its_epoch(patch: Patch) -> None:
-    """M1: within its transaction, a grant stands before the record of its epoch."""
-    _reordered(patch, "grant_tasks", lambda records: sorted(records, key=lambda found: isinstance(found, EpochPut)))
+    """M1: within its transaction, a grant precedes the record of its epoch."""
+    _reordered(patch, "grant_tasks", lambda records: sorted(records, key=lambda record: isinstance(record, EpochPut)))
 
 
 def old_grant_removed_first(patch: Patch) -> None:
-    """M1: within its transaction, a grant's predecessor is removed before the grant stands."""
+    """M1: within its transaction, a grant's predecessor is removed before the grant is written."""
     _reordered(
-        patch, "grant_tasks", lambda records: sorted(records, key=lambda found: not isinstance(found, Removed))
+        patch, "grant_tasks", lambda records: sorted(records, key=lambda record: not isinstance(record, Removed))
     )
 
 
@@ -238,7 +242,7 @@ def generation_in_front_of_its_tasks(patch: Patch) -> None:
     real = replanning._records
 
     def mutated(*args):  # type: ignore[no-untyped-def]
-        return sorted(real(*args), key=lambda found: not isinstance(found, GenerationPut))
+        return sorted(real(*args), key=lambda record: not isinstance(record, GenerationPut))
 
     patch.setattr(replanning, "_records", mutated)
 
@@ -249,10 +253,10 @@ def _reordered(patch: Patch, name: str, order: Callable[[Iterable[object]], Iter
 
 
 def generation_reused(patch: Patch) -> None:
-    """Section 3: the number of a plan that was torn is given out again."""
+    """The number of a plan that was torn is given out again."""
 
-    def mutated(found: state.CoordinatorState) -> tuple[int, ...]:
-        return () if found.generation is None else (found.generation.generation,)
+    def mutated(job_state: state.CoordinatorState) -> tuple[int, ...]:
+        return () if job_state.generation is None else (job_state.generation.generation,)
 
     patch.setattr(replanning, "generations", mutated)
 
@@ -261,14 +265,14 @@ def plan_for_the_dead(patch: Patch) -> None:
     """Membership: a processor stays a member when its last execution is gone."""
     real = membership.living_processors
 
-    def mutated(found: state.CoordinatorState) -> frozenset[str]:
-        return real(found) | {container.processor_id for container in found.containers.values()}
+    def mutated(job_state: state.CoordinatorState) -> frozenset[str]:
+        return real(job_state) | {container.processor_id for container in job_state.containers.values()}
 
     patch.setattr(membership, "living_processors", mutated)
 
 
 def failed_append_believed(patch: Patch) -> None:
-    """L5: after an append of unknown outcome the coordinator goes on as if it had been committed."""
+    """L5: after an append of unknown outcome the coordinator continues as if it had been committed."""
     append = LeaderLog.append
 
     def mutated(self, records, writes):  # type: ignore[no-untyped-def]
@@ -282,7 +286,7 @@ def failed_append_believed(patch: Patch) -> None:
 
 
 def office_kept_after_a_failure(patch: Patch) -> None:
-    """L5: a coordinator that failed, or lost its seat, goes on as the leader of the state that it had."""
+    """L5: a coordinator that failed, or is no longer elected, continues as the leader with its state."""
     patch.setattr(CoordinatorService, "step_down", lambda self: None)
 
 
@@ -300,7 +304,7 @@ def failed_append_sent_again(patch: Patch) -> None:
     patch.setattr(LeaderLog, "append", mutated)
 
 
-def fence_known_only_to_who_gave_up(patch: Patch) -> None:
+def fence_known_only_to_one_leader(patch: Patch) -> None:
     """L3: an execution is fenced by the coordinator that gave it up; a successor does not ask again."""
     real, become_leader = actions_module.hand_overs, CoordinatorService.become_leader
     lost_before: set[str] = set()
@@ -308,12 +312,14 @@ def fence_known_only_to_who_gave_up(patch: Patch) -> None:
     def becomes_leader(self: CoordinatorService) -> None:
         become_leader(self)
         containers = self._stream.state.containers_sorted
-        lost_before.update(found.execution_id for found in containers if found.phase is ContainerPhase.LOST)
+        lost_before.update(
+            container.execution_id for container in containers if container.phase is ContainerPhase.LOST
+        )
 
-    def mutated(found):  # type: ignore[no-untyped-def]
+    def mutated(job_state):  # type: ignore[no-untyped-def]
         return tuple(
             action
-            for action in real(found)
+            for action in real(job_state)
             if getattr(action, "transactional_ids", None) is None or action.execution_id not in lost_before
         )
 
@@ -326,27 +332,27 @@ def numbers_from_zero(patch: Patch) -> None:
     real = leader_log.replay
 
     def mutated(records, *, topic, before=leader_log.NOTHING):  # type: ignore[no-untyped-def]
-        found = real(records, topic=topic, before=before)
-        return replace(found, numbering=found.numbering._replace(seq=before.numbering.seq))
+        replayed = real(records, topic=topic, before=before)
+        return replace(replayed, numbering=replayed.numbering._replace(seq=before.numbering.seq))
 
     patch.setattr(leader_log, "replay", mutated)
 
 
 def foreign_records_folded(patch: Patch) -> None:
-    """Whatever stands on the stream and can be read is taken for the leader's."""
+    """Every readable record on the stream is taken for the leader's."""
     real = numbering.place
 
     def mutated(record, before):  # type: ignore[no-untyped-def]
-        after, found = real(record, before)
-        if isinstance(found, numbering.Foreign) and found.is_readable:
+        after, foreign = real(record, before)
+        if isinstance(foreign, numbering.Foreign) and foreign.is_readable:
             return after, numbering.RecordHeaders(before.term, before.seq, "Foreign", "", "")
-        return after, found
+        return after, foreign
 
     patch.setattr(numbering, "place", mutated)
 
 
 def foreign_records_stay(patch: Patch) -> None:
-    """The leader writes nothing again, and compaction keeps what a foreign record says."""
+    """The leader writes nothing again, and compaction keeps the value of a foreign record."""
     patch.setattr(LeaderLog, "restore", lambda self: False)
 
 
@@ -354,17 +360,17 @@ def a_heartbeat_registers_each_time(patch: Patch) -> None:
     """L2: a registration that is repeated is written again."""
     hear = liveness.hear
 
-    def mutated(heartbeat, found):  # type: ignore[no-untyped-def]
-        records = hear(heartbeat, found)
-        if records or heartbeat.execution_id not in found.containers:
+    def mutated(heartbeat, job_state):  # type: ignore[no-untyped-def]
+        records = hear(heartbeat, job_state)
+        if records or heartbeat.execution_id not in job_state.containers:
             return records
-        return (liveness.ContainerPut(container=found.containers[heartbeat.execution_id]),)
+        return (liveness.ContainerPut(container=job_state.containers[heartbeat.execution_id]),)
 
     patch.setattr(decide, "hear", mutated)
 
 
 def the_dead_come_back(patch: Patch) -> None:
-    """L6: an execution that was given up, and is heard again, runs again."""
+    """L6: an execution that was given up, and sends a heartbeat again, runs again."""
     P, N = liveness.P, liveness.N
     rows: Mapping[ContainerPhase, Mapping[liveness.News, ContainerPhase]] = {
         **liveness.TRANSITIONS,
@@ -374,9 +380,11 @@ def the_dead_come_back(patch: Patch) -> None:
     patch.setattr(liveness, "TRANSITIONS", rows)
     patch.setattr(
         "simulation.world.is_expected",
-        lambda found, heartbeat: heartbeat.execution_id in found.containers,
+        lambda job_state, heartbeat: heartbeat.execution_id in job_state.containers,
     )
-    patch.setattr(liveness, "is_expected", lambda found, heartbeat: heartbeat.execution_id in found.containers)
+    patch.setattr(
+        liveness, "is_expected", lambda job_state, heartbeat: heartbeat.execution_id in job_state.containers
+    )
 
 
 def uuid_memory_lost_at_failover(patch: Patch) -> None:
@@ -384,8 +392,8 @@ def uuid_memory_lost_at_failover(patch: Patch) -> None:
     replayed = leader_log.replay
 
     def mutated(records, *, topic, before=leader_log.NOTHING):  # type: ignore[no-untyped-def]
-        found = replayed(records, topic=topic, before=before)
-        return replace(found, state=replace(found.state, request_memory={}))
+        replayed_state = replayed(records, topic=topic, before=before)
+        return replace(replayed_state, state=replace(replayed_state.state, request_memory={}))
 
     patch.setattr(leader_log, "replay", mutated)
 
@@ -393,13 +401,15 @@ def uuid_memory_lost_at_failover(patch: Patch) -> None:
 def uuid_that_comes_again_is_new(patch: Patch) -> None:
     """A request whose uuid was answered already is served once more."""
     read = read_requests
-    patch.setattr(decide, "read_requests", lambda command, found: read(command, replace(found, request_memory={})))
+    patch.setattr(
+        decide, "read_requests", lambda command, job_state: read(command, replace(job_state, request_memory={}))
+    )
 
 
 def position_in_front_of_its_decisions(patch: Patch) -> None:
-    """Design section 3: the position on the placement topic is written before what was read there is decided."""
+    """The position on the placement topic is written before the requests are decided."""
     read = read_requests
-    patch.setattr(decide, "read_requests", lambda command, found: tuple(reversed(read(command, found))))
+    patch.setattr(decide, "read_requests", lambda command, job_state: tuple(reversed(read(command, job_state))))
 
 
 def restart_in_front_of_its_request(patch: Patch) -> None:
@@ -411,7 +421,7 @@ def restart_in_front_of_its_request(patch: Patch) -> None:
 
 
 def restart_taken_for_granted(patch: Patch) -> None:
-    """A restart has succeeded as soon as a container of the processor runs, whatever its query knows."""
+    """A restart has succeeded as soon as a container of the processor runs, whichever order its query knows."""
 
     def mutated(request, review):  # type: ignore[no-untyped-def]
         return next(iter(restart_query._lives(request, review.state)), None)
@@ -419,12 +429,12 @@ def restart_taken_for_granted(patch: Patch) -> None:
     patch.setitem(registry.HANDLERS, Action.RESTART_QUERY, replace(restart_query.RESTARTING, completion=mutated))
 
 
-def ordered_restart_waits_for_nobody(patch: Patch) -> None:
+def ordered_restart_waits_for_no_query(patch: Patch) -> None:
     """A restart that was ordered waits until it expires when the plan gives its processor's tasks to others."""
     lacks = request_queue._lacks_its_query
 
-    def mutated(request, found):  # type: ignore[no-untyped-def]
-        return lacks(request, found) and request.status_code is StatusCode.ACCEPTED
+    def mutated(request, job_state):  # type: ignore[no-untyped-def]
+        return lacks(request, job_state) and request.status_code is StatusCode.ACCEPTED
 
     patch.setattr(request_queue, "_lacks_its_query", mutated)
 
@@ -439,24 +449,24 @@ def answered_before_it_is_written(patch: Patch) -> None:
 
 
 def new_partitions_not_waiting(patch: Patch) -> None:
-    """Design section 8: new partitions are planned as soon as the ends of the old ones are known."""
+    """New partitions are planned as soon as the ends of the old ones are known."""
     patch.setattr(growth, "_has_passed", lambda *_: True)
 
 
 def merge_from_the_largest(patch: Patch) -> None:
-    """Design section 8: a merged task begins where the furthest of its parts stood, instead of the last of them."""
+    """A merged task begins at the largest position of its parts, instead of the smallest."""
     joined = starts._joined
     patch.setattr(starts, "_joined", lambda ssp_kb, positions: joined(ssp_kb, [max(positions)] * len(positions)))
 
 
 def floors_forgotten(patch: Patch) -> None:
-    """Design section 8: a merged task has no floors for those of its parts that were further."""
+    """A merged task has no floors for parts with a larger position."""
     joined = starts._joined
     patch.setattr(starts, "_joined", lambda *known: replace(joined(*known), floors=()))
 
 
 def floors_of_before_forgotten(patch: Patch) -> None:
-    """Design section 8: a change on top of an unfinished merge does not look at the floors of that."""
+    """A change on top of an unfinished merge does not look at the floors of that."""
     positions = starts._positions
 
     def mutated(ssp_kb, known):  # type: ignore[no-untyped-def]
@@ -474,108 +484,110 @@ def children_granted_before_the_release(patch: Patch) -> None:
 
 
 def parent_removed_with_its_first_child(patch: Patch) -> None:
-    """Design section 8: a grant is removed as soon as newer ones give some of its buckets."""
+    """A grant is removed as soon as newer ones give some of its buckets."""
     patch.setattr(grants._GrantLog, "_is_covered", lambda self, grant: True)
 
 
 def positions_removed_with_the_first_child(patch: Patch) -> None:
-    """Design section 8: a container removes positions of another factor from which starts may still be computed."""
+    """A container removes positions of another factor from which starts may still be computed."""
     real = containers.superseded_keys
     patch.setattr(containers, "superseded_keys", lambda given, positions, epochs: real(given, positions, ()))
 
 
 def factor_written_each_time(patch: Patch) -> None:
-    """L2: a scale that goes on records its factor once more."""
+    """L2: a scale under way records its factor once more."""
 
-    def mutated(request, found, groupers):  # type: ignore[no-untyped-def]
+    def mutated(request, job_state, groupers):  # type: ignore[no-untyped-def]
         return [FactorPut(factor=scale_factor.scale_wanted(request).factor, uuid=request.uuid)]
 
     _beside(patch, "scaled", mutated)
 
 
 def plan_of_a_scale_taken_twice(patch: Patch) -> None:
-    """L2: a scale that goes on puts its plan in force once more, under the next number."""
+    """L2: a scale under way puts its plan in force once more, under the next number."""
 
-    def mutated(request, found, groupers):  # type: ignore[no-untyped-def]
-        if found.generation is None:
+    def mutated(request, job_state, groupers):  # type: ignore[no-untyped-def]
+        if job_state.generation is None:
             return []
-        return replanning.replan(replace(found, generation=replace(found.generation, factor=0)), PROCESSORS, groupers)
+        return replanning.replan(
+            replace(job_state, generation=replace(job_state.generation, factor=0)), PROCESSORS, groupers
+        )
 
     _beside(patch, "scaled", mutated)
 
 
 def _beside(patch: Patch, name: str, mutated: Callable[..., Iterable[object]]) -> None:
-    """What `mutated` gives where the real one gives nothing."""
+    """The result of `mutated` where the real one gives nothing."""
     real = getattr(scale_factor, name)
     patch.setattr(scale_factor, name, lambda *known: list(real(*known)) or mutated(*known))
 
 
 def scale_taken_for_granted(patch: Patch) -> None:
-    """A scale has succeeded as soon as the plan has its factor, whoever has not let go yet."""
+    """A scale has succeeded as soon as the plan has its factor, before all owners have released."""
     patch.setattr(scale_factor, "awaited", lambda *_: ())
 
 
-# --- of what tasks keep, of rewinds, of inputs that end ---
+# --- state of tasks, rewinds, inputs that end ---
 
 
 def local_state_taken_to_be_level(patch: Patch) -> None:
-    """Section 7: local state that is kept is taken to have everything that the changelog has."""
+    """Kept local state is taken to have everything that the changelog has."""
     patch.setattr(restore, "_has_caught_up", lambda *_: True)
 
 
 def entries_of_siblings_taken(patch: Patch) -> None:
-    """Section 7: a virtual task restores everything on the changelog partition that it shares with its siblings."""
+    """A virtual task restores everything on the changelog partition that it shares with its siblings."""
     patch.setattr(restore, "is_own_entry", lambda grant, scope: lambda key: True)
 
 
 def heir_made_of_a_part(patch: Patch) -> None:
-    """Section 7: a task begins with what its relatives on this host have, also where that is not all of it."""
+    """A task begins with the state of its relatives on this host, also where that is incomplete."""
 
     def mutated(bucket, factor, candidates):  # type: ignore[no-untyped-def]
-        finest = max((factor, *(found.factor for found in candidates)))
+        finest = max((factor, *(grant.factor for grant in candidates)))
         pieces = range(bucket, finest, factor)
-        having = {piece: [found for found in candidates if piece % found.factor == found.bucket] for piece in pieces}
-        chosen = {piece: found[0] for piece, found in having.items() if found}
+        having = {piece: [grant for grant in candidates if piece % grant.factor == grant.bucket] for piece in pieces}
+        chosen = {piece: holders[0] for piece, holders in having.items() if holders}
         return (finest, chosen) if chosen else None
 
     patch.setattr(split_and_merge, "choose", mutated)
 
 
 def broadcast_positions_of_several_parents(patch: Patch) -> None:
-    """Design section 8: a task has the smallest position in each broadcast partition, whosever it is."""
+    """A task has the smallest position of all tasks in each broadcast partition."""
     real = starts._broadcast_start
 
     def mutated(ssp_kb, parent, known):  # type: ignore[no-untyped-def]
-        found = real(ssp_kb, parent, known)
+        positions = real(ssp_kb, parent, known)
         others = [starts._broadcast_position(grant, ssp_kb.ssp, known) for grant in known.grants._newest.values()]
-        return min((offset for offset in (found, *others) if offset is not None), default=None)
+        return min((offset for offset in (positions, *others) if offset is not None), default=None)
 
     patch.setattr(starts, "_broadcast_start", mutated)
 
 
 def broadcast_positions_without_the_copy(patch: Patch) -> None:
-    """Design section 8: a task takes the broadcast positions of its parent, and goes on with a copy of its own."""
+    """A task takes the broadcast positions of its parent, and keeps a copy of its own."""
     patch.setattr(starts, "_source_of_copy", lambda *_: "")
 
 
 def startpoints_ignored(patch: Patch) -> None:
-    """Design section 8: a task that was rewound begins where it was."""
+    """A task that was rewound begins where it was."""
     real = action_performer.starts_of
     patch.setattr(action_performer, "starts_of", lambda *args, startpoints, **named: real(*args, **named))
 
 
 def startpoint_removed_at_once(patch: Patch) -> None:
-    """Design section 8: a startpoint is removed before grants have everything that it is for."""
+    """A startpoint is removed before it is in all grants that it is for."""
     patch.setattr(rewind, "is_taken_up", lambda *_: True)
 
 
 def rewind_taken_for_granted(patch: Patch) -> None:
-    """A rewind has succeeded as soon as it is recorded, whoever has not let go yet."""
+    """A rewind has succeeded as soon as it is recorded, before all owners have released."""
     patch.setattr(rewind, "awaited", lambda *_: ())
 
 
 def state_of_an_earlier_run_kept(patch: Patch) -> None:
-    """ADR 0009: a container does not look which grants and changelogs belong to the run of a bounded job."""
+    """ADR 0009: a container does not check which grants and changelogs belong to the run of a bounded job."""
     real = containers.catch_up_or_rebuild
 
     def mutated(directory, job):  # type: ignore[no-untyped-def]
@@ -585,16 +597,16 @@ def state_of_an_earlier_run_kept(patch: Patch) -> None:
 
 
 def end_of_an_input_fixed_by_each_grant(patch: Patch) -> None:
-    """ADR 0009: each grant says anew how far a bounded input is read, not only the first of the run."""
+    """ADR 0009: each grant sets the end of a bounded input again, not only the first of the run."""
     patch.setattr(grants, "input_end", lambda *_: None)
     patch.setattr(action_performer, "input_end", lambda *_: None)
 
 
 def finished_when_one_has_finished(patch: Patch) -> None:
-    """A run of a bounded job is over as soon as one of its containers has read what it holds."""
+    """A run of a bounded job is over as soon as one of its containers has read its own tasks to the end."""
 
-    def mutated(found: state.CoordinatorState, seen: liveness.Liveness) -> bool:
-        if found.run is None or found.run.finished or found.run.ended or not found.plan:
+    def mutated(job_state: state.CoordinatorState, seen: liveness.Liveness) -> bool:
+        if job_state.run is None or job_state.run.finished or job_state.run.ended or not job_state.plan:
             return False
         return any(sighting.finished for sighting in seen.last.values())
 
@@ -605,49 +617,49 @@ def named_at_its_start(patch: Patch) -> None:
     """ADR 0015: a container gets its name when it is started, and not with the record of that."""
     to_start = launch_watch.to_start
 
-    def mutated(found: state.CoordinatorState) -> tuple[object, ...]:
-        return tuple(replace(launch, execution_id=f"{launch.execution_id}-1") for launch in to_start(found))
+    def mutated(job_state: state.CoordinatorState) -> tuple[object, ...]:
+        return tuple(replace(launch, execution_id=f"{launch.execution_id}-1") for launch in to_start(job_state))
 
     patch.setattr(launch_watch, "to_start", mutated)
 
 
-def nobody_is_killed(patch: Patch) -> None:
-    """Who does not stop in time is given up, and its process stays."""
+def no_container_is_killed(patch: Patch) -> None:
+    """A container that does not stop in time is given up, and its process stays."""
     patch.setattr(launch_watch, "to_kill", lambda *_: ())
 
 
 def silence_is_an_end(patch: Patch) -> None:
-    """ADR 0015: what the cluster manager knows nothing of has ended."""
+    """ADR 0015: a launch that the cluster manager does not know has ended."""
     looked = launches._after_look
 
-    def mutated(launch, seen, command, found):  # type: ignore[no-untyped-def]
+    def mutated(launch, seen, command, job_state):  # type: ignore[no-untyped-def]
         if seen.state is LaunchedState.UNKNOWN:
             seen = replace(seen, state=LaunchedState.ENDED)
-        return looked(launch, seen, command, found)
+        return looked(launch, seen, command, job_state)
 
     patch.setattr(launches, "_after_look", mutated)
 
 
 def surplus_stays(patch: Patch) -> None:
-    """A container that is not wanted any more is not told to stop."""
+    """A container that is not wanted any more gets no order to stop."""
     patch.setattr(launches, "_surplus", lambda _: {})
 
 
-def copies_are_heard(patch: Patch) -> None:
-    """ADR 0015: of an execution that was started twice both processes are answered."""
+def copies_are_answered(patch: Patch) -> None:
+    """ADR 0015: both processes of an execution that was started twice are answered."""
 
-    def mutated(found: state.CoordinatorState, heartbeat) -> bool:  # type: ignore[no-untyped-def]
-        return liveness.is_alive(found, heartbeat.execution_id)
+    def mutated(job_state: state.CoordinatorState, heartbeat) -> bool:  # type: ignore[no-untyped-def]
+        return liveness.is_alive(job_state, heartbeat.execution_id)
 
     for module in (liveness, grants, world):
         patch.setattr(module, "is_expected", mutated)
 
 
 def moved_before_it_is_level(patch: Patch) -> None:
-    """Section 9: tasks go to a reserve, or a standby, as soon as that is up."""
+    """Tasks move to a reserve, or a standby, as soon as it is up."""
 
-    def mutated(execution_id, found, seen):  # type: ignore[no-untyped-def]
-        return liveness.is_alive(found, execution_id)
+    def mutated(execution_id, job_state, seen):  # type: ignore[no-untyped-def]
+        return liveness.is_alive(job_state, execution_id)
 
     for module in (place_with_reserve, standbys):
         patch.setattr(module, "is_warm", mutated)
@@ -668,14 +680,16 @@ def standbys_blind_to_each_other(patch: Patch) -> None:
     patch.setattr(standbys, "Round", Blind)
 
 
-def job_ends_that_is_to_go_on(patch: Patch) -> None:
-    """A processor whose containers fail too often ends the run, whatever the configuration says."""
+def job_ends_that_is_to_continue(patch: Patch) -> None:
+    """A processor whose containers fail too often ends the run, whatever the configuration is."""
     run_failed = launches._run_failed
-    patch.setattr(launches, "_run_failed", lambda command, found: run_failed(replace(command, fails_job=True), found))
+    patch.setattr(
+        launches, "_run_failed", lambda command, job_state: run_failed(replace(command, fails_job=True), job_state)
+    )
 
 
 def the_unanswered_live_on(patch: Patch) -> None:
-    """A container whose heartbeats arrive, and which hears no answer, is kept for as long as it is heard."""
+    """A container that sends heartbeats and receives no answer is kept as long as the heartbeats arrive."""
     patch.setattr(liveness.Sighting, "unanswered_for_ms", lambda self, listening_since_ms: 0)
 
 
@@ -700,13 +714,15 @@ def tail_position_before_its_output(patch: Patch) -> None:
 
 
 def tail_of_a_released_bucket(patch: Patch) -> None:
-    """A container that lets a task go leaves a tail of it at work."""
+    """A container that releases a task leaves a tail of it at work."""
     must_start_anew, held = SimulatedContainer._must_start_anew, SimulatedContainer.held
 
     def held_without_tails(self):  # type: ignore[no-untyped-def]
-        wanted = {(grant.task_name, grant.epoch) for grant in self.wanted()}
+        held_tasks = {(grant.task_name, grant.epoch) for grant in self.wanted()}
         every = held(self)
-        return frozenset(one for one in every if (one.task_name, one.epoch) in wanted) if self._is_tailing else every
+        return (
+            frozenset(one for one in every if (one.task_name, one.epoch) in held_tasks) if self._is_tailing else every
+        )
 
     patch.setattr(SimulatedContainer, "held", held_without_tails)
     patch.setattr(SimulatedContainer, "_must_start_anew", lambda self: not self._is_tailing and must_start_anew(self))
@@ -748,14 +764,14 @@ KIND_OF: Mapping[Callable[[Patch], None], Kind] = {
     end_of_an_input_fixed_by_each_grant: Kind.BOUNDED,
     finished_when_one_has_finished: Kind.BOUNDED,
     named_at_its_start: Kind.LAUNCHED,
-    nobody_is_killed: Kind.LAUNCHED,
+    no_container_is_killed: Kind.LAUNCHED,
     silence_is_an_end: Kind.LAUNCHED,
     surplus_stays: Kind.LAUNCHED,
-    copies_are_heard: Kind.LAUNCHED,
+    copies_are_answered: Kind.LAUNCHED,
     moved_before_it_is_level: Kind.LAUNCHED,
     standby_beside_its_runner: Kind.LAUNCHED,
     standbys_blind_to_each_other: Kind.LAUNCHED,
-    job_ends_that_is_to_go_on: Kind.LAUNCHED,
+    job_ends_that_is_to_continue: Kind.LAUNCHED,
 }
 """The kind of job in which a mutant is soonest seen; of the others the seeds choose."""
 
@@ -786,7 +802,7 @@ MUTANTS = (
     failed_append_believed,
     office_kept_after_a_failure,
     failed_append_sent_again,
-    fence_known_only_to_who_gave_up,
+    fence_known_only_to_one_leader,
     numbers_from_zero,
     a_heartbeat_registers_each_time,
     the_dead_come_back,
@@ -795,7 +811,7 @@ MUTANTS = (
     position_in_front_of_its_decisions,
     restart_in_front_of_its_request,
     restart_taken_for_granted,
-    ordered_restart_waits_for_nobody,
+    ordered_restart_waits_for_no_query,
     answered_before_it_is_written,
     new_partitions_not_waiting,
     merge_from_the_largest,
@@ -814,7 +830,7 @@ MUTANTS = (
 
 SHOWN_BY: Mapping[Callable[[Patch], None], int] = {
     the_unanswered_live_on: 145,
-    fence_known_only_to_who_gave_up: 11,
+    fence_known_only_to_one_leader: 11,
     replay_before_fence: 134,
     wall_clock_in_the_lease: 82,
     grant_before_fenced: 123,
@@ -830,13 +846,13 @@ SHOWN_BY: Mapping[Callable[[Patch], None], int] = {
     generation_reused: 13,
     end_of_replay_at_the_last_stable_offset: 13,
     startpoint_removed_at_once: 7,
-    nobody_is_killed: 5,
-    job_ends_that_is_to_go_on: 5,
-    ordered_restart_waits_for_nobody: 5,
+    no_container_is_killed: 5,
+    job_ends_that_is_to_continue: 5,
+    ordered_restart_waits_for_no_query: 5,
     restart_taken_for_granted: 4,
     restart_in_front_of_its_request: 4,
 }
-"""Histories that showed mutants which are seldom seen; tried first. What they tell changes with the simulation, and
+"""Histories that showed mutants which are seldom seen; tried first. Their histories change with the simulation, and
 then the others are tried."""
 
 
@@ -848,13 +864,13 @@ def test_the_simulation_kills(mutant: Callable[[Patch], None], monkeypatch: Patc
         try:
             simulate(seed, kind=KIND_OF.get(mutant))
         except (BrokenLawError, SamzapyError):
-            # However it shows: by a law that does not hold, or by a coordinator that cannot go on. Any other error may
-            # be the mutant's own, of one that is none any more because what it replaces has changed.
+            # In either way: by a law that does not hold, or by a coordinator that cannot continue. Any other error may
+            # be the mutant's own, which is none any more because the replaced function has changed.
             return
     pytest.fail(f"lives after {HISTORIES_MAX} histories")
 
 
-def test_the_page_on_testing_lists_every_mutant_with_what_it_takes_out() -> None:
+def test_the_page_on_testing_lists_every_mutant_with_the_rule_that_it_removes() -> None:
     page = (Path(__file__).parents[2] / "docs" / "internals" / "testing.md").read_text(encoding="utf-8")
 
     for mutant in MUTANTS:

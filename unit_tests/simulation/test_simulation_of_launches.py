@@ -40,11 +40,11 @@ def test_no_history_breaks_a_law_and_each_comes_to_rest(part: int) -> None:
         simulate(seed, EVENT_COUNT, kind=Kind.LAUNCHED)
 
 
-def test_they_are_full_of_starts_moves_and_trouble_with_both() -> None:
+def test_the_histories_have_many_starts_moves_and_failures_of_both() -> None:
     histories = [simulate(seed, EVENT_COUNT, kind=Kind.LAUNCHED) for seed in range(1000, 1000 + FULL)]
 
     faults = sum((history.faults for history in histories), Counter[str]())
-    of_cluster = {found for found in faults if "start" in found or "kill" in found or "container" in found}
+    of_cluster = {fault for fault in faults if "start" in fault or "kill" in fault or "container" in fault}
     assert {"started twice", "start is lost", "start without an answer", "container hangs"} <= of_cluster
     assert len(of_cluster) >= 12, sorted(of_cluster)
     assert sum(history.launches for history in histories) / FULL >= 8
@@ -57,16 +57,16 @@ def test_the_same_seed_gives_the_same_history_in_every_process() -> None:
     options = ["--seed", "7", "--count", "2", "--kind", "launched", "--events", "300"]
     command = [sys.executable, "-m", "simulation.command", *options]
 
-    told = [
+    outputs = [
         subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True)
         for seed in ("1", "2")
     ]
 
-    assert told[0].stdout == told[1].stdout
-    assert 2 == told[0].stdout.count("digest")
+    assert outputs[0].stdout == outputs[1].stdout
+    assert 2 == outputs[0].stdout.count("digest")
 
 
-# --- the laws that others hide: what breaks them is seen at a grant already ---
+# --- laws that others hide: a break of them is seen at a grant already ---
 
 
 def a_world(*phases: ContainerPhase) -> LaunchedWorld:
@@ -89,7 +89,7 @@ def a_committer(world: LaunchedWorld, name: str, *grants: Grant) -> SimulatedCon
 LIVING, LOST = ContainerPhase.RUNNING, ContainerPhase.LOST
 
 
-def test_two_that_can_commit_for_one_bucket_are_seen_at_once() -> None:
+def test_two_executions_that_can_commit_for_one_bucket_are_reported_at_once() -> None:
     world = a_world(LIVING, LOST)
     a_committer(world, "e0", a_grant(epoch=1, ssp_kb="kafka.orders.0:0/2"))
     second = a_committer(world, "e1", a_grant(epoch=2, ssp_kb="kafka.orders.0:1/2"))
@@ -114,7 +114,9 @@ def test_two_processes_of_one_execution_cannot_both_commit() -> None:
 
 
 @pytest.mark.parametrize("phase", [LIVING, LOST])
-def test_two_that_can_commit_for_one_processor_are_seen_unless_one_is_given_up(phase: ContainerPhase) -> None:
+def test_two_executions_that_can_commit_for_one_processor_are_reported_unless_one_is_given_up(
+    phase: ContainerPhase,
+) -> None:
     world = a_world(LIVING, phase)
     first = a_grant("a", epoch=1)
     a_committer(world, "e0", first)

@@ -31,8 +31,8 @@ def test_a_job_that_is_scaled_all_the_time_comes_to_rest_with_all_its_state(part
         simulate(seed, WALK_EVENT_COUNT, kind=Kind.WALK)
 
 
-def test_walks_are_full_of_changes_and_deaths() -> None:
-    """What they show they show only while it happens; found were 4.2, 4.1 and 9.7 of each walk."""
+def test_walks_have_many_changes_and_deaths() -> None:
+    """A walk shows changes only while they happen; the means were 4.2, 4.1 and 9.7 of each walk."""
     walks = [simulate(seed, WALK_EVENT_COUNT, kind=Kind.WALK) for seed in range(COUNTED)]
 
     assert sum(walk.factor_changes for walk in walks) / COUNTED >= 3

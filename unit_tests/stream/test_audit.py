@@ -46,22 +46,22 @@ def example(kind: type[T]) -> T:
 
 
 def written(*records: Record, event: str = "") -> list[LogRecord]:
-    """As a leader writes them in its first term, which names the event by what its state had under the key; what it
-    does not write then is left out."""
-    found, latest = [], dict[bytes, Record]()
+    """As a leader writes them in its first term, which names the event by the state of the key; records that it
+    does not write then are left out."""
+    written_records, latest = [], dict[bytes, Record]()
     own = (item for item in records if not isinstance(item, CheckpointPut | ProgressPut | TermPut))
     for offset, record in enumerate(own):
         key, value = encode(record)
         named = event or event_name(record, latest.get(key))
         latest[key] = record
         head = headers(term=1, seq=offset, event=named, cause="cmd-1", actor="ann")
-        found.append(
+        written_records.append(
             LogRecord(offset=offset, timestamp_ms=offset * 1000, key=key, value=value, headers=tuple(head.items()))
         )
-    return found
+    return written_records
 
 
-def test_an_entry_says_what_was_before_and_what_is_now() -> None:
+def test_an_entry_has_the_values_before_and_after() -> None:
     first = dataclasses.replace(example(InputPut), partition_count=8, expansions=())
     second = dataclasses.replace(first, partition_count=16)
 
@@ -87,9 +87,9 @@ def test_an_expansion_shows_each_step() -> None:
         dataclasses.replace(first, partition_count=4),
     ]
 
-    told = [entry.event for entry in history(written(*steps), topic="t") if isinstance(entry, HistoryEntry)]
+    events = [entry.event for entry in history(written(*steps), topic="t") if isinstance(entry, HistoryEntry)]
 
-    assert told == [
+    assert events == [
         "InputRecorded",
         "InputExpanded",
         "ExpansionRefused",
@@ -108,9 +108,9 @@ def test_the_history_shows_the_steps_of_a_removed_and_added_input() -> None:
     anew = dataclasses.replace(first, topic_id="another", partition_count=0, epoch_before=41)
     steps = [first, gone, first, gone, dataclasses.replace(gone, gone_refused="no"), gone, anew]
 
-    told = [entry.event for entry in history(written(*steps), topic="t") if isinstance(entry, HistoryEntry)]
+    events = [entry.event for entry in history(written(*steps), topic="t") if isinstance(entry, HistoryEntry)]
 
-    assert told == [
+    assert events == [
         "InputRecorded",
         "InputGone",
         "InputBack",
@@ -130,7 +130,7 @@ def test_the_event_that_the_writer_named_is_believed() -> None:
     assert (entry.headers.cause, entry.headers.actor) == ("cmd-1", "ann")
 
 
-def test_a_removal_shows_what_was_removed() -> None:
+def test_a_removal_shows_the_removed_values() -> None:
     grant = example(GrantPut)
 
     entries = list(history(written(grant, Removed(key=key_of(grant)), Removed(key=key_of(grant))), topic="t"))
@@ -146,7 +146,7 @@ def test_a_removal_shows_what_was_removed() -> None:
     ]
 
 
-def test_what_cannot_be_read_is_an_entry_with_its_place_and_the_reason() -> None:
+def test_an_unreadable_record_is_an_entry_with_its_place_and_the_reason() -> None:
     good = written(example(InputPut), example(InputPut), example(InputPut))
     bad = good[1]._replace(key=b"\xffx", value=b"junk")
 
@@ -191,7 +191,7 @@ def test_a_containers_phases_are_events_of_their_own(phase: ContainerPhase, even
     assert event_name(ContainerPut(container=dataclasses.replace(lost.container, phase=phase)), lost) == event
 
 
-def test_a_processor_that_is_found_elsewhere_has_moved() -> None:
+def test_a_processor_that_starts_elsewhere_has_moved() -> None:
     assert event_name(example(LocalityPut), None) == "ProcessorLocated"
     assert event_name(example(LocalityPut), example(LocalityPut)) == "ProcessorMoved"
 
@@ -203,8 +203,8 @@ def test_every_record_and_its_removal_have_an_event(record: Record) -> None:
 
 
 @given(st.lists(records, max_size=5))
-def test_every_history_can_be_shown_as_text_and_as_json(found: list[Record]) -> None:
-    for entry in history(written(*found), topic="t"):
+def test_every_history_can_be_shown_as_text_and_as_json(stream: list[Record]) -> None:
+    for entry in history(written(*stream), topic="t"):
         assert isinstance(entry, HistoryEntry)
         assert isinstance(change_text(entry), str)
         shown = json.loads(json.dumps(as_json(entry)))
@@ -212,12 +212,12 @@ def test_every_history_can_be_shown_as_text_and_as_json(found: list[Record]) -> 
 
 
 @given(st.lists(st.tuples(st.none() | st.binary(max_size=20), st.none() | st.binary(max_size=40)), max_size=5))
-def test_no_bytes_make_a_history_fail(found: list[tuple[bytes | None, bytes | None]]) -> None:
+def test_no_bytes_make_a_history_fail(records: list[tuple[bytes | None, bytes | None]]) -> None:
     made = [
-        LogRecord(offset=offset, timestamp_ms=0, key=key, value=value) for offset, (key, value) in enumerate(found)
+        LogRecord(offset=offset, timestamp_ms=0, key=key, value=value) for offset, (key, value) in enumerate(records)
     ]
 
-    assert len(list(history(made, topic="t"))) == len(found)
+    assert len(list(history(made, topic="t"))) == len(records)
 
 
 @given(st.integers(-(2**63), 2**63 - 1))

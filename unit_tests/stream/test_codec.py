@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samzapy.errors import CorruptRecordError, UnknownSchemaError
+from samzapy.model.placement import StatusCode
 from samzapy.stream.codec import (
     VALUE_BYTES_MAX,
     RecordHeaders,
@@ -23,7 +24,7 @@ from samzapy.stream.codec import (
 )
 from samzapy.stream.log import LogRecord
 from samzapy.stream.placement import MESSAGE_FORMS
-from samzapy.stream.records import ConfigPut, EpochPut, PlannedTaskPut, Record, Removed
+from samzapy.stream.records import ConfigPut, EpochPut, PlannedTaskPut, Record, Removed, RequestPut
 from unit_tests.fixtures.record_examples import EXAMPLES, RECORD_TYPES
 from unit_tests.fixtures.record_strategies import records
 
@@ -35,11 +36,11 @@ def read_back(key: bytes | None, value: bytes | None) -> Record:
 
 
 @given(records)
-def test_every_record_comes_back_as_it_was_written(record: Record) -> None:
+def test_every_record_is_read_back_as_written(record: Record) -> None:
     assert read_back(*encode(record)) == record
 
 
-def test_a_tombstone_comes_back_as_removed() -> None:
+def test_a_tombstone_is_read_back_as_removed() -> None:
     assert read_back(*encode(Removed(key="grant/Partition_0/3"))) == Removed(key="grant/Partition_0/3")
 
 
@@ -90,7 +91,7 @@ PRIMITIVES = {"boolean", "int", "long", "float", "double", "bytes", "string"}
 
 
 def _width_min(schema: Any, names_above: frozenset[str]) -> int:
-    """The smallest number of bytes a value takes; fails on what fastavro cannot bear."""
+    """The smallest number of bytes a value takes; fails on a schema that fastavro cannot read."""
     if isinstance(schema, str):
         # A name here would be a reference, the only way to write a recursion; ours need none.
         assert schema in PRIMITIVES | {"null"}, f"{schema}: a reference to a named schema"
@@ -127,7 +128,7 @@ def _snake_case(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 
-def test_an_unknown_fingerprint_says_that_a_newer_release_wrote_it() -> None:
+def test_an_unknown_fingerprint_means_that_a_newer_release_wrote_it() -> None:
     key, value = encode(EpochPut(epoch=1))
     assert value is not None
 
@@ -161,6 +162,30 @@ def test_a_value_under_the_key_of_another_fact_is_refused() -> None:
         read_back(b"config/b", value)
 
 
+@pytest.mark.parametrize("status", [StatusCode.ACCEPTED, StatusCode.BAD_REQUEST])
+@pytest.mark.parametrize(
+    "arguments", ["{", "[" * 100_000, '{"a":' * 100_000, "null", "[]", '{"factor":4}', '{"factor":NaN}', "\0"]
+)
+def test_a_request_whose_arguments_are_no_texts_by_name_is_refused(arguments: str, status: StatusCode) -> None:
+    (example,) = (record for record in EXAMPLES if isinstance(record, RequestPut))
+    key, value = encode(dataclasses.replace(example, arguments=arguments, status_code=status))
+
+    with pytest.raises(CorruptRecordError, match="offset 5"):
+        read_back(key, value)
+
+
+@pytest.mark.parametrize(
+    ("action", "arguments"),
+    [("scale", ""), ("scale", '{"factor":"3"}'), ("rewind", '{"to":"x"}'), ("control-standby", "")],
+)
+def test_a_request_that_a_leader_would_act_on_with_wrong_arguments_is_refused(action: str, arguments: str) -> None:
+    (example,) = (record for record in EXAMPLES if isinstance(record, RequestPut))
+    key, value = encode(dataclasses.replace(example, action=action, arguments=arguments))
+
+    with pytest.raises(CorruptRecordError, match="offset 5.*wanted"):
+        read_back(key, value)
+
+
 @pytest.mark.parametrize("key", [None, b"", b"\xff", b"nobody/x", b"checkpoint/kafka.a.0"])
 def test_a_record_under_no_key_of_ours_is_refused_with_and_without_a_value(key: bytes | None) -> None:
     for value in (None, encode(EpochPut(epoch=1))[1]):
@@ -168,7 +193,7 @@ def test_a_record_under_no_key_of_ours_is_refused_with_and_without_a_value(key: 
             read_back(key, value)
 
 
-def test_what_a_reader_would_refuse_is_not_written() -> None:
+def test_a_record_that_a_reader_would_refuse_is_not_written() -> None:
     with pytest.raises(ValueError, match="wanted a record of at most"):
         encode(ConfigPut(config_key="a", value="x" * VALUE_BYTES_MAX))
     with pytest.raises(ValueError, match="wanted a record of at most"):
@@ -190,13 +215,13 @@ def test_a_mode_that_the_schema_does_not_know_is_not_written() -> None:
 @given(st.none() | st.binary(max_size=60), st.none() | st.binary(max_size=60))
 def test_random_bytes_are_refused_by_our_error_or_are_a_tombstone(key: bytes | None, value: bytes | None) -> None:
     try:
-        found = read_back(key, value)
+        record = read_back(key, value)
     except CorruptRecordError:
         return
-    assert isinstance(found, Removed)
+    assert isinstance(record, Removed)
 
 
-def test_headers_come_back_as_they_were_written() -> None:
+def test_headers_are_read_back_as_written() -> None:
     written = headers(term=3, seq=41, event="TaskGranted", cause="cmd-1", actor="ann")
 
     assert parse_headers(tuple(written.items())) == RecordHeaders(
@@ -205,12 +230,12 @@ def test_headers_come_back_as_they_were_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "found",
+    "headers",
     [
         (),
         (("term", b"1"),),
         (("term", b"x"), ("seq", b"1"), ("event", b""), ("cause", b""), ("actor", b"\xff")),
     ],
 )
-def test_headers_that_are_not_ours_are_none_and_no_error(found: tuple[tuple[str, bytes | None], ...]) -> None:
-    assert parse_headers(found) is None
+def test_headers_that_are_not_ours_are_none_and_no_error(headers: tuple[tuple[str, bytes | None], ...]) -> None:
+    assert parse_headers(headers) is None

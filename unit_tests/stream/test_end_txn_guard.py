@@ -20,8 +20,8 @@ def signs(
     )
 
 
-def renews(found: TransactionSigns) -> bool:
-    return must_renew(found, retry_backoff_min_s=0.2)
+def renews(signs: TransactionSigns) -> bool:
+    return must_renew(signs, retry_backoff_min_s=0.2)
 
 
 def test_a_quiet_transaction_keeps_its_producer() -> None:

@@ -1,4 +1,4 @@
-"""What records tell about their writers: each sign of a foreign hand is found, and a healthy stream has none."""
+"""Signs of writers in records: each sign of a foreign writer is found, and a healthy stream has none."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WHOLE_FROM = 100
 
 
 def lenient(offset: int, record: CoordinatorRecord, is_whole: bool, is_restored: bool = False) -> str:
-    """What a coordinator may write is tried in unit_tests/cli/stream/test_verify.py."""
+    """The records that a coordinator may write are tried in unit_tests/cli/stream/test_verify.py."""
     return ""
 
 
@@ -45,8 +45,10 @@ def written(
 ) -> LogRecord:
     """A record of the coordinator; without `seq` one without headers."""
     key, encoded = encode(record or EpochPut(epoch=offset))
-    said = {} if seq is None else headers(term=term, seq=seq, event="EpochAdvanced", cause="c", actor="a")
-    return LogRecord(offset=offset, timestamp_ms=0, key=key, value=value or encoded, headers=tuple(said.items()))
+    record_headers = {} if seq is None else headers(term=term, seq=seq, event="EpochAdvanced", cause="c", actor="a")
+    return LogRecord(
+        offset=offset, timestamp_ms=0, key=key, value=value or encoded, headers=tuple(record_headers.items())
+    )
 
 
 def examined(*records: LogRecord) -> Sequence[Finding]:
@@ -54,7 +56,7 @@ def examined(*records: LogRecord) -> Sequence[Finding]:
 
 
 def begun(number: int, *, seq: int, term: int | None = None, offset: int = WHOLE_FROM) -> LogRecord:
-    """The record of a term; `term` is what its headers say, if something else."""
+    """The record of a term; `term` is that of its headers, if another one."""
     put = TermPut(
         term=number,
         coordinator_id="c",
@@ -72,7 +74,7 @@ def codes(findings: Sequence[Finding]) -> list[str]:
     return [finding.code for finding in findings]
 
 
-def test_what_a_coordinator_writes_is_well_also_over_terms_and_compacted() -> None:
+def test_the_records_of_a_coordinator_have_no_finding_also_over_terms_and_compacted() -> None:
     world = World()
     for _ in range(3):
         service = world.coordinator()
@@ -90,18 +92,18 @@ def test_a_number_that_is_missing_inside_the_horizon_is_a_gap() -> None:
     assert "offset 110: (term, number) (1, 7) follows (1, 4): 2 record(s) in between are missing" in finding.found
 
 
-def test_what_compaction_may_have_taken_is_no_gap() -> None:
+def test_records_that_compaction_may_have_removed_are_no_gap() -> None:
     assert examined(written(4, offset=WHOLE_FROM - 3), written(7)) == ()
 
 
-def test_numbers_go_on_over_terms() -> None:
+def test_numbers_continue_over_terms() -> None:
     assert examined(written(4, term=1), begun(2, seq=5, offset=102)) == ()
     assert codes(examined(written(4, term=1), begun(2, seq=6, offset=102))) == ["stream-gap"]
 
 
 def test_a_term_without_a_leader_is_reported_inside_the_horizon() -> None:
     for offset in (101, 105):
-        # A record that is missing may have begun the term; inside the horizon that is told.
+        # A record that is missing may have begun the term; inside the horizon that is reported.
         assert codes(examined(written(4, term=1), written(5, term=2, offset=offset))) == ["stream-wrong-term"]
         assert codes(examined(written(4, term=1), begun(3, seq=5, offset=offset))) == ["stream-wrong-term"]
     assert codes(examined(begun(3, seq=5, term=2))) == ["stream-wrong-term"]
@@ -171,7 +173,7 @@ def test_many_of_a_kind_are_one_finding_that_counts() -> None:
     assert finding.found.endswith("(the first of 50)")
 
 
-def test_positions_and_their_removal_are_well_on_the_checkpoint_topic_and_nothing_else_is() -> None:
+def test_positions_and_their_removal_have_no_finding_on_the_checkpoint_topic_and_other_records_do() -> None:
     position = CheckpointPut(
         checkpoint=Checkpoint(ssp_kb=an_ssp_kb(), offset_next=1, epoch=1, task_name="t", execution_id="e")
     )
@@ -194,7 +196,7 @@ def test_entries_of_a_changelog_have_keys_that_can_be_taken_apart() -> None:
         assert "t-2 at offset 3" in finding.found
 
 
-def test_what_stands_on_the_placement_topic_and_is_no_request_is_found_until_it_is_removed() -> None:
+def test_a_record_on_the_placement_topic_that_is_no_request_is_reported_until_it_is_removed() -> None:
     good = encode_message(
         ContainerPlacementRequestMessage(
             uuid=UUID(int=1), deployment_id="d", processor_id="0", destination_host="h", timestamp_ms=5

@@ -1,4 +1,4 @@
-"""Files of `stream export`: what is written comes back, and what somebody else made is refused before it costs much."""
+"""Files of `stream export`: they are read back, and changed ones are refused before they cost much."""
 
 from __future__ import annotations
 
@@ -86,18 +86,18 @@ END = a_block(1, deflated(rows(end=2)))
 
 
 @given(st.lists(contents, max_size=30))
-def test_what_is_written_comes_back(
-    found: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+def test_written_records_are_read_back(
+    given_records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
 ) -> None:
     records = [
         LogRecord(offset=2 * number, timestamp_ms=number, key=key, value=value, headers=tuple(headers))
-        for number, (key, value, headers) in enumerate(found)
+        for number, (key, value, headers) in enumerate(given_records)
     ]
 
     assert records == read(a_file(records))
 
 
-def test_a_file_of_many_blocks_comes_back_and_any_avro_library_reads_it() -> None:
+def test_a_file_of_many_blocks_is_read_back_by_any_avro_library() -> None:
     records = [a_record(offset, bytes([offset % 256]) * 1000) for offset in range(500)]
     file = a_file(records)
 
@@ -153,10 +153,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_as_it_was_written_is_refused(name: str) -> None:
-    blocks, said = REFUSED[name]
+def test_a_changed_file_is_refused(name: str) -> None:
+    blocks, message = REFUSED[name]
 
-    with pytest.raises(CorruptRecordError, match=f"flights.avro: wanted a whole file .*{said}"):
+    with pytest.raises(CorruptRecordError, match=f"flights.avro: wanted a whole file .*{message}"):
         read(HEAD + blocks)
 
 
@@ -172,7 +172,7 @@ def test_a_file_in_another_codec_is_refused_by_name(codec: str) -> None:
 
 
 def test_a_head_without_end_is_refused() -> None:
-    """Its metadata say that they go on for a long time."""
+    """Its metadata announce a long continuation."""
     head = b"Obj\x01" + long(1) + long(4) + b"name" + long(2**50)
 
     with pytest.raises(CorruptRecordError, match="wanted a file that `samzapy stream export` wrote"):

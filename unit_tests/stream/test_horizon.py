@@ -15,7 +15,7 @@ def from_to(whole_from: int, offset_end: int) -> Extent:
     return Extent(whole_from=whole_from, offset_end=offset_end, known_until_ms=offset_end)
 
 
-def test_what_is_younger_than_the_lag_is_whole_with_an_hour_for_the_clocks() -> None:
+def test_a_file_is_whole_for_records_younger_than_the_lag_with_an_hour_for_the_clocks() -> None:
     spec = coordinator_spec("flights-1")
 
     assert 7 * DAY_MS == compaction_lag_ms(a_topic_found(spec))
@@ -29,7 +29,7 @@ def test_the_moment_before_the_first_whole_record_is_whole() -> None:
     assert [False, True, True] == [extent.is_whole_before(offset) for offset in (6, 7, None)]
 
 
-def test_of_a_topic_that_lost_its_beginning_nothing_is_whole() -> None:
+def test_a_topic_that_lost_its_beginning_has_no_whole_moment() -> None:
     extent = extent_of_topic(offset_first=1, offset_of_horizon=1, offset_end=9, now_ms=5)
 
     assert not extent.is_whole_before(8)
@@ -49,10 +49,11 @@ def test_of_a_topic_that_lost_its_beginning_nothing_is_whole() -> None:
         ([from_to(5, 10), from_to(0, 30)], 0),
     ],
 )
-def test_files_are_whole_together_from_where_they_reach_into_each_other(
-    extents: list[Extent], whole_from: int
-) -> None:
-    found = joined(extents)
+def test_overlapping_files_are_whole_together(extents: list[Extent], whole_from: int) -> None:
+    joined_extent = joined(extents)
 
-    assert (whole_from, max(extent.offset_end for extent in extents)) == (found.whole_from, found.offset_end)
-    assert found.known_until_ms == found.offset_end
+    assert (whole_from, max(extent.offset_end for extent in extents)) == (
+        joined_extent.whole_from,
+        joined_extent.offset_end,
+    )
+    assert joined_extent.known_until_ms == joined_extent.offset_end

@@ -41,6 +41,7 @@ KEYS_AS_WRITTEN = [
     "container-count",
     "standby/0",
     "suspended/0",
+    "container-end/0",
     "factor",
     "checkpoint/kafka.page.views.3:1/4",
     "progress/kafka.page.views.3:1/4",
@@ -56,7 +57,7 @@ def test_every_namespace_has_an_example() -> None:
 
 
 @given(records)
-def test_every_key_that_is_written_parses_and_tells_its_parts(record: Record) -> None:
+def test_every_key_that_is_written_is_parsed_into_its_parts(record: Record) -> None:
     parsed = parse_key(key_of(record))
 
     assert key_of(record).split("/")[0] == parsed.namespace
@@ -87,7 +88,7 @@ def test_a_broadcast_input_has_a_position_for_each_task() -> None:
     assert ParsedKey(Namespace.CHECKPOINT, ("kafka.rules.0@a/b",)) == parse_key("checkpoint/kafka.rules.0@a/b")
 
 
-def test_a_tombstone_stands_under_the_key_it_removes() -> None:
+def test_a_tombstone_has_the_key_that_it_removes() -> None:
     assert key_of(Removed(key="grant/Partition_0/3")) == "grant/Partition_0/3"
 
 

@@ -25,7 +25,7 @@ def test_every_member_of_the_unions_has_one_row_and_a_tombstone_has_none() -> No
 
 
 @pytest.mark.parametrize("column", ["namespace", "schema_name", "removal"])
-def test_no_two_kinds_share_a_word_of_keys_a_schema_or_a_removal(column: str) -> None:
+def test_no_two_kinds_share_a_name_in_keys_a_schema_or_a_removal(column: str) -> None:
     assert max(Counter(getattr(kind, column) for kind in KINDS).values()) == 1
 
 
@@ -50,7 +50,7 @@ def test_a_kind_has_its_schema_and_an_example(kind: RecordKind) -> None:
 
 
 @of_each_kind
-def test_a_key_leads_back_to_what_tells_a_record_from_others_of_its_kind(kind: RecordKind) -> None:
+def test_a_key_is_parsed_to_the_fields_that_distinguish_records_of_a_kind(kind: RecordKind) -> None:
     example = EXAMPLE_OF[kind.record_type]
 
     parsed = parse_key(key_of(example))
@@ -61,7 +61,7 @@ def test_a_key_leads_back_to_what_tells_a_record_from_others_of_its_kind(kind: R
 
 
 @of_each_kind
-def test_a_record_is_made_again_of_what_the_state_holds_of_it(kind: RecordKind) -> None:
+def test_a_record_is_made_again_from_the_state(kind: RecordKind) -> None:
     example = EXAMPLE_OF[kind.record_type]
 
     assert example == kind.record_of(kind.identity(example), kind.value(example))

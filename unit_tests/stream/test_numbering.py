@@ -1,4 +1,4 @@
-"""Which records a leader wrote: all of them are taken, from whatever compaction left, and no other one is."""
+"""The records of a leader: all of them are taken, after any compaction, and no other ones."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,13 +12,13 @@ from samzapy.testing.memory_log import MemoryLog, MemoryTopic
 KEYS = ("a", "b", "c", "d")
 
 
-def said(term, seq):
+def leader_headers(term, seq):
     return headers(term=term, seq=seq, event="e", cause="c", actor="a")
 
 
 def record_at(offset, term, seq, record=None):
     key, value = encode(record or ConfigPut(config_key="a", value="1"))
-    return LogRecord(offset, 0, key, value, tuple(said(term, seq).items()))
+    return LogRecord(offset, 0, key, value, tuple(leader_headers(term, seq).items()))
 
 
 def a_term(term):
@@ -31,18 +31,20 @@ def taken(records, before=BEGINNING):
     """The offsets of those that are taken for a leader's, and the numbering behind the last."""
     records, offsets = list(records), []
     reading = Reading(before, topic="t")
-    told = [(item.record.offset, reading.numbering) for item in reading.read(records) if item.foreign is None]
+    taken_records = [
+        (item.record.offset, reading.numbering) for item in reading.read(records) if item.foreign is None
+    ]
     for record in records:
-        before, found = place(record, before)
-        if not isinstance(found, Foreign):
+        before, foreign = place(record, before)
+        if not isinstance(foreign, Foreign):
             offsets.append((record.offset, before))
-    assert offsets == told, "many at once are told apart as one by one"
+    assert offsets == taken_records, "many at once are distinguished as one by one"
     assert before == reading.numbering
     return [offset for offset, _ in offsets], before
 
 
 class Life:
-    """A topic that leaders write to, and others; it knows who wrote what. Leaders number on from what they read."""
+    """A topic with records of leaders and others; it knows the writers. Leaders number on from their last read."""
 
     def __init__(self):
         self.topic = MemoryTopic()
@@ -59,23 +61,23 @@ class Life:
 
     def append(self, facts):
         writes = [
-            Write(key=encode(fact)[0], value=encode(fact)[1], headers=said(self.term, self.seq + number))
+            Write(key=encode(fact)[0], value=encode(fact)[1], headers=leader_headers(self.term, self.seq + number))
             for number, fact in enumerate(facts)
         ]
         self.seq += len(writes)
         self.log.append_atomically(writes)
 
     def die_in_an_append(self):
-        """What an aborted transaction wrote takes offsets and is never read."""
-        self.log.append_and_stop([Write(key=b"config/a", value=b"x", headers=said(self.term, self.seq))])
+        """The records of an aborted transaction take offsets and are never read."""
+        self.log.append_and_stop([Write(key=b"config/a", value=b"x", headers=leader_headers(self.term, self.seq))])
 
-    def foreign(self, key, value, found_headers):
+    def foreign(self, key, value, foreign_headers):
         stranger = MemoryLog(self.topic, "stranger")
         stranger.take_over()
         before = self.topic.end_offset
-        stranger.append_atomically([Write(key=key, value=value, headers=found_headers)])
+        stranger.append_atomically([Write(key=key, value=value, headers=foreign_headers)])
         self.foreign_offsets.update(range(before, self.topic.end_offset))
-        # As the leader does, long before compaction may take what stood there.
+        # As the leader does, long before compaction may remove the earlier record.
         self.append([ConfigPut(config_key=key.decode().removeprefix("config/"), value="1")])
         self.restoring.append((before, self.topic.end_offset))
 
@@ -84,13 +86,13 @@ class Life:
             if keep_until is not None and first < keep_until < end:
                 keep_until = first
         if keep_until is not None and any(first >= keep_until for first, _ in self.restoring):
-            # A copy of a tombstone that has expired cannot be told from it, and says the same.
+            # A copy of a tombstone that has expired cannot be distinguished from it, and means the same.
             tombstones_until = 0
         self.topic.compact(keep_until=keep_until, tombstones_until=tombstones_until)
 
     def stale(self, back):
         """Headers that were given out before."""
-        return said(max(1, self.term - back), max(0, self.seq - 1 - back))
+        return leader_headers(max(1, self.term - back), max(0, self.seq - 1 - back))
 
 
 def facts():
@@ -130,7 +132,7 @@ def live(steps, *, compacts):
             case "copy":
                 life.foreign(b"config/a", None, life.stale(more[0]))
             case "far":
-                life.foreign(b"config/a", None, said(*more))
+                life.foreign(b"config/a", None, leader_headers(*more))
             case "compact" if compacts:
                 end = life.topic.end_offset
                 life.compact(keep_until=int(more[0] * end), tombstones_until=int(more[1] * end))
@@ -139,14 +141,14 @@ def live(steps, *, compacts):
 
 @settings(max_examples=300)
 @given(STEPS, st.floats(0, 1))
-def test_every_record_of_a_leader_is_taken_and_no_other_one_whatever_compaction_left(steps, at):
+def test_every_record_of_a_leader_is_taken_and_no_other_one_whatever_compaction_removed(steps, at):
     life = live(steps, compacts=True)
     records = list(life.log.read())
     own = [record.offset for record in records if record.offset not in life.foreign_offsets]
 
-    found, _ = taken(records)
+    taken_records, _ = taken(records)
 
-    assert own == found
+    assert own == taken_records
     # A reader that begins in the middle takes the first leader's record for the beginning.
     rest = own[int(at * len(own)) :]
     assert not rest or rest == taken([record for record in records if record.offset >= rest[0]])[0]
@@ -163,9 +165,9 @@ def test_a_follower_that_read_before_the_stream_was_compacted_takes_the_same(ste
     offset_next = half[-1].offset + 1 if half else 0
 
     rest = [record for record in life.log.read() if record.offset >= offset_next]
-    found, _ = taken(rest, numbering)
+    taken_records, _ = taken(rest, numbering)
 
-    assert [record.offset for record in rest if record.offset not in life.foreign_offsets] == found
+    assert [record.offset for record in rest if record.offset not in life.foreign_offsets] == taken_records
 
 
 def test_a_record_without_the_leaders_headers_is_foreign_and_takes_no_number():
@@ -181,7 +183,7 @@ def test_numbers_may_be_skipped_only_where_offsets_are_missing():
 
     assert [0] == taken([start, record_at(1, 1, 2)])[0]
     assert [0, 2] == taken([start, record_at(2, 1, 2)])[0]
-    # A foreign record explains the offset that it stands at, and no other one.
+    # A foreign record explains its own offset, and no other one.
     bare = record_at(1, 1, 1)._replace(headers=())
     assert [0] == taken([start, bare, record_at(2, 1, 2)])[0]
 
@@ -193,11 +195,11 @@ def test_a_term_begins_with_its_own_record_unless_that_may_be_compacted():
     assert [0] == taken([start, record_at(2, 2, 1)])[0]
     assert [0] == taken([start, record_at(2, 3, 1, a_term(3)), record_at(3, 3, 2)])[0][:1]
     assert [0, 4] == taken([start, record_at(4, 2, 2)])[0]
-    # It says itself which one it is.
+    # It has its own number.
     assert [0] == taken([start, record_at(2, 2, 1, a_term(3))])[0]
 
 
-def test_numbers_come_again_only_behind_a_tombstone():
+def test_numbers_are_used_again_only_after_a_tombstone():
     """Compaction took the tombstones at the end before the next leader read its stream."""
     tombstone = record_at(9, 1, 9, Removed(key="config/a"))
     begun = record_at(11, 2, 5, a_term(2))

@@ -1,4 +1,4 @@
-"""Messages of the placement topic: what Samza writes, what comes back, and what cannot be read. Hostile bytes in
+"""Messages of the placement topic: Samza's bytes, a round trip, and unreadable ones. Hostile bytes in
 large numbers are in `unit_tests/hostile`."""
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from samzapy.model.placement import (
     Scale,
     StatusCode,
     Target,
+    generation_expected,
     rewind_of,
     scale_of,
 )
@@ -54,7 +55,7 @@ UUID_TEXT = "88b0d30c-d518-4307-9e8e-c8529eb30f04"
 
 words = st.text("abcXYZ019._-", min_size=1, max_size=40)
 timestamps = st.integers(0, 2**63 - 1)
-expiries = st.none() | st.integers(1, EXPIRY_MS_MAX).map(lambda found: timedelta(milliseconds=found))
+expiries = st.none() | st.integers(1, EXPIRY_MS_MAX).map(lambda ms: timedelta(milliseconds=ms))
 
 
 def of_the_job(action, required, optional):
@@ -145,9 +146,9 @@ def read_json(**changes: object) -> Requested | Unreadable | None:
     return read(write.key, json.dumps(fields).encode())
 
 
-def reason_of(found: Requested | Unreadable | None) -> str:
-    assert isinstance(found, Requested) and found.message is None and found.uuid == UUID_TEXT
-    return found.reason
+def reason_of(request: Requested | Unreadable | None) -> str:
+    assert isinstance(request, Requested) and request.message is None and request.uuid == UUID_TEXT
+    return request.reason
 
 
 # --- as Samza ---
@@ -155,7 +156,7 @@ def reason_of(found: Requested | Unreadable | None) -> str:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case["op"] == "placement"], ids=lambda case: case["id"])
 def test_key_and_value_are_samza_s_to_the_byte(case: dict[str, dict[str, str]]) -> None:
-    given, wanted = case["in"], case["out"]
+    given, expected = case["in"], case["out"]
     expiry = given.get("expiry_ms")
     common = {
         "uuid": UUID(given["uuid"]),
@@ -177,23 +178,23 @@ def test_key_and_value_are_samza_s_to_the_byte(case: dict[str, dict[str, str]]) 
 
     write = encode_message(message, Place(key_form=KeyForm.SAMZA))
 
-    assert (wanted["record_key"], wanted["value"]) == (write.key.decode(), (write.value or b"").decode())
-    assert message == decode_message(wanted["value"].encode())
+    assert (expected["record_key"], expected["value"]) == (write.key.decode(), (write.value or b"").decode())
+    assert message == decode_message(expected["value"].encode())
 
 
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case["op"] == "placement_read"], ids=lambda case: case["id"]
 )
-def test_what_samza_reads_is_read_and_what_it_stumbles_over_is_named(case: dict[str, dict[str, str]]) -> None:
+def test_bytes_that_samza_reads_are_read_and_those_it_fails_on_are_named(case: dict[str, dict[str, str]]) -> None:
     """Different on purpose: an unknown subType or status is no reason to fail, or to skip, but one to name."""
-    value, wanted = case["in"]["bytes"].encode(), case["out"]
+    value, expected = case["in"]["bytes"].encode(), case["out"]
 
-    if "error" in wanted or wanted["string"] is None:
+    if "error" in expected or expected["string"] is None:
         with pytest.raises(ValueError, match="wanted"):
             decode_message(value)
     else:
-        assert f"UUID: {decode_message(value).uuid}" in wanted["string"]
-        # A request is CREATED, whatever it says.
+        assert f"UUID: {decode_message(value).uuid}" in expected["string"]
+        # A request is CREATED, whatever its status field is.
         assert StatusCode.CREATED is decode_message(value).status_code
 
 
@@ -201,7 +202,7 @@ def test_what_samza_reads_is_read_and_what_it_stumbles_over_is_named(case: dict[
 
 
 @given(requests | responses, st.sampled_from(KeyForm), st.sampled_from(Encoding))
-def test_every_message_comes_back_as_it_was_written(
+def test_every_message_is_read_back_as_written(
     message: ContainerPlacementMessage, key_form: KeyForm, encoding: Encoding
 ) -> None:
     write = encode_message(message, a_place(message, key_form, encoding))
@@ -210,27 +211,29 @@ def test_every_message_comes_back_as_it_was_written(
 
 
 @given(requests, st.sampled_from(KeyForm), st.sampled_from(Encoding))
-def test_a_request_is_read_with_where_and_how_it_stands_there(
+def test_a_request_is_read_with_its_place_and_form(
     message: ContainerPlacementRequestMessage, key_form: KeyForm, encoding: Encoding
 ) -> None:
     place = a_place(message, key_form, encoding)
     write = encode_message(message, place)
 
-    found = read(write.key, write.value)
+    request = read(write.key, write.value)
 
-    assert found == Requested(offset=7, uuid=str(message.uuid), place=place, message=message)
+    assert request == Requested(offset=7, uuid=str(message.uuid), place=place, message=message)
     assert place == Place.parse(str(place))
 
 
 @given(responses)
-def test_responses_and_tombstones_are_none_of_the_coordinator_s_business(
+def test_responses_and_tombstones_are_ignored_by_the_coordinator(
     message: ContainerPlacementResponseMessage,
 ) -> None:
     place = a_place(message, KeyForm.TEXT, Encoding.JSON)
     write = encode_message(message, place)
 
     assert read(write.key, write.value) is None
-    assert [None, None] == [read(found.key, found.value) for found in tombstones(str(message.uuid), place)]
+    assert [None, None] == [
+        read(tombstone.key, tombstone.value) for tombstone in tombstones(str(message.uuid), place)
+    ]
 
 
 def test_the_spelling_of_both_forms_of_a_key_is_frozen() -> None:
@@ -263,10 +266,11 @@ def a_scale(**arguments: object) -> Requested | Unreadable | None:
 
 
 def test_numbers_among_the_arguments_may_be_written_as_numbers() -> None:
-    found = a_scale(factor=8, expectedGeneration="3")
+    request = a_scale(factor=8, expectedGeneration="3")
 
-    assert isinstance(found, Requested) and found.message is not None
-    assert Scale(factor=8, generation_expected=3) == scale_of(found.message.arguments)
+    assert isinstance(request, Requested) and request.message is not None
+    assert Scale(factor=8) == scale_of(request.message.arguments)
+    assert 3 == generation_expected(request.message.arguments)
 
 
 @pytest.mark.parametrize(
@@ -287,16 +291,17 @@ def test_numbers_among_the_arguments_may_be_written_as_numbers() -> None:
         ({"factor": "-1"}, "arguments.factor: wanted a whole number, found '-1'"),
         ({"factor": True}, "arguments.'factor': wanted a text or a whole number, found True"),
         ({"factor": 2, "expectedGeneration": "x"}, "arguments.expectedGeneration: wanted a whole number, found 'x'"),
+        ({"factor": 2, "by": "a b"}, "arguments.by: wanted a text like [A-Za-z0-9_.\\-]{1,255}, found 'a b'"),
         ({"factor": 2, "faktor": 4}, "arguments: wanted factor or containers, and expectedGeneration, found faktor"),
     ],
 )
-def test_arguments_that_say_nothing_are_named(arguments: dict[str, object], reason: str) -> None:
+def test_arguments_without_a_value_are_named(arguments: dict[str, object], reason: str) -> None:
     assert reason == reason_of(a_scale(**arguments))
 
 
 def a_rewind(**arguments: object) -> Requested | Unreadable | None:
-    asked = {"stream": "kafka.orders", "to": "oldest"}
-    request = a_request(processor_id="", destination_host="", action=Action.REWIND, arguments=asked)
+    given = {"stream": "kafka.orders", "to": "oldest"}
+    request = a_request(processor_id="", destination_host="", action=Action.REWIND, arguments=given)
     write = encode_message(request, Place(namespace=PlacementNamespace.CONTROL))
     assert write.value is not None
     return read(write.key, json.dumps(json.loads(write.value) | {"arguments": arguments}).encode())
@@ -315,12 +320,12 @@ def a_rewind(**arguments: object) -> Requested | Unreadable | None:
     ],
 )
 def test_a_place_to_rewind_to_is_a_mark_an_offset_or_a_time(text: object, target: Target) -> None:
-    found = a_rewind(stream="kafka.page.views", to=text, partition=3, task="Partition_3")
+    request = a_rewind(stream="kafka.page.views", to=text, partition=3, task="Partition_3")
 
-    assert isinstance(found, Requested) and found.message is not None
+    assert isinstance(request, Requested) and request.message is not None
     assert Rewind(
         stream=SystemStream("kafka", "page.views"), to=target, partition=3, task=TaskName("Partition_3")
-    ) == rewind_of(found.message.arguments)
+    ) == rewind_of(request.message.arguments)
 
 
 NO_PLACE = (
@@ -352,12 +357,13 @@ NO_PLACE = (
         ),
     ],
 )
-def test_a_rewind_that_says_no_place_is_refused(arguments: dict[str, object], reason: str) -> None:
+def test_a_rewind_without_a_place_is_refused(arguments: dict[str, object], reason: str) -> None:
     assert reason == reason_of(a_rewind(**arguments))
 
 
-def test_arguments_of_an_action_that_has_none_are_refused() -> None:
-    assert "arguments: wanted none for place-container, found factor" == reason_of(read_json(arguments={"factor": 2}))
+def test_arguments_that_an_action_does_not_have_are_refused() -> None:
+    expected = "arguments: wanted expectedGeneration and by for place-container, found factor"
+    assert expected == reason_of(read_json(arguments={"factor": 2}))
 
 
 def test_a_scale_is_for_the_whole_job_and_names_no_processor() -> None:
@@ -367,7 +373,7 @@ def test_a_scale_is_for_the_whole_job_and_names_no_processor() -> None:
         encode_message(request, Place(namespace=PlacementNamespace.CONTROL))
 
 
-# --- what cannot be read ---
+# --- unreadable messages ---
 
 
 @pytest.mark.parametrize(
@@ -388,13 +394,13 @@ def test_a_scale_is_for_the_whole_job_and_names_no_processor() -> None:
     ],
     ids=range(12),
 )
-def test_a_key_that_is_none_of_ours_is_named_with_its_offset(key: bytes | None) -> None:
-    found = read(key, encode_message(a_request(), Place()).value)
+def test_a_key_of_another_format_is_named_with_its_offset(key: bytes | None) -> None:
+    request = read(key, encode_message(a_request(), Place()).value)
 
-    assert isinstance(found, Unreadable)
-    assert 7 == found.offset
-    assert "wanted" in found.reason or "codec can't decode" in found.reason
-    assert len(found.reason) < 500
+    assert isinstance(request, Unreadable)
+    assert 7 == request.offset
+    assert "wanted" in request.reason or "codec can't decode" in request.reason
+    assert len(request.reason) < 500
 
 
 @pytest.mark.parametrize(
@@ -430,9 +436,9 @@ def test_a_request_that_is_wrong_in_a_field_is_answered_with_its_name(changes: d
 
 
 def test_fields_that_are_not_known_are_no_matter() -> None:
-    found = read_json(extra={"deep": [1, 2]}, statusCode="NEW_STATUS")
+    message = read_json(extra={"deep": [1, 2]}, statusCode="NEW_STATUS")
 
-    assert isinstance(found, Requested) and found.message == a_request()
+    assert isinstance(message, Requested) and message.message == a_request()
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_a_moment_is_an_offset_or_a_time_in_utc(text: str, position: Position) -
 
 
 @pytest.mark.parametrize("text", ["", "-1", "yesterday", "1.5", "2026-13-01", "²"])
-def test_anything_else_is_refused(text: str) -> None:
+def test_any_text_but_an_offset_or_a_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="wanted an offset"):
         Position.parse(text)
 
@@ -40,10 +40,12 @@ def test_a_moment_includes_the_record_at_it() -> None:
     assert not Position(timestamp_ms=9).includes(at(6, 10))
 
 
-def test_reading_goes_on_where_it_stopped_and_loses_nothing() -> None:
+def test_reading_continues_where_it_stopped_and_loses_nothing() -> None:
     reading = Reading(at(offset) for offset in (0, 2, 3, 7, 8))
 
-    parts = [[found.offset for found in reading.until(end)] for end in (Position(offset=2), Position(offset=2), None)]
+    parts = [
+        [record.offset for record in reading.until(end)] for end in (Position(offset=2), Position(offset=2), None)
+    ]
 
     assert [[0, 2], [], [3, 7, 8]] == parts
     assert reading.last == at(8)

@@ -1,4 +1,4 @@
-"""What release 0.1.0 reads: held against the stream that it left itself."""
+"""Release 0.1.0 reads its own stream, and no schema of this release."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def a_record(key, value=None, offset=0):
     return LogRecord(offset=offset, timestamp_ms=0, key=key, value=value)
 
 
-def test_its_schemas_are_those_that_it_recorded():
+def test_the_schemas_of_release_0_1_0_are_those_that_it_recorded():
     recorded = {
         decode(record, topic="t").fingerprint
         for record in log_of(OWN, "coordinator")
@@ -38,7 +38,7 @@ def test_its_schemas_are_those_that_it_recorded():
 
 
 @pytest.mark.parametrize("topic", ["coordinator", "checkpoint"])
-def test_it_reads_what_it_wrote_and_we_write_it_the_same(topic):
+def test_release_0_1_0_reads_its_own_records_and_this_release_writes_them_the_same(topic):
     records = log_of(OWN, topic)
 
     assert all(can_read(record) for record in records)
@@ -47,10 +47,10 @@ def test_it_reads_what_it_wrote_and_we_write_it_the_same(topic):
     assert [(record.key, record.value) for record, _ in facts] == [encoded(fact) for _, fact in facts]
 
 
-def test_it_reads_nothing_in_a_schema_of_this_release():
-    (grant,) = [decode(found, topic="t") for found in log_of(OWN, "coordinator") if found.key.startswith(b"grant/")][
-        :1
-    ]
+def test_release_0_1_0_reads_nothing_in_a_schema_of_this_release():
+    (grant,) = [
+        decode(record, topic="t") for record in log_of(OWN, "coordinator") if record.key.startswith(b"grant/")
+    ][:1]
     key, value = encode(grant)
 
     assert not can_read(a_record(key, value))
@@ -84,7 +84,7 @@ def test_the_first_unread_record_is_reported():
         ("launch/x", False),
     ],
 )
-def test_of_a_tombstone_the_key_tells_whether_it_is_read(key, is_known):
+def test_the_key_of_a_tombstone_decides_whether_it_is_read(key, is_known):
     assert is_known == has_key(key)
     assert is_known == can_read(a_record(key_of(Removed(key=key)).encode()))
 
@@ -95,7 +95,7 @@ def test_streams_without_a_reader_are_not_read():
     assert not can_read(a_record(b"no key of ours"))
 
 
-def test_its_settings_are_known_by_their_names_and_families():
+def test_the_settings_of_release_0_1_0_are_known_by_name_and_family():
     known = ("job.name", "stores.totals.msg.serde", "systems.kafka.streams.a.b.samza.offset.default")
     later = ("job.elasticity.factor", "stores.totals.scope", "systems.kafka.samza.offset.end", "cluster.manager")
 
@@ -103,5 +103,5 @@ def test_its_settings_are_known_by_their_names_and_families():
     assert has_setting("systems.kafka.client.sasl.mechanism")
 
 
-def test_its_schemas_are_listed_with_their_fingerprints():
+def test_the_schemas_of_release_0_1_0_are_listed_with_their_fingerprints():
     assert all(is_schema_of(schema.schema_json, schema.fingerprint) for schema in SCHEMAS)

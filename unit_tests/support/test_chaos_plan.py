@@ -1,4 +1,4 @@
-"""What `scripts/chaos --cluster` decides: which fault comes next, when a job is whole, and who wrote too late."""
+"""The decisions of `scripts/chaos --cluster`: the next fault, when a job is whole, and late writes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def a_status(**fields: object) -> dict[str, Any]:
     }
 
 
-def found(status: Mapping[str, Any] | None) -> Whole | str:
+def wholeness(status: Mapping[str, Any] | None) -> Whole | str:
     return whole_of(status, containers=2, standbys=1, lag_max=100)
 
 
@@ -63,7 +63,7 @@ def test_each_pass_has_an_order_of_its_own_and_so_has_each_seed() -> None:
     assert plan_of(8, count) != plan_of(7, count)
 
 
-def test_a_seed_says_the_same_each_time_however_kinds_are_listed() -> None:
+def test_a_seed_gives_the_same_plan_each_time_in_whatever_order_kinds_are_listed() -> None:
     assert plan_of(7, 25) == plan_of(7, 25, list(reversed(KINDS)))
     assert plan_of(7, 25)[:4] == plan_of(7, 4)
 
@@ -74,7 +74,7 @@ def test_only_the_kinds_that_are_asked_for_come() -> None:
 
 
 def test_a_job_that_lacks_nothing_is_whole() -> None:
-    whole = found(a_status())
+    whole = wholeness(a_status())
 
     assert isinstance(whole, Whole)
     assert {"0": "e0", "1": "e1"} == {name: seat.execution_id for name, seat in whole.runners.items()}
@@ -86,9 +86,9 @@ def test_a_job_that_lacks_nothing_is_whole() -> None:
     ("status", "lacks"),
     [
         (None, "no leader answers"),
-        (a_status(tasks=[{"processorId": "0", "owner": None}]), "a task that nobody runs"),
-        (a_status(tasks=[]), "a task that nobody runs"),
-        (a_status(tasks=[{"processorId": "0", "owner": "gone"}]), "a task that nobody runs"),
+        (a_status(tasks=[{"processorId": "0", "owner": None}]), "a task that no container runs"),
+        (a_status(tasks=[]), "a task that no container runs"),
+        (a_status(tasks=[{"processorId": "0", "owner": "gone"}]), "a task that no container runs"),
         (a_status(tasks=[{"processorId": "0", "owner": "e0"}]), "1 containers that run tasks, not 2"),
         (
             a_status(containers=[a_container("e0", "0", heartbeatAgeMs=6000), a_container("e1", "1"), a_standby()]),
@@ -123,10 +123,10 @@ def test_a_job_that_lacks_nothing_is_whole() -> None:
     ],
 )
 def test_the_missing_parts_of_a_job_are_reported(status: Mapping[str, Any] | None, lacks: str) -> None:
-    assert lacks == found(status)
+    assert lacks == wholeness(status)
 
 
-def test_who_was_not_hit_and_was_replaced_all_the_same_is_named() -> None:
+def test_a_container_that_was_not_hit_and_was_replaced_all_the_same_is_named() -> None:
     before = a_whole(p0="e0", p1="e1", p2="e2")
 
     assert ["2"] == disturbed(before, a_whole(p0="e0", p1="e1-new", p2="e2-new"), ["e1"])
@@ -135,9 +135,9 @@ def test_who_was_not_hit_and_was_replaced_all_the_same_is_named() -> None:
 
 def test_a_commit_of_a_fenced_execution_is_a_violation() -> None:
     written = [
-        Written(at=4, execution_id="e0", what="checkpoint/a"),
-        Written(at=5, execution_id="e0", what="checkpoint/b"),
-        Written(at=6, execution_id="e1", what="checkpoint/c"),
+        Written(at=4, execution_id="e0", position="checkpoint/a"),
+        Written(at=5, execution_id="e0", position="checkpoint/b"),
+        Written(at=6, execution_id="e1", position="checkpoint/c"),
     ]
 
     (violation,) = zombie_writes(written, {"e0": 5, "e1": 7})

@@ -1,4 +1,4 @@
-"""The auditor agrees with what the coordinator really writes, and names what a coordinator must never write."""
+"""The auditor agrees with the records of the coordinator, and names those that it must never write."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def a_world(config: JobConfig | None = None) -> World:
 
 
 def audited(world: World) -> Records:
-    return [Audited(found.offset, found.key, found.value, found.headers) for found in world.log().read()]
+    return [Audited(record.offset, record.key, record.value, record.headers) for record in world.log().read()]
 
 
 def complaints(records: Records) -> str:
@@ -76,14 +76,14 @@ def test_every_bucket_has_its_owner_and_none_while_nothing_is_granted() -> None:
     records = audited(a_world())
     nothing_granted = [record for record in records if not record.key.startswith(b"grant/")]
 
-    found = Audit().read(records)
+    findings = Audit().read(records)
     without = Audit().read(nothing_granted)
 
-    assert {(ssp_kb, ("e2",)) for ssp_kbs in found.planned_buckets().values() for ssp_kb in ssp_kbs} == {
-        (ssp_kb, tuple(executions)) for ssp_kb, executions in found.owners_of_buckets().items()
+    assert {(ssp_kb, ("e2",)) for ssp_kbs in findings.planned_buckets().values() for ssp_kb in ssp_kbs} == {
+        (ssp_kb, tuple(executions)) for ssp_kb, executions in findings.owners_of_buckets().items()
     }
-    assert found.planned_buckets() and {"0": "e2"} == found.newest_executions()
-    assert set(found.owners_of_buckets()) == set(without.owners_of_buckets())
+    assert findings.planned_buckets() and {"0": "e2"} == findings.newest_executions()
+    assert set(findings.owners_of_buckets()) == set(without.owners_of_buckets())
     assert not any(without.owners_of_buckets().values())
 
 
@@ -92,9 +92,9 @@ def test_a_bucket_of_two_tasks_is_reported_with_both_owners() -> None:
     forget_the_fence(records)
     kept = [record for record in records if record.value is not None or not record.key.startswith(b"grant/")]
 
-    found = Audit().read(kept)
+    findings = Audit().read(kept)
 
-    assert {("e1", "e2")} == {tuple(executions) for executions in found.owners_of_buckets().values()}
+    assert {("e1", "e2")} == {tuple(executions) for executions in findings.owners_of_buckets().values()}
 
 
 def lose(records: Records) -> None:
@@ -119,7 +119,7 @@ def forget_the_fence(records: Records) -> None:
         records[index] = with_header(records[index], "seq", int(header(records[index], "seq")) - 1)
 
 
-def go_on_in_the_old_term(records: Records) -> None:
+def write_in_the_old_term(records: Records) -> None:
     records[-1] = with_header(records[-1], "term", 1)
 
 
@@ -153,13 +153,13 @@ def with_header(record: Audited, name: str, value: int) -> Audited:
         (double, "two writers"),
         (swap, "two writers"),
         (forget_the_fence, "two owners"),
-        (go_on_in_the_old_term, "of term 1 follows term 2"),
+        (write_in_the_old_term, "of term 1 follows term 2"),
         (begin_a_term_without_its_record, "of term 3 follows term 2"),
         (drop_headers, "lacks the headers"),
         (withdraw_the_only_grant, "was removed and no later grant has"),
     ],
 )
-def test_what_must_not_be_is_named(spoil: Callable[[Records], None], complaint: str) -> None:
+def test_a_stream_that_breaks_a_law_is_named(spoil: Callable[[Records], None], complaint: str) -> None:
     records = a_stream()
     spoil(records)
 
@@ -170,7 +170,7 @@ def test_a_stream_without_a_plan_is_named() -> None:
     assert "no plan ever took effect" == complaints([])
 
 
-def test_what_was_released_may_go_to_another_while_the_one_before_lives() -> None:
+def test_a_released_task_may_move_to_another_container_while_the_earlier_one_lives() -> None:
     audit = Audit().read(a_stream())
     first, second = "e2", "e3"
     audit.phases |= {second: "RUNNING"}

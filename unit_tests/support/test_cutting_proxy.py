@@ -19,9 +19,9 @@ from samzapy.errors import SamzapyError
 from samzapy.testing.ports import LOOPBACK
 from samzapy.testing.waiting import wait_until
 
-WORD = "CUTTING_PROXY_TEST"
+VARIABLE = "CUTTING_PROXY_TEST"
 WITHIN_S = 30.0
-# Says a line, waits for it to come back, and says the next when it is asked to; over an IPv6 socket as a JVM does.
+# Sends a line, waits for it to come back, and sends the next on request; over an IPv6 socket as a JVM does.
 TALKS = """
 import socket, sys
 def connected():
@@ -42,7 +42,7 @@ class Echo:
     """Sends each line back, and remembers it."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self._listener = socket.create_server((LOOPBACK, 0))
         self.address = Address(*self._listener.getsockname())
         self._connections: list[socket.socket] = []
@@ -58,7 +58,7 @@ class Echo:
     def _answer(self, connection: socket.socket) -> None:
         with suppress(OSError), connection, connection.makefile("r") as lines:
             for line in lines:
-                self.heard.append(line.strip())
+                self.received.append(line.strip())
                 connection.sendall(line.encode())
 
     def close(self) -> None:
@@ -68,17 +68,17 @@ class Echo:
 
 
 class Talker:
-    """A process with a word of its own."""
+    """A process with a variable of its own."""
 
-    def __init__(self, word: str, address: Address, family: str = "4") -> None:
+    def __init__(self, text: str, address: Address, family: str = "4") -> None:
         self._child = subprocess.Popen(
             [sys.executable, "-c", TALKS, family, str(address.port_number)],
-            env={**os.environ, WORD: word},
+            env={**os.environ, VARIABLE: text},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
 
@@ -87,8 +87,8 @@ class Talker:
         self._child.stdin.write(f"{line}\n")
         self._child.stdin.flush()
 
-    def has_heard(self, *lines: str) -> bool:
-        return list(lines) == self.heard
+    def has_received(self, *lines: str) -> bool:
+        return list(lines) == self.received
 
     def kill(self) -> None:
         self._child.kill()
@@ -97,7 +97,7 @@ class Talker:
     def _listen(self) -> None:
         assert self._child.stdout is not None
         for line in self._child.stdout:
-            self.heard.append(line.strip())
+            self.received.append(line.strip())
 
     def __enter__(self) -> Self:
         return self
@@ -112,78 +112,78 @@ class Talker:
 
 @pytest.fixture
 def echo() -> Iterator[Echo]:
-    found = Echo()
-    yield found
-    found.close()
+    echo_server = Echo()
+    yield echo_server
+    echo_server.close()
 
 
 @pytest.fixture
 def proxy(echo: Echo) -> Iterator[CuttingProxy]:
-    with CuttingProxy(echo.address) as found:
-        yield found
+    with CuttingProxy(echo.address) as cutting_proxy:
+        yield cutting_proxy
 
 
 @pytest.mark.parametrize("family", ["4", *(["6"] if Path("/proc/net/if_inet6").exists() else [])])
-def test_who_is_cut_off_gets_nothing_through_and_all_of_it_arrives_late(
+def test_a_client_that_is_cut_off_gets_nothing_through_and_all_of_it_arrives_late(
     proxy: CuttingProxy, echo: Echo, family: str
 ) -> None:
     with Talker("a", proxy.address, family) as cut, Talker("b", proxy.address, family) as other:
         for talker in (cut, other):
             talker.say("1")
-        wait_until(lambda: cut.has_heard("1") and other.has_heard("1"), WITHIN_S, "both to be answered")
+        wait_until(lambda: cut.has_received("1") and other.has_received("1"), WITHIN_S, "both to be answered")
 
-        proxy.cut(WORD, "a")
+        proxy.cut(VARIABLE, "a")
         cut.say("of a")
         for number in range(20):
             other.say(f"of b {number}")
-        wait_until(lambda: "of b 19" in other.heard, WITHIN_S, "the other one to be answered")
-        assert ["1"] == cut.heard
-        assert "of a" not in echo.heard
+        wait_until(lambda: "of b 19" in other.received, WITHIN_S, "the other one to be answered")
+        assert ["1"] == cut.received
+        assert "of a" not in echo.received
 
         assert 1 == proxy.heal()
-        wait_until(lambda: cut.has_heard("1", "of a"), WITHIN_S, "what was held to arrive")
+        wait_until(lambda: cut.has_received("1", "of a"), WITHIN_S, "the held bytes to arrive")
 
 
-def test_who_connects_while_it_is_cut_off_is_held_too_and_is_heard_when_it_is_dead(
+def test_a_client_that_connects_while_it_is_cut_off_is_held_too_and_served_after_its_death(
     proxy: CuttingProxy, echo: Echo
 ) -> None:
     with Talker("a", proxy.address) as cut, Talker("b", proxy.address) as other:
         cut.say("1")
-        wait_until(lambda: cut.has_heard("1"), WITHIN_S, "it to be answered")
-        proxy.cut(WORD, "a")
+        wait_until(lambda: cut.has_received("1"), WITHIN_S, "it to be answered")
+        proxy.cut(VARIABLE, "a")
         cut.say("anew")
         other.say("anew")
-        wait_until(lambda: other.has_heard("anew"), WITHIN_S, "the other one to be answered")
+        wait_until(lambda: other.has_received("anew"), WITHIN_S, "the other one to be answered")
 
         wait_until(lambda: proxy.held_count == 2, WITHIN_S, "its second connection to be held")
         cut.kill()
-        assert ["1", "anew"] == echo.heard
+        assert ["1", "anew"] == echo.received
         assert 2 == proxy.heal()
 
-        wait_until(lambda: ["1", "anew", "anew"] == echo.heard, WITHIN_S, "the late word of the dead")
+        wait_until(lambda: ["1", "anew", "anew"] == echo.received, WITHIN_S, "the late line of the dead process")
 
 
 def test_requests_arrive_while_answers_are_held_also_on_new_connections(proxy: CuttingProxy, echo: Echo) -> None:
     with Talker("a", proxy.address) as early, Talker("b", proxy.address) as late:
         for talker in (early, late):
             talker.say("1")
-        wait_until(lambda: early.has_heard("1") and late.has_heard("1"), WITHIN_S, "both to be answered")
+        wait_until(lambda: early.has_received("1") and late.has_received("1"), WITHIN_S, "both to be answered")
 
         proxy.hold_answers()
         early.say("2")
         late.say("anew")
-        wait_until(lambda: {"2", "anew"} <= {*echo.heard}, WITHIN_S, "both to be heard")
-        assert ["1"] == early.heard == late.heard
+        wait_until(lambda: {"2", "anew"} <= {*echo.received}, WITHIN_S, "both lines to arrive")
+        assert ["1"] == early.received == late.received
 
         assert 3 == proxy.heal()
-        wait_until(lambda: early.has_heard("1", "2"), WITHIN_S, "the answer to arrive late")
+        wait_until(lambda: early.has_received("1", "2"), WITHIN_S, "the answer to arrive late")
 
 
 def test_only_one_is_cut_off_at_a_time(proxy: CuttingProxy) -> None:
-    proxy.cut(WORD, "a")
+    proxy.cut(VARIABLE, "a")
 
     with pytest.raises(SamzapyError, match="wanted to cut off b, found a cut off"):
-        proxy.cut(WORD, "b")
+        proxy.cut(VARIABLE, "b")
 
 
 def test_a_client_sees_the_end_if_no_server_listens() -> None:

@@ -1,4 +1,4 @@
-"""What gives a container a reason to start its query anew, as the chaos runs count it."""
+"""The reasons of a container to start its query again, as the chaos runs count them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def granted(*tasks: str, to: str, epoch: int) -> list[Record]:
 def planned(generation: int, **tasks: str) -> list[Record]:
     """The processor of each task."""
     of = a_grant("a").starts
-    found: list[Record] = [
+    records: list[Record] = [
         PlannedTaskPut(
             generation=generation,
             task_name=a_grant(task).task_name,
@@ -37,7 +37,7 @@ def planned(generation: int, **tasks: str) -> list[Record]:
         for task, processor in tasks.items()
     ]
     return [
-        *found,
+        *records,
         GenerationPut(generation=generation, factor=1, task_count=len(tasks), scheme="max", processor_ids=(P0, P1)),
     ]
 
@@ -51,7 +51,7 @@ BEGUN = [
 ]
 
 
-def test_the_first_grants_are_a_start_and_no_reason_to_start_anew() -> None:
+def test_the_first_grants_are_a_start_and_no_reason_to_start_again() -> None:
     assert {} == grant_changes(BEGUN).reasons
 
 
@@ -70,8 +70,8 @@ def test_a_plan_that_takes_away_is_one_reason_and_the_release_is_none() -> None:
     assert {P0: 1} == grant_changes([*BEGUN, *moved]).reasons
 
 
-def test_who_keeps_what_it_has_has_no_reason_whatever_becomes_of_others() -> None:
-    found = grant_changes(
+def test_a_container_that_keeps_its_tasks_has_no_reason_whatever_happens_to_others() -> None:
+    changes = grant_changes(
         [
             *BEGUN,
             [ContainerPut(container=a_container("e1", processor_id="1", phase=ContainerPhase.LOST))],
@@ -80,14 +80,14 @@ def test_who_keeps_what_it_has_has_no_reason_whatever_becomes_of_others() -> Non
         ]
     )
 
-    assert {P0: 0, P1: 1} == {P0: found.reasons.get(P0, 0), P1: found.reasons[P1]}
+    assert {P0: 0, P1: 1} == {P0: changes.reasons.get(P0, 0), P1: changes.reasons[P1]}
     # When c was granted first, and again.
-    assert 2 == found.kept_by_others
+    assert 2 == changes.kept_by_others
 
 
 def test_a_transaction_ends_where_its_marker_takes_an_offset() -> None:
     records = [record for records in BEGUN for record in records]
 
-    found = transactions(zip((0, 1, 2, 3, 5, 7, 9, 10, 12), records, strict=True))
+    ends = transactions(zip((0, 1, 2, 3, 5, 7, 9, 10, 12), records, strict=True))
 
-    assert BEGUN == found
+    assert BEGUN == ends

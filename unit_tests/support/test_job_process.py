@@ -1,4 +1,4 @@
-"""What the harness reads off a running job; the whole of it runs in integration_tests."""
+"""The harness' view of a running job; the whole of it runs in integration_tests."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_kill_is_proven_and_one_that_came_too_late_is_no_fault(holder: subproc
     kill(process)
 
     assert not process.is_alive()
-    with pytest.raises(ProcessLookupError, match="was gone before it was killed"):
+    with pytest.raises(ProcessLookupError, match="had ended before it was killed"):
         kill(process)
 
 

@@ -18,9 +18,9 @@ from integration_tests.support.ledger import (
     check_positions,
     check_readers,
     check_state,
+    describe_violations,
     output_of,
     sums_of,
-    told,
     value_of,
     x_of,
 )
@@ -92,11 +92,11 @@ def test_a_good_history_has_no_violation(history: History) -> None:
 def test_a_lost_record_is_missed(history: History) -> None:
     lost = history.outputs.pop(history.index())
 
-    found = check_outputs(history.ledger, history.outputs)
+    violations = check_outputs(history.ledger, history.outputs)
 
-    assert f"{lost.key} number {lost.n}, acknowledged at {lost.src}, never came out: lost" in found[0].text
+    assert f"{lost.key} number {lost.n}, acknowledged at {lost.src}, never came out: lost" in violations[0].text
     # And every later sum of its key shows it.
-    assert {"A", "D"} == {violation.rule for violation in found}
+    assert {"A", "D"} == {violation.rule for violation in violations}
 
 
 def test_a_doubled_record_is_seen(history: History) -> None:
@@ -133,11 +133,11 @@ def test_a_wrong_sum_is_seen(history: History) -> None:
     assert wrong.sum is not None
     history.outputs[at] = wrong._replace(sum=wrong.sum + 1)
 
-    found = check_outputs(history.ledger, history.outputs)
+    violations = check_outputs(history.ledger, history.outputs)
 
-    assert [("D", f"{wrong.key} number {wrong.n} at {wrong.place} says sum={wrong.sum + 1}, it is {wrong.sum}")] == [
-        (violation.rule, violation.text) for violation in found
-    ]
+    assert [
+        ("D", f"{wrong.key} number {wrong.n} at {wrong.place} has sum={wrong.sum + 1}, right is {wrong.sum}")
+    ] == [(violation.rule, violation.text) for violation in violations]
 
 
 def test_a_phantom_is_seen(history: History) -> None:
@@ -214,7 +214,7 @@ def test_a_record_in_doubt_may_not_stand_where_another_does(history: History) ->
     assert "B" in history.rules()
 
 
-def test_what_is_no_output_of_the_job_is_named() -> None:
+def test_a_record_that_is_no_output_of_the_job_is_named() -> None:
     place = Place("sums", 0, 7)
     headers = (("src", b"fed-0-3"), ("task", b"Partition_0"))
     value = b'{"k": "k1", "n": 1, "x": 2, "sum": 2}'
@@ -243,10 +243,10 @@ def test_two_readers_of_the_same_agree_and_the_first_difference_is_named() -> No
     during = {("sums", 0): ["a", "b"], ("sums", 1): ["c"]}
 
     assert [] == check_readers(during, {**during, ("sums", 2): []})
-    (found,) = check_readers(during, {**during, ("sums", 0): ["a", "x", "b"]})
-    assert "during the faults 2 records, afterwards 3; they part at number 1: 'b' and 'x'" in found.text
-    (found,) = check_readers(during, {("sums", 0): ["a", "b"]})
-    assert "they part at number 0: 'c' and the end" in found.text
+    (violation,) = check_readers(during, {**during, ("sums", 0): ["a", "x", "b"]})
+    assert "during the faults 2 records, afterwards 3; they part at number 1: 'b' and 'x'" in violation.text
+    (violation,) = check_readers(during, {("sums", 0): ["a", "b"]})
+    assert "they part at number 0: 'c' and the end" in violation.text
 
 
 POSITIONS = [
@@ -330,11 +330,11 @@ def test_the_same_seed_feeds_the_same_records_with_few_keys_often_and_many_seldo
 def test_a_report_has_the_count_and_the_first_violations(history: History) -> None:
     del history.outputs[100:110]
 
-    text = told(check_outputs(history.ledger, history.outputs), count_max=3)
+    text = describe_violations(check_outputs(history.ledger, history.outputs), count_max=3)
 
     assert "A: 10" in text.splitlines()[0]
     assert 4 == len(text.splitlines())
-    assert "no violation" == told([])
+    assert "no violation" == describe_violations([])
 
 
 def test_a_ledger_forgets_its_doubt_when_the_broker_answers() -> None:

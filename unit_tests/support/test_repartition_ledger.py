@@ -1,4 +1,4 @@
-"""As with the ledger: one thing of a good history is spoiled, and the right rule says so."""
+"""As with the ledger: one record of a good history is spoiled, and the right rule reports it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTITIONS = 3
 
 
 class History:
-    """What a second step at factor 2 answered to what two tasks had sent it, of each partition in order."""
+    """The answers of a second step at factor 2 to the outputs of two tasks, of each partition in order."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()
@@ -55,7 +55,7 @@ class History:
             )
 
     def rules(self) -> set[str]:
-        return {found.rule for found in check_regrouped(self.ledger, self.answers, PARTITIONS)}
+        return {violation.rule for violation in check_regrouped(self.ledger, self.answers, PARTITIONS)}
 
     def spoil(self, at: int, **fields: object) -> None:
         self.answers[at] = self.answers[at]._replace(**fields)
@@ -90,7 +90,7 @@ def test_a_record_that_reached_it_twice_is_doubled(history: History) -> None:
     assert {"C", "D"} == history.rules()
 
 
-def test_two_of_a_group_that_changed_places_are_out_of_order(history: History) -> None:
+def test_two_messages_of_a_group_that_changed_places_are_out_of_order(history: History) -> None:
     one = 100
     other = next(i for i in range(101, RECORDS) if history.answers[i].group == history.answers[one].group)
     history.answers[one], history.answers[other] = history.answers[other], history.answers[one]
@@ -98,7 +98,7 @@ def test_two_of_a_group_that_changed_places_are_out_of_order(history: History) -
     assert "C" in history.rules()
 
 
-def test_two_that_one_task_sent_in_the_wrong_order_are_seen_although_they_were_read_as_they_came(
+def test_two_messages_that_one_task_sent_in_the_wrong_order_are_reported_although_read_in_sent_order(
     history: History,
 ) -> None:
     one, other = next(
@@ -114,7 +114,9 @@ def test_two_that_one_task_sent_in_the_wrong_order_are_seen_although_they_were_r
     history.answers[other] = first._replace(place=second.place, src=second.src, total=0)
 
     texts = [
-        str(found) for found in check_regrouped(history.ledger, history.answers, PARTITIONS) if found.rule == "C"
+        str(violation)
+        for violation in check_regrouped(history.ledger, history.answers, PARTITIONS)
+        if violation.rule == "C"
     ]
 
     assert any(f"was fed at {first.fed_at}, the one before it at {second.fed_at}" in text for text in texts)
@@ -141,7 +143,7 @@ def test_one_wrong_answer_breaks_its_rule(history: History, fields: dict[str, ob
     assert rules <= history.rules()
 
 
-def test_one_by_the_other_part_of_the_task_is_seen(history: History) -> None:
+def test_a_message_handled_by_the_other_part_of_the_task_is_reported(history: History) -> None:
     answer = history.answers[2000]
     bucket = int(answer.task.split("-")[1])
     history.spoil(2000, task=answer.task.replace(f"-{bucket}-2", f"-{1 - bucket}-2"))
@@ -170,7 +172,7 @@ def test_the_state_is_the_last_total_of_each_group(history: History) -> None:
     assert {answer.group: answer.total for answer in history.answers} == totals_of(history.ledger.acked)
 
 
-def test_a_group_may_go_on_in_a_partition_that_was_added_for_its_own(history: History) -> None:
+def test_a_group_may_continue_in_a_partition_that_was_added_for_its_own(history: History) -> None:
     for at in range(2000, RECORDS):
         answer = history.answers[at]
         history.spoil(at, src=answer.src._replace(partition=answer.src.partition + PARTITIONS))

@@ -1,4 +1,4 @@
-"""As with the ledger: one thing of a good history is spoiled, and the right rule says so."""
+"""As with the ledger: one record of a good history is spoiled, and the right rule reports it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ COUNTS = (60, 50)
 RULES = Rules(COUNTS)
 WHOLE, LEFT, RIGHT = "Partition_0", "Partition_0-0-2", "Partition_0-1-2"
 KEY_OF = {WHOLE: "all", LEFT: "l", RIGHT: "r"}
-# One task is divided; the parts go on by themselves; the one that is behind gives its copy when they are merged, and
-# what the other one heard beyond that is heard again; then the merged task changes hands.
+# One task is divided; the parts work by themselves; the one that is behind gives its copy when they are merged, and
+# the further rules of the other one are read again; then the merged task changes hands.
 LIVES = [
     (WHOLE, 1, WHOLE, (0, 0), (10, 8)),
     (LEFT, 2, WHOLE, (10, 8), (20, 19)),
@@ -39,11 +39,11 @@ def read_of(*numbers: int) -> tuple[tuple[int, int], ...]:
 
 
 class History:
-    """What the tasks of `LIVES` heard and answered: after each rule, one message of a key of their own."""
+    """The rules and answers of the tasks of `LIVES`: after each rule, one message of a key of their own."""
 
     def __init__(self) -> None:
         self.lives = [Life(task, epoch, source, starts) for task, epoch, source, starts, _ in LIVES]
-        self.heard: list[Heard] = []
+        self.rules_read: list[Heard] = []
         self.weighted: list[Weighted] = []
         self.in_force = {WHOLE}
         counts, sums, offsets = Counter[str](), Counter[str](), defaultdict[str, int](int)
@@ -53,7 +53,7 @@ class History:
                 partition = 0 if numbers[0] < ends[0] and (sum(numbers) % 2 or numbers[1] == ends[1]) else 1
                 numbers[partition] += 1
                 place = Place("heard", partition, offsets["heard"])
-                self.heard.append(Heard(place, task, partition, numbers[partition], read_of(*numbers)))
+                self.rules_read.append(Heard(place, task, partition, numbers[partition], read_of(*numbers)))
                 key = KEY_OF[task]
                 counts[key] += 1
                 name = f"{counts[key] % 2}/{counts[key] % 20}"
@@ -68,16 +68,17 @@ class History:
 
     def texts(self, counts: Sequence[int] = COUNTS) -> list[str]:
         return [
-            str(found) for found in check_rules(Rules(counts), self.lives, self.in_force, self.heard, self.weighted)
+            str(violation)
+            for violation in check_rules(Rules(counts), self.lives, self.in_force, self.rules_read, self.weighted)
         ]
 
     def rules(self) -> set[str]:
         return {text[5] for text in self.texts()}
 
-    def index_heard(self, task: str, partition: int, n: int) -> int:
-        """The last time that a task heard a rule."""
+    def last_index_of(self, task: str, partition: int, n: int) -> int:
+        """The last time that a task read a rule."""
         return max(
-            i for i, told in enumerate(self.heard) if (told.task, told.partition, told.n) == (task, partition, n)
+            i for i, rule in enumerate(self.rules_read) if (rule.task, rule.partition, rule.n) == (task, partition, n)
         )
 
 
@@ -88,41 +89,41 @@ def history() -> History:
 
 def test_a_good_history_has_no_violation_although_a_merge_repeats_rules(history: History) -> None:
     assert [] == history.texts()
-    # The part that was further had heard it, and so does the merged task.
-    assert [RIGHT, WHOLE] == [told.task for told in history.heard if (told.partition, told.n) == (0, 21)]
+    # The part that was further had read it, and so does the merged task.
+    assert [RIGHT, WHOLE] == [rule.task for rule in history.rules_read if (rule.partition, rule.n) == (0, 21)]
 
 
 @pytest.mark.parametrize("n", [1, 10, 25, 33, 34, 60])
-def test_a_rule_that_was_not_heard_is_missed_also_at_the_border_of_two_lives(history: History, n: int) -> None:
-    del history.heard[history.index_heard(WHOLE, 0, n)]
+def test_a_missing_rule_is_reported_also_at_the_border_of_two_lives(history: History, n: int) -> None:
+    del history.rules_read[history.last_index_of(WHOLE, 0, n)]
 
     assert {"C"} == history.rules()
 
 
 @pytest.mark.parametrize("n", [1, 10, 25, 33, 34, 60])
-def test_a_rule_that_was_heard_twice_is_seen_also_at_the_border_of_two_lives(history: History, n: int) -> None:
-    at = history.index_heard(WHOLE, 0, n)
-    history.heard.insert(at, history.heard[at])
+def test_a_doubled_rule_is_reported_also_at_the_border_of_two_lives(history: History, n: int) -> None:
+    at = history.last_index_of(WHOLE, 0, n)
+    history.rules_read.insert(at, history.rules_read[at])
 
     assert {"C"} == history.rules()
 
 
 @pytest.mark.parametrize(("n", "is_right"), [(16, True), (14, False)])
 def test_a_life_without_a_successor_may_end_anywhere_but_has_no_gap(history: History, n: int, is_right: bool) -> None:
-    del history.heard[history.index_heard(RIGHT, 1, n)]
+    del history.rules_read[history.last_index_of(RIGHT, 1, n)]
 
     assert (set() if is_right else {"C"}) == history.rules()
 
 
 def test_two_rules_in_the_wrong_order_are_seen(history: History) -> None:
-    one, other = history.index_heard(WHOLE, 1, 40), history.index_heard(WHOLE, 1, 41)
-    history.heard[one], history.heard[other] = history.heard[other], history.heard[one]
+    one, other = history.last_index_of(WHOLE, 1, 40), history.last_index_of(WHOLE, 1, 41)
+    history.rules_read[one], history.rules_read[other] = history.rules_read[other], history.rules_read[one]
 
     assert {"C"} == history.rules()
 
 
 def test_rules_of_a_task_without_a_grant_are_reported(history: History) -> None:
-    history.heard.append(history.heard[-1]._replace(task="Partition_9"))
+    history.rules_read.append(history.rules_read[-1]._replace(task="Partition_9"))
     history.weighted.append(history.weighted[-1]._replace(task="Partition_9", key=None))
 
     assert ["C", "C"] == [text[5] for text in history.texts()]
@@ -148,9 +149,9 @@ def test_a_first_life_that_does_not_begin_at_the_beginning_is_seen(history: Hist
 
 
 def test_a_copy_that_no_first_rules_come_to_is_seen(history: History) -> None:
-    at = history.index_heard(WHOLE, 0, 40)
-    read = history.heard[at].read
-    history.heard[at] = history.heard[at]._replace(read=((read[0][0], read[0][1] + 1), read[1]))
+    at = history.last_index_of(WHOLE, 0, 40)
+    read = history.rules_read[at].read
+    history.rules_read[at] = history.rules_read[at]._replace(read=((read[0][0], read[0][1] + 1), read[1]))
     answer = history.weighted[7]
     history.weighted[7] = answer._replace(read=((answer.read[0][0] + 1, answer.read[0][1]), answer.read[1]))
 
@@ -158,14 +159,14 @@ def test_a_copy_that_no_first_rules_come_to_is_seen(history: History) -> None:
 
 
 def test_a_rule_that_is_counted_under_another_number_is_seen(history: History) -> None:
-    at = history.index_heard(WHOLE, 0, 40)
-    history.heard[at] = history.heard[at]._replace(read=read_of(39, history.heard[at].read[1][0]))
+    at = history.last_index_of(WHOLE, 0, 40)
+    history.rules_read[at] = history.rules_read[at]._replace(read=read_of(39, history.rules_read[at].read[1][0]))
 
     assert {"D"} == history.rules()
 
 
 @pytest.mark.parametrize("weight", [None, 11])
-def test_a_weight_that_the_rules_do_not_say_is_seen(history: History, weight: int | None) -> None:
+def test_a_weight_that_does_not_follow_from_the_rules_is_reported(history: History, weight: int | None) -> None:
     at = next(i for i, answer in enumerate(history.weighted) if i > 40 and answer.weight not in (None, 1))
     history.weighted[at] = history.weighted[at]._replace(weight=weight)
 
@@ -181,7 +182,7 @@ def test_a_wrong_weighted_sum_is_seen(history: History) -> None:
 
 
 def test_a_task_that_unlearns_rules_within_a_life_is_seen(history: History) -> None:
-    # The last two answers of one life say what they know in the wrong order; both are right for some first rules.
+    # The last two answers of one life show the rules in the wrong order; both are right for some first rules.
     one, other = history.weighted[-2], history.weighted[-1]
     name, weight = "0/0", {answer: RULES.weight("0/0", answer.read) for answer in (one, other)}
     history.weighted[-2:] = [
@@ -202,7 +203,7 @@ def test_a_task_that_knows_more_than_its_life_came_to_is_seen(history: History) 
     assert {"C"} == history.rules()
 
 
-def test_a_copy_must_hold_what_all_rules_come_to_and_nothing_else() -> None:
+def test_a_copy_must_hold_the_sum_of_all_rules_and_nothing_else() -> None:
     whole = dict(RULES.entries())
     assert [60, RULES._hashes[0][60]] == whole["0"]
     assert 2 < sum("/" in name for name in whole) < 40
@@ -210,9 +211,9 @@ def test_a_copy_must_hold_what_all_rules_come_to_and_nothing_else() -> None:
     assert [] == check_copies(RULES, [LEFT, RIGHT], {"the store": {LEFT: whole, RIGHT: whole, WHOLE: {}}})
     some = next(name for name in whole if "/" in name)
     for spoiled in ({**whole, some: 1}, {k: v for k, v in whole.items() if k != some}, {**whole, "0/99": 1}):
-        (found,) = check_copies(RULES, [LEFT, RIGHT], {"the store": {LEFT: whole, RIGHT: spoiled}})
-        assert "H" == found.rule
-        assert f"the store of {RIGHT}" in found.text
+        (violation,) = check_copies(RULES, [LEFT, RIGHT], {"the store": {LEFT: whole, RIGHT: spoiled}})
+        assert "H" == violation.rule
+        assert f"the store of {RIGHT}" in violation.text
     assert len(whole) == len(check_copies(RULES, [LEFT], {"the store": {}}))
 
 

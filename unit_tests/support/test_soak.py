@@ -13,7 +13,10 @@ A_SECTION = Section(proof="bytes", size="100", command=("true",))
 
 def test_every_path_of_a_section_is_there() -> None:
     paths = [
-        word for section in SECTIONS.values() for word in section.command if "/" in word or word.endswith("_tests")
+        argument
+        for section in SECTIONS.values()
+        for argument in section.command
+        if "/" in argument or argument.endswith("_tests")
     ]
 
     assert paths
@@ -21,7 +24,7 @@ def test_every_path_of_a_section_is_there() -> None:
 
 
 def test_every_variable_of_a_section_is_read_by_a_test() -> None:
-    """Else a section would run the small size and be told as the full one."""
+    """Else a section would run the small size and be reported as the full one."""
     code = "".join(path.read_text() for path in REPOSITORY.glob("*_tests/**/*.py") if path != Path(__file__))
 
     variables = {name for section in SECTIONS.values() for name in section.environment}
@@ -29,10 +32,10 @@ def test_every_variable_of_a_section_is_read_by_a_test() -> None:
 
 
 def test_a_section_that_succeeded_is_reported_by_its_last_line() -> None:
-    told = row(A_SECTION, 0, 61.4, "collected\n==== 27 passed in 60.1s ====\n\n", "abc123")
+    line = row(A_SECTION, 0, 61.4, "collected\n==== 27 passed in 60.1s ====\n\n", "abc123")
 
-    assert "| abc123 | 27 passed in 60.1s; 61 s on " in told
-    assert told.startswith("| bytes | 100 | 20")
+    assert "| abc123 | 27 passed in 60.1s; 61 s on " in line
+    assert line.startswith("| bytes | 100 | 20")
 
 
 def test_a_section_that_failed_is_reported_as_failed() -> None:
@@ -52,12 +55,12 @@ def test_a_failed_section_does_not_stop_the_next(tmp_path: Path, capsys: pytest.
     finally:
         main.__globals__["SECTIONS"] = sections
 
-    told = capsys.readouterr()
+    output = capsys.readouterr()
     assert 1 == code
-    assert "FAILED with exit code 4: no;" in told.out
-    assert "| b | 2 |" in told.out and "| well; " in told.out
+    assert "FAILED with exit code 4: no;" in output.out
+    assert "| b | 2 |" in output.out and "| well; " in output.out
     assert "full\n" == (tmp_path / "works.log").read_text()
-    assert "soak: failed: fails;" in told.err
+    assert "soak: failed: fails;" in output.err
 
 
 def test_an_unknown_section_is_refused_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a cluster says before it runs; an integration test runs one."""
+"""The description of a cluster before it runs; an integration test runs one."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_a_taken_port_is_named_before_anything_is_started(tmp_path: Path, ports:
     assert not (tmp_path / "cluster.json").exists()
 
 
-def test_another_process_under_the_pid_of_one_that_is_gone_is_none_of_the_cluster(tmp_path: Path) -> None:
+def test_another_process_under_the_pid_of_an_ended_one_is_not_of_the_cluster(tmp_path: Path) -> None:
     own = ProcessIdentity.of(os.getpid())
     earlier = {"pid": own.pid, "started_ticks": own.started_ticks - 1, "boot_id": own.boot_id}
     shape = {"workers": 1, "slots": 2, "cores": 1, "memory_mib": 1}
     ports = {"master_port": 1, "rest_port": 2, "page_port": 3}
-    said = {"mark": "m", "shape": shape, "ports": ports, "processes": {"master": earlier}}
-    (tmp_path / "cluster.json").write_text(json.dumps(said))
+    state = {"mark": "m", "shape": shape, "ports": ports, "processes": {"master": earlier}}
+    (tmp_path / "cluster.json").write_text(json.dumps(state))
 
     assert {"master": None, "w1": None} == SparkCluster(tmp_path).processes()
 
@@ -64,8 +64,8 @@ def test_a_cluster_that_is_killed_is_gone_at_once_with_all_that_runs_on_it(tmp_p
     deaf = start_in_own_session(["/bin/sh", "-c", "trap '' TERM; sleep 600"], tmp_path / "log", environment)
     shape = {"workers": 1, "slots": 2, "cores": 1, "memory_mib": 1}
     ports = {"master_port": 1, "rest_port": 2, "page_port": 3}
-    said = {"mark": environment["SAMZAPY_SPARK_CLUSTER"], "shape": shape, "ports": ports, "processes": {}}
-    cluster.record_path.write_text(json.dumps(said))
+    state = {"mark": environment["SAMZAPY_SPARK_CLUSTER"], "shape": shape, "ports": ports, "processes": {}}
+    cluster.record_path.write_text(json.dumps(state))
 
     cluster.kill()
 
@@ -75,7 +75,7 @@ def test_a_cluster_that_is_killed_is_gone_at_once_with_all_that_runs_on_it(tmp_p
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"mark": "m"}'])
-def test_a_file_that_says_no_processes_is_named(tmp_path: Path, text: str) -> None:
+def test_a_file_without_processes_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "cluster.json").write_text(text)
 
     with pytest.raises(ConfigError, match="cluster.json does not say which processes a cluster has"):

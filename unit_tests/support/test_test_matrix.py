@@ -14,7 +14,7 @@ def test_there_is_a_cell_for_each_python_and_each_release_of_spark() -> None:
     }
 
 
-def test_each_release_of_spark_has_its_integration_tests_once_whatever_pythons_are_here() -> None:
+def test_each_release_of_spark_has_its_integration_tests_once_whatever_pythons_are_installed() -> None:
     for pythons in (PYTHONS, PYTHONS[:1], PYTHONS[1:3]):
         chosen = cells({python: INTERPRETERS[python] for python in pythons}, RELEASES)
 

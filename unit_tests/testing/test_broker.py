@@ -1,4 +1,4 @@
-"""What can be known of the broker without starting one."""
+"""The knowledge of the broker without starting one."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ Caused by: java.io.IOException: meta.properties is damaged
 
 @pytest.fixture
 def sleeper() -> Iterator[ProcessIdentity]:
-    """A process that stands for a broker."""
+    """A process in the place of a broker."""
     with subprocess.Popen(["sleep", "600"]) as child:
         yield ProcessIdentity.of(child.pid)
         child.kill()
 
 
 def a_pid_file(directory: Path, *, process: ProcessIdentity, owner: ProcessIdentity | None = None) -> DevBroker:
-    """A broker directory whose pid file says this."""
+    """A broker directory whose pid file has this text."""
     directory.mkdir(parents=True, exist_ok=True)
     broker = DevBroker(directory)
     record = {
@@ -75,7 +75,7 @@ def test_the_reason_is_the_innermost_cause() -> None:
     assert "java.io.IOException: meta.properties is damaged" == reason_in_log(LOG_OF_A_DAMAGED_DIRECTORY)
 
 
-def test_without_an_error_the_last_words_are_the_reason() -> None:
+def test_without_an_error_the_last_line_is_the_reason() -> None:
     assert "Unrecognized VM option 'Foo' | Could not create the VM." == reason_in_log(
         "Unrecognized VM option 'Foo'\n\nCould not create the VM.\n"
     )
@@ -109,7 +109,7 @@ def test_a_taken_port_is_named_before_anything_is_started(tmp_path: Path) -> Non
             DevBroker(tmp_path, port_number=port_number).start()
 
 
-def test_what_is_not_ascii_is_spelled_as_java_reads_it() -> None:
+def test_text_beyond_ascii_is_spelled_as_java_reads_it() -> None:
     assert r"log.dirs=/home/j\u00fcrgen/\ud83d\ude00" == _for_java("log.dirs=/home/jürgen/😀")
 
 
@@ -124,7 +124,7 @@ def test_a_broker_that_was_never_started_has_no_address(tmp_path: Path) -> None:
         _ = DevBroker(tmp_path).bootstrap_servers
 
 
-def test_what_does_not_run_cannot_be_paused(tmp_path: Path) -> None:
+def test_a_broker_that_does_not_run_cannot_be_paused(tmp_path: Path) -> None:
     with pytest.raises(RejectedError, match="No broker runs in"):
         DevBroker(tmp_path).pause()
 

@@ -42,7 +42,7 @@ class FakeContainer:
 
 
 class FakeDocker:
-    """What `testcontainers.core.docker_client.DockerClient` is to a container; counts what was asked."""
+    """The part of `testcontainers.core.docker_client.DockerClient` that a container uses; counts its calls."""
 
     def __init__(self) -> None:
         self.container = FakeContainer()
@@ -98,8 +98,8 @@ def test_a_broker_starts_with_the_settings_of_the_local_one_and_is_removed(docke
         assert ["/"] == docker.container.files and not docker.container.is_removed
 
     assert docker.container.is_removed
-    asked = {key: docker.environment["KAFKA_" + key.upper().replace(".", "_")] for key in BROKER_DEFAULTS}
-    assert BROKER_DEFAULTS == asked
+    given = {key: docker.environment["KAFKA_" + key.upper().replace(".", "_")] for key in BROKER_DEFAULTS}
+    assert BROKER_DEFAULTS == given
     assert "broker,controller" == docker.environment["KAFKA_PROCESS_ROLES"]
 
 

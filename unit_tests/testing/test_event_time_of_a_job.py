@@ -1,4 +1,4 @@
-"""Event time in a whole job in memory: who closes windows, and when."""
+"""Event time in a whole job in memory: which task closes windows, and when."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def send(job: MemoryJob, key: str, value: int, at_s: float, stream: str = "order
 
 def write(job: MemoryJob, stream: str, at_s: float) -> None:
     """Put a message on an input while the job is down."""
-    job._kafka.write(stream, 0, [(b"a", (1).to_bytes(8, "big"))], timestamp_ms=T + round(1000 * at_s))
+    job._world.kafka.write(stream, 0, [(b"a", (1).to_bytes(8, "big"))], timestamp_ms=T + round(1000 * at_s))
 
 
 def results(job: MemoryJob, key: str | None = None) -> list[list[object]]:
@@ -123,7 +123,7 @@ def test_a_message_that_is_far_ahead_of_the_clock_moves_none(job: MemoryJob) -> 
     assert [[0, 2]] == results(job)
 
 
-def test_a_message_that_is_far_ahead_fails_where_its_stream_says_so(tmp_path: Path) -> None:
+def test_a_message_that_is_far_ahead_fails_where_its_stream_is_so_configured(tmp_path: Path) -> None:
     path = a_job_file(tmp_path, event_time=', event_time_ahead="refuse"')
     with MemoryJob(path, partitions=1) as job:
         send(job, "b", 1, 86_400)
@@ -146,7 +146,7 @@ def test_an_event_time_that_is_no_number_is_refused(tmp_path: Path) -> None:
 # --- inputs that go quiet ---
 
 
-def test_a_topic_that_goes_quiet_closes_its_minutes(job: MemoryJob) -> None:
+def test_a_topic_that_becomes_quiet_closes_its_minutes(job: MemoryJob) -> None:
     send(job, "a", 1, 10)
 
     job.advance(seconds=79)
@@ -199,12 +199,12 @@ def test_a_backlog_is_read_before_any_clock_runs(job: MemoryJob) -> None:
     """The job was down for an hour, in which messages came on time."""
     send(job, "a", 1, 10)
     job.settle()
-    job._running().kill()
+    job._world.container.kill()
     for number in range(60):
-        job._clock.jump_wall(60_000)
+        job._world.clock.jump_wall(60_000)
         write(job, "orders", 60 * number + 65)
-    job._batch_max = 1
-    job._start()
+    job._world.batch_max = 1
+    job._world.start()
 
     job.advance(minutes=5)
 
@@ -212,10 +212,10 @@ def test_a_backlog_is_read_before_any_clock_runs(job: MemoryJob) -> None:
 
 
 def test_an_open_transaction_in_an_input_holds_its_clock(job: MemoryJob) -> None:
-    """Others may have committed messages behind it, which nobody reads yet."""
+    """Others may have committed messages behind it, which no reader has read yet."""
     send(job, "a", 1, 10)
     job.settle()
-    other = MemoryProducer(job._kafka, "another", Trace(), CrashAt())
+    other = MemoryProducer(job._world.kafka, "another", Trace(), CrashAt())
     other.begin()
     other.produce("orders", b"b", (1).to_bytes(8, "big"), 0, None, T + 15_000)
     send(job, "a", 1, 20)
@@ -236,12 +236,12 @@ def test_an_input_that_a_query_leaves_out_holds_the_others(tmp_path: Path) -> No
         send(job, "a", 1, 5)
         send(job, "a", 1, 6, stream="rates")
         job.settle()
-        job._running().kill()
+        job._world.container.kill()
         for at_s in (100, 200):
             write(job, "rates", at_s)
         for at_s in (10, 70):
             write(job, "orders", at_s)
-        job._start()
+        job._world.start()
 
         assert [[0, 3]] == results(job)
         job.fire_event_timers()
@@ -266,7 +266,7 @@ def test_minutes_close_once_over_changes_of_the_factor(job: MemoryJob, factors: 
     assert {key: expected for key in KEYS} == {key: results(job, key) for key in KEYS}
 
 
-def test_what_was_late_for_a_key_stays_late_after_a_merge(job: MemoryJob) -> None:
+def test_a_message_that_was_late_for_a_key_stays_late_after_a_merge(job: MemoryJob) -> None:
     ahead, behind = of_bucket(1, 2), of_bucket(0, 2)
     job.scale(2)
     send(job, behind, 1, 10)

@@ -96,8 +96,38 @@ def test_a_right_job_passes(tmp_path: Path) -> None:
     crash_anywhere(a_job(tmp_path, _RIGHT), NUMBERS, histories=_HISTORIES)
 
 
+_EXPIRING = """
+import samzapy as sz
+
+numbers = sz.Stream("kafka.numbers", key=sz.String, value=sz.Long, disorder_ms=1000)
+sums = sz.Stream("kafka.sums", key=sz.String, value=sz.Json())
+
+@sz.task(inputs=[numbers], outputs=[sums])
+class Sums(sz.Task[str, int]):
+    total = sz.counter(ttl=sz.minutes(30))
+    last = sz.map(sz.Long, sz.Long, ttl=sz.minutes(10), refresh="read")
+    over = sz.timer("event")
+
+    def process(self, message, out):
+        out.send(sums, [self.total.add(message.value), list(self.last.items())], key=message.key)
+        self.last.put(message.value % 3, message.value)
+        self.over.set(message.time_ms + sz.minutes(20))
+
+    @over.fires
+    def is_over(self, timer, out):
+        out.send(sums, ["over", self.total.get(), list(self.last.items())], key=timer.key)
+"""
+
+
+def test_a_job_whose_state_expires_in_event_time_passes(tmp_path: Path) -> None:
+    path = a_job(tmp_path, "pass")
+    path.write_text(_EXPIRING)
+
+    crash_anywhere(path, NUMBERS, histories=_HISTORIES)
+
+
 @pytest.mark.parametrize("bug", list(_PLANTED) if os.environ.get("SAMZAPY_HISTORIES") == "full" else _IN_CI)
-def test_a_planted_bug_is_found_and_shown_as_a_script(tmp_path: Path, bug: str) -> None:
+def test_a_planted_bug_is_detected_and_shown_as_a_script(tmp_path: Path, bug: str) -> None:
     path = a_job(tmp_path, _PLANTED[bug])
 
     with pytest.raises(AssertionError) as failed:

@@ -144,7 +144,7 @@ def test_a_failed_message_ends_the_job_with_its_error(job_file: Path) -> None:
             job.settle()
 
 
-def test_a_refused_request_says_why(job_file: Path) -> None:
+def test_a_refused_request_has_the_reason(job_file: Path) -> None:
     with MemoryJob(job_file) as job:
         with pytest.raises(ConfigError, match="wanted a factor that is a power of two from 1 to 256, found 3"):
             job.scale(3)

@@ -47,13 +47,13 @@ def a_log() -> MemoryLog:
 
 
 def latest(records: Sequence[LogRecord]) -> dict[bytes | None, bytes]:
-    found: dict[bytes | None, bytes] = {}
+    values: dict[bytes | None, bytes] = {}
     for record in records:
         if record.value is None:
-            found.pop(record.key, None)
+            values.pop(record.key, None)
         else:
-            found[record.key] = record.value
-    return found
+            values[record.key] = record.value
+    return values
 
 
 @given(
@@ -167,7 +167,7 @@ def test_a_hanging_append_hides_later_records_until_it_is_ended() -> None:
         log.append_atomically([put("a", "2")])
 
 
-def test_a_reader_that_does_not_wait_gets_what_is_stable_in_portions() -> None:
+def test_a_reader_that_does_not_wait_gets_stable_records_in_portions() -> None:
     log = a_log()
     for value in "123":
         log.append_atomically([put("a", value)])
@@ -189,8 +189,8 @@ def test_equal_histories_give_equal_dumps_and_others_do_not() -> None:
 
 
 def test_scripts_meet_all_that_a_log_can_answer() -> None:
-    """Otherwise it would say little that the broker plays them alike (`test_kafka_log_keeps_the_contract`)."""
-    told = "\n".join(line for seed in range(12) for line in play(MemoryWorld(), a_script(seed)))
+    """Otherwise it would prove little that the broker plays them alike (`test_kafka_log_keeps_the_contract`)."""
+    transcript = "\n".join(line for seed in range(12) for line in play(MemoryWorld(), a_script(seed)))
 
     for answer in (
         "commit is refused",
@@ -201,7 +201,7 @@ def test_scripts_meet_all_that_a_log_can_answer() -> None:
         "and ends at",
         ":None",
     ):
-        assert answer in told, answer
+        assert answer in transcript, answer
 
 
 def test_a_transaction_of_topics_that_belong_together_ends_on_both_and_its_owner_is_fenced_on_both() -> None:

@@ -81,7 +81,7 @@ def test_under_the_policy_dead_letter_it_is_sent_there_and_leaves_no_state(job_f
     assert {"a": 1} == run.state("counts")
 
 
-def test_mistakes_are_named(job_file: Path) -> None:
+def test_mistakes_in_a_test_of_a_task_are_named(job_file: Path) -> None:
     with pytest.raises(TaskError, match=r"wanted an input of the job \(kafka.flights, kafka.boats\), found 'trains'"):
         run_task(job_file, [InputMessage(key="a", value={}, stream="trains")])
     with pytest.raises(TaskError, match=r"wanted a store of the job \(counts\), found 'sums'"):

@@ -19,7 +19,7 @@ def test_the_first_true_answer_is_returned(given: Sequence[object]) -> None:
     assert "yes" == wait_until(answers(*given), 10.0, "a yes", poll_interval_s=0.001)
 
 
-def test_the_deadline_names_what_was_awaited_and_the_last_answer() -> None:
+def test_the_deadline_names_the_awaited_condition_and_the_last_answer() -> None:
     with pytest.raises(DeadlineError, match=r"Waited 0\.01 s for rain; the last answer was \[\]\."):
         wait_until(answers([]), 0.01, "rain", poll_interval_s=0.001)
 
@@ -28,6 +28,6 @@ def test_a_condition_is_asked_even_when_there_is_no_time() -> None:
     assert "now" == wait_until(answers("now"), 0.0, "now")
 
 
-def test_what_the_condition_raises_is_not_taken_for_a_no() -> None:
+def test_an_error_of_the_condition_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         wait_until(lambda: 1 / 0, 10.0, "the impossible")

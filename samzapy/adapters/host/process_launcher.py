@@ -24,9 +24,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from samzapy.adapters.host.log_file import log_path
 from samzapy.adapters.host.processes import ProcessIdentity, processes_bearing, start_in_own_session
 from samzapy.config import HostSlots
 from samzapy.errors import EnvironmentMissingError, LaunchError, SamzapyError
+from samzapy.model.credential import CREDENTIAL_VARIABLE
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import (
     EXECUTION_VARIABLE,
@@ -92,6 +94,7 @@ class ProcessLauncher:
         directory: the parent of the hosts' directories.
         command_of: the command for a launch, given the directory of its local state.
         environment: for the containers, besides the variables that identify them.
+        credential_of: the credential of an execution for its heartbeats; None: they need none.
     """
 
     def __init__(
@@ -101,7 +104,9 @@ class ProcessLauncher:
         directory: Path,
         command_of: Callable[[Launch, Path], Sequence[str]],
         environment: Mapping[str, str],
+        credential_of: Callable[[ExecutionId], str | None] = lambda execution_id: None,
     ) -> None:
+        self._credential_of = credential_of
         self._slots = {slots.host: slots.slot_count for slots in hosts}
         self._directory = directory.resolve()
         self._command_of = command_of
@@ -185,11 +190,13 @@ class ProcessLauncher:
     def _started(self, launch: Launch, host: str) -> _Child:
         place = self._directory / host
         place.mkdir(parents=True, exist_ok=True)
+        credential = self._credential_of(launch.execution_id)
         process = start_in_own_session(
             self._command_of(launch, place / "state"),
-            place / f"{launch.execution_id}.log",
+            log_path(self._directory, host, launch.execution_id),
             {
                 **self._environment,
+                **({} if credential is None else {CREDENTIAL_VARIABLE: credential}),
                 EXECUTION_VARIABLE: launch.execution_id,
                 HOST_VARIABLE: host,
                 PROCESSOR: launch.processor_id,
@@ -264,7 +271,7 @@ class ProcessLauncher:
     def _last_line(self, execution_id: ExecutionId) -> str:
         """The last line that the execution printed."""
         for host in sorted(self._slots):
-            path = self._directory / host / f"{execution_id}.log"
+            path = log_path(self._directory, host, execution_id)
             if path.exists():
                 with path.open("rb") as log:
                     log.seek(max(0, path.stat().st_size - _REASON_BYTES))

@@ -5,18 +5,16 @@ be (`model.topic_checks`).
 
 A new topic, a new partition or a changed setting reaches the brokers one after another, and each question may go to
 another broker. So a broker that does not know a topic is asked again for a bounded time before the topic counts as
-missing.
+missing (`questions`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, repeat
-from typing import Any, TypeVar
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs forget to export them
@@ -26,26 +24,20 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs f
     NewPartitions,
     NewTopic,
 )
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from samzapy.adapters.kafka.clients import Admin, KafkaConnection
-from samzapy.adapters.kafka.errors import kafka_error, refusal, translate
+from samzapy.adapters.kafka.errors import kafka_error, lacks_right, translate
+from samzapy.adapters.kafka.groups import member_count
+from samzapy.adapters.kafka.questions import APPEARS_WITHIN_S, Questions
 from samzapy.config import MESSAGE_BYTES_MAX
-from samzapy.errors import BrokerUnavailableError, ConfigError, MissingTopicError, TemporaryError
+from samzapy.errors import DeadlineError, MissingTopicError, TopicPolicyError
 from samzapy.model.topic_checks import REPLICATION_FACTOR_DEFAULT, Cluster, TopicFound, check_topic, refuse
 from samzapy.model.topics import TopicSpec
 
-T = TypeVar("T")
-_ASK_S = (1.5, 3.0, 5.0)
-"""How long the first question may take, the second, and each one after. The first may go to a broker that is gone, and
-an answer takes milliseconds."""
-
-_LOOK_S = 1.0
-_APPEARS_WITHIN_S = 10.0
-"""How long a topic that the cluster has may be unknown to the broker that is asked."""
-
 _HEARD_WITHIN_S = 2.0
-"""The same, for a topic that may not exist: after a misspelled name, the error takes this long."""
+"""How long a topic that may not exist is looked for: after a misspelled name, the error takes this long."""
+
+_NOT_DELETABLE = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_DELETION_DISABLED})
 
 
 class KafkaAdmin:
@@ -57,8 +49,7 @@ class KafkaAdmin:
 
     def __init__(self, connection: KafkaConnection, *, deadline_s: float = 15.0) -> None:
         self._connection = connection
-        self._deadline_s = deadline_s
-        self._admin = Admin(connection)
+        self._questions = Questions(Admin(connection), deadline_s)
 
     def check_reachable(self) -> None:
         """Raise unless a broker answers with these credentials.
@@ -71,33 +62,30 @@ class KafkaAdmin:
             ConfigError: a broker refused the connection.
         """
         doing = "looking for the cluster"
-        self._ask(doing, lambda _: self._admin.client.list_topics(timeout=1.0), is_start=True)
+        self._questions.ask(
+            doing, lambda timeout_s: self._questions.client.list_topics(timeout=min(1.0, timeout_s)), is_start=True
+        )
 
     def topic_names(self) -> frozenset[str]:
         """All topics of the cluster that we may see."""
-        metadata = self._ask(
-            "listing the topics", lambda timeout_s: self._admin.client.list_topics(timeout=timeout_s)
+        metadata = self._questions.ask(
+            "listing the topics", lambda timeout_s: self._questions.client.list_topics(timeout=timeout_s)
         )
         return frozenset(metadata.topics)
 
     def broker_count(self) -> int:
         """How many brokers the cluster has now."""
-        metadata = self._ask("counting brokers", lambda timeout_s: self._admin.client.list_topics(timeout=timeout_s))
+        metadata = self._questions.ask(
+            "counting brokers", lambda timeout_s: self._questions.client.list_topics(timeout=timeout_s)
+        )
         return len(metadata.brokers)
 
     def member_count(self, group: str) -> int:
         """How many members a consumer group has; 0 for an unknown one."""
-
-        def ask(timeout_s: float) -> int:
-            future = self._admin.client.describe_consumer_groups([group], request_timeout=timeout_s)[group]
-            try:
-                return len(future.result().members)
-            except KafkaException as error:
-                if kafka_error(error).code() == KafkaError.GROUP_ID_NOT_FOUND:
-                    return 0
-                raise
-
-        return self._ask(f"describing the consumer group {group}", ask)
+        return self._questions.ask(
+            f"describing the consumer group {group}",
+            lambda timeout_s: member_count(self._connection, group, timeout_s),
+        )
 
     def find(self, names: Iterable[str]) -> dict[str, TopicFound]:
         """Those of `names` that exist."""
@@ -108,7 +96,21 @@ class KafkaAdmin:
 
         Topics that do not exist are left out. Only partitions with a leader answer questions.
         """
-        return {name: _led(topic) for name, topic in self._described(names).items()}
+        return {
+            name: frozenset(partition for partition, is_led in partitions.items() if is_led)
+            for name, partitions in self.partitions(names).items()
+        }
+
+    def partitions(self, names: Iterable[str]) -> dict[str, Mapping[int, bool]]:
+        """Whether each partition of `names` has a leader.
+
+        Topics that do not exist are left out.
+        """
+        return {
+            # The client has two forms for a partition without a leader.
+            name: {part.id: part.leader is not None and part.leader.id >= 0 for part in topic.partitions}
+            for name, topic in self._described(names).items()
+        }
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicFound]:
         """All of `names`.
@@ -193,11 +195,46 @@ class KafkaAdmin:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
 
         def ask(timeout_s: float) -> None:
-            futures = self._admin.client.incremental_alter_configs([resource], request_timeout=timeout_s)
+            futures = self._questions.client.incremental_alter_configs([resource], request_timeout=timeout_s)
             for future in futures.values():
                 future.result()
 
-        self._ask(f"changing settings of {name}", ask)
+        self._questions.ask(f"changing settings of {name}", ask)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and wait until no broker that is asked knows it.
+
+        Only an operator's command calls this.
+
+        Raises:
+            TopicPolicyError: the cluster, or the rights of this user, do not allow it.
+            DeadlineError: it is still there.
+        """
+
+        def ask(timeout_s: float) -> None:
+            future = self._questions.client.delete_topics([name], request_timeout=timeout_s)[name]
+            try:
+                future.result()
+            except KafkaException as error:
+                code = kafka_error(error).code()
+                if code in _NOT_DELETABLE:
+                    raise TopicPolicyError(
+                        f"wanted to delete the topic {name}, found that the cluster does not let this user: "
+                        f"{kafka_error(error).str()}; allow Delete on the topic, and delete.topic.enable of the brokers"
+                    ) from error
+                # An earlier try has deleted it, and its answer was lost.
+                if code != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+
+        self._questions.ask(f"deleting the topic {name}", ask)
+        started = time.monotonic()
+        while name in self.find([name]):
+            if time.monotonic() - started >= APPEARS_WITHIN_S:
+                raise DeadlineError(
+                    f"wanted the topic {name} to be gone within {APPEARS_WITHIN_S:.0f} s, found it still there; the "
+                    "cluster may delete it later, so look again"
+                )
+            time.sleep(0.05)
 
     def cluster(self) -> Cluster:
         """The cluster as `model.topic_checks` needs it."""
@@ -223,7 +260,7 @@ class KafkaAdmin:
         )
 
         def ask(timeout_s: float) -> None:
-            future = self._admin.client.create_topics([new], request_timeout=timeout_s)[spec.name]
+            future = self._questions.client.create_topics([new], request_timeout=timeout_s)[spec.name]
             try:
                 future.result()
             except KafkaException as error:
@@ -231,7 +268,7 @@ class KafkaAdmin:
                 if kafka_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
 
-        self._ask(doing, ask)
+        self._questions.ask(doing, ask)
 
     def _grown(self, spec: TopicSpec, topic: TopicFound) -> TopicFound:
         if not spec.may_grow or topic.partition_count >= spec.partition_count:
@@ -243,7 +280,7 @@ class KafkaAdmin:
         new = NewPartitions(spec.name, spec.partition_count)
 
         def ask(timeout_s: float) -> None:
-            future = self._admin.client.create_partitions([new], request_timeout=timeout_s)[spec.name]
+            future = self._questions.client.create_partitions([new], request_timeout=timeout_s)[spec.name]
             try:
                 future.result()
             except KafkaException as error:
@@ -251,18 +288,18 @@ class KafkaAdmin:
                 if kafka_error(error).code() != KafkaError.INVALID_PARTITIONS:
                     raise
 
-        self._ask(f"adding partitions to {spec.name}, up to {spec.partition_count}", ask)
+        self._questions.ask(f"adding partitions to {spec.name}, up to {spec.partition_count}", ask)
 
     def _appeared(self, name: str, partition_count: int = 1) -> TopicFound:
         """The topic that the controller has just created.
 
         Other brokers know it a little later.
         """
-        topic = self._find_within(_APPEARS_WITHIN_S, [name], partition_count).get(name)
+        topic = self._find_within(APPEARS_WITHIN_S, [name], partition_count).get(name)
         if topic is None or topic.partition_count < partition_count:
             raise MissingTopicError(
                 f"wanted the topic {name}, which was just created with {partition_count} partition(s) or more, found "
-                f"that no broker knows it after {_APPEARS_WITHIN_S:.0f} s; check that no other program deletes it, "
+                f"that no broker knows it after {APPEARS_WITHIN_S:.0f} s; check that no other program deletes it, "
                 "and start again"
             )
         return topic
@@ -286,15 +323,17 @@ class KafkaAdmin:
             return {}
 
         def ask(timeout_s: float) -> Mapping[str, Mapping[str, str]]:
-            futures = self._admin.client.describe_configs(resources, request_timeout=timeout_s)
+            futures = self._questions.client.describe_configs(resources, request_timeout=timeout_s)
             return {
                 resource.name: {
-                    entry.name: entry.value for entry in future.result().values() if entry.value is not None
+                    entry.name: entry.value
+                    for entry in _answer(f"reading the settings of {resource.name}", future).values()
+                    if entry.value is not None
                 }
                 for resource, future in futures.items()
             }
 
-        return self._ask(f"reading the settings of {', '.join(names)}", ask)
+        return self._questions.ask(f"reading the settings of {', '.join(names)}", ask)
 
     def _described(self, names: Iterable[str]) -> dict[str, Any]:
         wanted = sorted(set(names))
@@ -302,62 +341,11 @@ class KafkaAdmin:
             return {}
 
         def ask(timeout_s: float) -> dict[str, Any]:
-            futures = self._admin.client.describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
-            topics = {name: _unless_missing(future) for name, future in futures.items()}
+            futures = self._questions.client.describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
+            topics = {name: _unless_missing(name, future) for name, future in futures.items()}
             return {name: topic for name, topic in topics.items() if topic is not None}
 
-        return self._ask(f"describing {', '.join(wanted)}", ask)
-
-    def _ask(self, doing: str, ask: Callable[[float], T], *, is_start: bool = False) -> T:
-        """Ask until the deadline, while the error may pass with time.
-
-        At a start a refusal is final. An unknown topic counts as such an error for a while, because the topics asked
-        for here were seen before, or just created.
-        """
-        started = time.monotonic()
-        timeouts_s = chain(_ASK_S, repeat(_ASK_S[-1]))
-        if not is_start:
-            # Events since the last question say nothing about this one. (At a start they are kept: librdkafka repeats
-            # an equal event only after 30 s.)
-            self._admin.forget()
-
-        def attempt() -> T:
-            try:
-                return ask(next(timeouts_s))
-            except KafkaException as error:
-                self._admin.serve()
-                if refusal([kafka_error(error)]) is not None:
-                    self._admin.events.add(kafka_error(error))
-                elif not isinstance(failure := translate(error, doing), TemporaryError):
-                    raise failure from error
-                reason = refusal(self._admin.events.latest)
-                if reason is None:
-                    raise translate(error, doing) from error
-                kind = ConfigError if is_start else BrokerUnavailableError
-                raise kind(f"{doing}: {self._connection.bootstrap_servers} did not let us in: {reason}") from error
-
-        def may_pass(error: BaseException) -> bool:
-            is_news = isinstance(error, MissingTopicError) and time.monotonic() - started < _APPEARS_WITHIN_S
-            return is_news or isinstance(error, TemporaryError)
-
-        try:
-            return Retrying(
-                retry=retry_if_exception(may_pass),
-                stop=stop_after_delay(self._deadline_s),
-                wait=wait_random(0.1, 0.3),
-                before_sleep=lambda _: self._refresh_metadata(),
-                reraise=True,
-            )(attempt)
-        except TemporaryError as error:
-            raise self._admin.unavailable(time.monotonic() - started, doing) from error
-
-    def _refresh_metadata(self) -> None:
-        """Make the client learn the brokers and the controller again.
-
-        By itself it keeps asking the controller that it knows, for minutes, also after that broker was killed.
-        """
-        with suppress(KafkaException):
-            self._admin.client.list_topics(timeout=_LOOK_S)
+        return self._questions.ask(f"describing {', '.join(wanted)}", ask)
 
 
 def topic_id(connection: KafkaConnection, name: str) -> str:
@@ -365,18 +353,23 @@ def topic_id(connection: KafkaConnection, name: str) -> str:
     return KafkaAdmin(connection).topic_id(name)
 
 
-def _unless_missing(future: Future[Any]) -> Any:
+def _unless_missing(name: str, future: Future[Any]) -> Any:
     try:
-        return future.result()
+        return _answer(f"describing {name}", future)
     except KafkaException as error:
         if kafka_error(error).code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
             return None
         raise
 
 
-def _led(described: Any) -> frozenset[int]:
-    # The client has two forms for a partition without a leader.
-    return frozenset(part.id for part in described.partitions if part.leader is not None and part.leader.id >= 0)
+def _answer(doing: str, future: Future[Any]) -> Any:
+    """The answer about one of several topics; a refusal names that topic."""
+    try:
+        return future.result()
+    except KafkaException as error:
+        if lacks_right(error):
+            raise translate(error, doing) from error
+        raise
 
 
 def _topic_found(described: Any) -> TopicFound:

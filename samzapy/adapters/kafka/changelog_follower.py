@@ -69,7 +69,7 @@ class KafkaChangelogFollower:
         for message in messages:
             error = message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                self._check(error)
+                self._check(error, message.topic())
                 continue
             place, offset = self._place_of.get((message.topic(), message.partition())), message.offset()
             if place is None:
@@ -106,9 +106,9 @@ class KafkaChangelogFollower:
         )
         return -1 if watermarks is None else int(watermarks[1])
 
-    def _check(self, error: KafkaError) -> None:
+    def _check(self, error: KafkaError, topic: str | None) -> None:
         """Raise, unless the client recovers by itself."""
-        failure = lasting(error, f"following the changelogs of {self._job}", self._events)
+        failure = lasting(error, f"following {topic or f'the changelogs of {self._job}'}", self._events)
         if failure is None:
             return
         if isinstance(failure, LostRangeError):

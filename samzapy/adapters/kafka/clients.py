@@ -7,13 +7,14 @@ operator's. The settings in this module are common, and the operator may overrid
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from samzapy.adapters.kafka.broker_wait import CommandWait, QuestionWait
 from samzapy.adapters.kafka.errors import kafka_error, unavailable
 from samzapy.config import MESSAGE_BYTES_MAX, JobConfig, Secret, Text, revealed, without_secrets
 from samzapy.errors import ConfigError, SamzapyError
@@ -30,10 +31,14 @@ class KafkaConnection:
 
     `properties` are librdkafka's (security.protocol, sasl.*, ssl.*). `repr` leaves them out, because they may hold a
     password as plain text.
+
+    Attributes:
+        command_wait: how long a command waits for the cluster; None: each question has its own deadline.
     """
 
     bootstrap_servers: str
     properties: Mapping[str, Text] = field(default_factory=dict, repr=False)
+    command_wait: CommandWait | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, config: JobConfig, bootstrap_servers: str | None = None) -> KafkaConnection:
@@ -42,6 +47,11 @@ class KafkaConnection:
             bootstrap_servers=bootstrap_servers or config.bootstrap_servers(config.default_system),
             properties=config.client_properties(config.default_system),
         )
+
+    def wait(self, deadline_s: float) -> QuestionWait:
+        """The wait of the command; without one, that of a question alone."""
+        wait = self.command_wait
+        return QuestionWait(deadline_s) if wait is None or wait.is_done else wait
 
     def settings(self, ours: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None) -> Settings:
         """The whole configuration of a client.
@@ -138,6 +148,19 @@ class Admin:
         """Run the client's callbacks, so that `events` is up to date."""
         self.client.poll(0)
 
+    def note(self, error: KafkaError) -> None:
+        """Keep the error of a question for the text of a later one.
+
+        A broken connection and a time-out are left out: their reasons are error events.
+        """
+        if error.code() not in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
+            self.events.add(error)
+
+    def reported(self) -> Sequence[KafkaError]:
+        """The last error events, up to now."""
+        self.serve()
+        return self.events.latest
+
     def forget(self) -> None:
         """Drop the events so far.
 
@@ -148,8 +171,7 @@ class Admin:
 
     def unavailable(self, waited_s: float, doing: str) -> SamzapyError:
         """The error for an answer that did not come."""
-        self.serve()
-        return unavailable(self.connection.bootstrap_servers, waited_s, doing, self.events.latest)
+        return unavailable(self.connection.bootstrap_servers, waited_s, doing, self.reported())
 
 
 class _QuietLog:

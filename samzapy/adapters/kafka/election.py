@@ -23,6 +23,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_consumer
 from samzapy.adapters.kafka.errors import translate
 from samzapy.errors import MissingTopicError, SamzapyError, TemporaryError
+from samzapy.model.container import election_group
 from samzapy.model.topics import coordinator_topic
 
 _LOG = logging.getLogger(__name__)
@@ -31,11 +32,6 @@ _CLOSE_WAIT_S = 3.0
 _REJOINS_AFTER_S = 0.5
 ASKED_WITHIN_S = 120.0
 """Longer than any wait of a coordinator between two questions: a take-over (30 s), or the next record."""
-
-
-def election_group(job: str) -> str:
-    """The consumer group of the candidates of a job."""
-    return f"samzapy-election/{job}"
 
 
 class KafkaElection:
@@ -58,6 +54,7 @@ class KafkaElection:
     ) -> None:
         self._connection = connection
         self._topic = coordinator_topic(job)
+        self._doing = f"taking part in the election of the group {election_group(job)} on {self._topic}"
         self._settings = {
             "group.id": election_group(job),
             "group.protocol": "classic",
@@ -144,7 +141,7 @@ class KafkaElection:
                     self._check(message.error())
                 self._give_up_if_unasked()
         except KafkaException as error:
-            raise translate(error, f"taking part in the election on {self._topic}") from error
+            raise translate(error, self._doing) from error
         finally:
             self._set(elected=False)
             # Leaves the group, so that the next one is elected at once.
@@ -169,7 +166,7 @@ class KafkaElection:
 
         The client recovers from all others by itself.
         """
-        failure = translate(error, f"taking part in the election on {self._topic}")
+        failure = translate(error, self._doing)
         if isinstance(failure, TemporaryError | MissingTopicError):
             # A broker that was just started does not know its topics yet; the coordinator checks that they are there.
             _LOG.debug("%s", failure)

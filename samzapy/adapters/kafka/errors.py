@@ -10,6 +10,7 @@ then has the likely cause.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException
@@ -128,14 +129,17 @@ _ADVICE: Mapping[type[SamzapyError], str] = {
 }
 
 _TLS_OR_PASSWORD = "see security.protocol, sasl.mechanism, user, password and ssl.ca.location"
+_RIGHTS = "`samzapy acl` prints the rights that each role needs"
 _CONFIG_HINTS: Mapping[int, str] = {
     KafkaError._SSL: f"the TLS connection failed: {_TLS_OR_PASSWORD}",
     KafkaError._AUTHENTICATION: f"the broker refused to let us in: {_TLS_OR_PASSWORD}",
     KafkaError.SASL_AUTHENTICATION_FAILED: f"the broker refused to let us in: {_TLS_OR_PASSWORD}",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this user READ or WRITE on the topic",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this user READ on the consumer group",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant this user the operation on the cluster (CREATE for topics)",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant this user WRITE on the transactional id",
+    # Kafka does not tell a user without rights which topics exist.
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "this user lacks a right on the topic, or there is no such topic: "
+    f"{_RIGHTS}",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: f"this user lacks a right on the consumer group: {_RIGHTS}",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: f"this user lacks a right on the cluster or on the topic: {_RIGHTS}",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"this user lacks WRITE on the transactional id: {_RIGHTS}",
     KafkaError.INVALID_SESSION_TIMEOUT: "raise job.coordinator.election.session.ms to the brokers' "
     "group.min.session.timeout.ms, or lower that",
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "lower the timeout, or raise the broker's transaction.max.timeout.ms",
@@ -158,6 +162,19 @@ def translate(error: KafkaError | KafkaException, doing: str) -> SamzapyError:
         kind = TemporaryError
     hint = _CONFIG_HINTS.get(code, "correct the Kafka settings") if kind is ConfigError else _ADVICE[kind]
     return kind(f"{doing}: Kafka answered {inner.name()} ({inner.str()}); {hint}")
+
+
+_NO_RIGHT = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
+
+
+def lacks_right(error: KafkaError | KafkaException) -> bool:
+    """Whether this user may not do it: an ACL is missing. Time does not help."""
+    return kafka_error(error).code() in _NO_RIGHT
 
 
 def kafka_error(error: KafkaError | KafkaException) -> KafkaError:
@@ -188,22 +205,35 @@ def refusal(events: Iterable[KafkaError]) -> str | None:
     return None
 
 
+_STATE = re.compile(r" \(after \d+ms in state [^)]*\)")
+_WITHOUT_REASON = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
+_LOOK_AT_BROKERS = "see whether the brokers run and can be reached from here"
+
+
+def reported(events: Iterable[KafkaError]) -> str:
+    """The distinct errors that a client reports, as a clause.
+
+    The client reports a refused connection and a name without an address at once. Without an error, requests time out.
+    """
+    texts = (_STATE.sub("", event.str()) for event in events if event.code() not in _WITHOUT_REASON)
+    distinct = " | ".join(dict.fromkeys(texts))
+    return f"the client reports {distinct or 'time-outs: neither an answer nor a refused connection'}"
+
+
 def connection_hint(events: Iterable[KafkaError]) -> str:
     """The likely reason why no broker answers, out of the client's error events.
 
-    Returns an empty text if it is unknown. A listener with TLS or SASL closes the connection of a client without it,
+    The text also says what to check. A listener with TLS or SASL closes the connection of a client without it,
     and the other way round, without an explanation. The only trace is that connections are made and break at once.
     """
     seen = list(events)
     refused = refusal(seen)
     if refused is not None:
         return refused
-    texts = " | ".join(dict.fromkeys(event.str() for event in seen))
-    if not texts:
-        return ""
+    texts = reported(seen)
     if any(mark in texts for mark in ("SSL", "SASL", "handshake", "Disconnected while requesting ApiVersion")):
         return f"this looks like authentication or TLS: {texts}; {_TLS_OR_PASSWORD}"
-    return f"the client reported: {texts}"
+    return f"{texts}; {_LOOK_AT_BROKERS}"
 
 
 def unavailable(
@@ -213,7 +243,7 @@ def unavailable(
 
     It has the addresses, the waiting time and the likely reason.
     """
-    hint = connection_hint(events) or "see whether the brokers run and can be reached from here"
+    shown_s = round(waited_s, 1) if waited_s < 1 else round(waited_s)
     return BrokerUnavailableError(
-        f"{doing}: no broker answered within {waited_s:.0f} s at {bootstrap_servers}; {hint}"
+        f"{doing}: no broker answered within {shown_s:g} s at {bootstrap_servers}; {connection_hint(events)}"
     )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import PartitionReader
-from samzapy.errors import DeadlineError, MissingTopicError, TemporaryError
+from samzapy.errors import ConfigError, DeadlineError, MissingTopicError, TemporaryError
 from samzapy.stream.log import LogRecord
 from samzapy.stream.numbering import BEGINNING, Foreign, fact_of, place
 from samzapy.stream.records import TermPut
@@ -98,7 +98,7 @@ class KafkaLeaderSearch:
     def newest_term(self, offset_from: int) -> TermPut | None:
         """The newest term recorded at `offset_from` or later.
 
-        Returns None if there is none, or no broker answers.
+        Returns None if there is none, or no broker answers, or this user may not read the stream.
         """
         newest: TermPut | None = None
         numbering = BEGINNING
@@ -109,7 +109,7 @@ class KafkaLeaderSearch:
                     continue
                 if isinstance(term := fact_of(record, position, topic=self._topic), TermPut):
                     newest = term
-        except (TemporaryError, DeadlineError, MissingTopicError) as error:
+        except (TemporaryError, DeadlineError, MissingTopicError, ConfigError) as error:
             _LOG.debug("looking for the leader: %s", error)
         return newest
 

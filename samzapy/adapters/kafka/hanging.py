@@ -9,27 +9,30 @@ of the same id that is aborted there ends it.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from confluent_kafka import IsolationLevel
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import Admin, KafkaConnection
 from samzapy.adapters.kafka.reading import end_offsets
 from samzapy.config import JobConfig
 from samzapy.container.task.ports import Place
-from samzapy.model.topics import changelog_topic, checkpoint_topic
+from samzapy.errors import TemporaryError
+from samzapy.model.text import some
+from samzapy.model.topics import changelog_topic, checkpoint_topic, declared_outputs
 
 _LOG = logging.getLogger(__name__)
 _ASK_S: Final = 4.0
 _MOVES_WITHIN_S: Final = 0.5
 """A partition whose last stable offset moves within this time has transactions that end."""
+_LED_WITHIN_S: Final = 10.0
+"""How long a partition may have no leader. In one that has none no hanging transaction can be seen."""
 _KEY: Final = b"samzapy-aborted"
-_DECLARED: Final = re.compile(r"systems\.[^.]+\.streams\.(?P<topic>.+)\.samza\.(?:key|msg)\.serde")
 
 
 def _none() -> Collection[str]:
@@ -49,6 +52,10 @@ class WrittenTopics:
     own: Collection[str]
     outputs: Callable[[], Collection[str]] = _none
 
+    @property
+    def all(self) -> frozenset[str]:
+        return frozenset((*self.own, *self.outputs()))
+
 
 def written_by_workers(config: JobConfig, outputs: Callable[[], Collection[str]] = _none) -> WrittenTopics:
     """The topics to which workers write: own ones, and known outputs.
@@ -61,10 +68,8 @@ def written_by_workers(config: JobConfig, outputs: Callable[[], Collection[str]]
         *(changelog_topic(config.job, store.name) for store in config.stores),
         *(_topic(item.system_stream) for item in config.intermediates),
     ]
-    read = {_topic(stream) for stream in config.streams_read}
-    declared = {matched["topic"] for key in config.properties if (matched := _DECLARED.fullmatch(key))}
-    dead = {_topic(config.dead_letter_output)} if config.dead_letter_output else set()
-    return WrittenTopics(own=own, outputs=lambda: ({*declared, *outputs()} | dead) - read)
+    read, declared = {_topic(stream) for stream in config.streams_read}, declared_outputs(config)
+    return WrittenTopics(own=own, outputs=lambda: {*declared, *outputs()} - read)
 
 
 def _topic(stream: str) -> str:
@@ -86,11 +91,11 @@ def places_that_hang(connection: KafkaConnection, written: WrittenTopics) -> Seq
     It hangs, or is of another id.
 
     Raises:
+        TemporaryError: a partition has had no leader for ten seconds.
         SamzapyError: no broker answered.
     """
     outputs = frozenset(written.outputs()) - frozenset(written.own)
-    led = KafkaAdmin(connection).led({*written.own, *outputs})
-    places = [(topic, partition) for topic, partitions in led.items() for partition in sorted(partitions)]
+    places = _led_places(KafkaAdmin(connection), {*written.own, *outputs})
     # One client for all questions: each would cost threads and a connection.
     admin, begun_s = Admin(connection), time.monotonic()
     stable = _open_places(admin, places)
@@ -101,6 +106,31 @@ def places_that_hang(connection: KafkaConnection, written: WrittenTopics) -> Seq
         still = _open_places(admin, list(others))
         hanging += [place for place, offset in still.items() if offset == others[place]]
     return hanging
+
+
+def _led_places(admin: KafkaAdmin, topics: Collection[str]) -> Sequence[Place]:
+    """All partitions of the topics that exist, once each has a leader."""
+
+    def look() -> Sequence[Place]:
+        led = {
+            (topic, partition): is_led
+            for topic, partitions in sorted(admin.partitions(topics).items())
+            for partition, is_led in sorted(partitions.items())
+        }
+        if leaderless := [f"{topic}-{partition}" for (topic, partition), is_led in led.items() if not is_led]:
+            raise TemporaryError(
+                f"wanted a leader for each partition to which a transactional id writes, found none for "
+                f"{some(leaderless)}; bring a broker back that has a replica of it. A transaction of the id may hang "
+                "there, and the next commit would commit that one too"
+            )
+        return [*led]
+
+    return Retrying(
+        retry=retry_if_exception_type(TemporaryError),
+        stop=stop_after_delay(_LED_WITHIN_S),
+        wait=wait_random(0.05, 0.2),
+        reraise=True,
+    )(look)
 
 
 def end_in(producer: OpenProducer, places: Sequence[Place]) -> None:

@@ -115,6 +115,7 @@ class KafkaInbox:
         position: the term and the recorded position while this process leads, otherwise None.
         put: takes the command; whether there was room.
         wall_ms: the wall clock.
+        refusal: why a request is refused for its signature at a time; empty if it is not.
     """
 
     def __init__(
@@ -125,7 +126,9 @@ class KafkaInbox:
         position: Callable[[], tuple[int, int] | None],
         put: Callable[[RequestsRead], bool],
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        refusal: Callable[[LogRecord, int], str] = lambda record, now_ms: "",
     ) -> None:
+        self._refusal = refusal
         self._reader = PartitionReader(connection, topic)
         self._position = position
         self._put = put
@@ -198,7 +201,9 @@ class KafkaInbox:
         room = _RECORDS_MAX - len(self._requests)
         if room > 0:
             records, self._next = self._reader.take_stable(self._next, room, _INBOX_DEADLINE_S)
-            self._requests.extend(item for record in records if (item := read_message(record)) is not None)
+            now_ms = self._wall_ms()
+            read = (read_message(record, lambda record: self._refusal(record, now_ms)) for record in records)
+            self._requests.extend(item for item in read if item is not None)
 
     def _is_worth_a_command(self, now_s: float) -> bool:
         """Whether there are requests, or the position must advance.
@@ -235,7 +240,16 @@ class PlacementTopic:
         self._producer = make_client(
             Producer,
             connection.settings(
-                {"enable.idempotence": True, "acks": "all", "error_cb": self._events.add}, defaults={"linger.ms": 0}
+                {
+                    # A record that is written twice does no harm: its key is a request's. An idempotent client that
+                    # may not write fails as a whole, and raises a KafkaError, which is no exception.
+                    "enable.idempotence": False,
+                    # Keeps the order of records that are sent again.
+                    "max.in.flight.requests.per.connection": 1,
+                    "acks": "all",
+                    "error_cb": self._events.add,
+                },
+                defaults={"linger.ms": 0},
             ),
         )
 
@@ -275,7 +289,14 @@ class PlacementTopic:
         for write in writes:
             while True:
                 try:
-                    self._producer.produce(self._topic, write.value, write.key, partition=0, on_delivery=delivered)
+                    self._producer.produce(
+                        self._topic,
+                        write.value,
+                        write.key,
+                        partition=0,
+                        on_delivery=delivered,
+                        headers=dict(write.headers),
+                    )
                     break
                 except BufferError:
                     self._producer.poll(0.1)

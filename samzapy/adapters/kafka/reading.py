@@ -27,10 +27,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its stubs forget to export it
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
+from tenacity import Retrying, retry_if_exception_type, wait_random
 
 from samzapy.adapters.kafka.clients import Admin, ErrorEvents, KafkaConnection, make_consumer
-from samzapy.adapters.kafka.errors import kafka_error, translate, unavailable
+from samzapy.adapters.kafka.errors import kafka_error, lacks_right, translate, unavailable
 from samzapy.errors import (
     DeadlineError,
     LostRangeError,
@@ -340,8 +340,7 @@ class PartitionReader:
                     progress.see_eof(eof)
                 else:
                     self._check(error, offset_from)
-            if progress.stalled_s() > deadline_s:
-                raise self._stalled(offset_end, progress, deadline_s)
+            self._check_progress(progress, offset_end, deadline_s)
 
     def _consumer_at(self, offset_from: int) -> Consumer:
         """The consumer, reading from `offset_from` on.
@@ -402,6 +401,19 @@ class PartitionReader:
                 f"hold it ({error.str()}): records were deleted that must be kept; see `samzapy doctor`"
             )
         raise failure
+
+    def _check_progress(self, progress: _Progress, offset_end: int, deadline_s: float) -> None:
+        """Raise after `deadline_s` without progress.
+
+        Where brokers are lost, the wait of a command counts instead.
+        """
+        stalled_s = progress.stalled_s()
+        if progress.has_lost_brokers:
+            wait = self._connection.wait(deadline_s)
+            wait.remind(self._connection.bootstrap_servers, lambda: self._events.latest, stalled_s)
+            deadline_s = wait.deadline_s
+        if stalled_s > deadline_s:
+            raise self._stalled(offset_end, progress, deadline_s)
 
     def _stalled(self, offset_end: int, progress: _Progress, deadline_s: float) -> SamzapyError:
         where = f"{self.topic}-{self.partition}"
@@ -537,6 +549,7 @@ def _ask_offsets(
         return {}
     topics = ", ".join(sorted({topic for topic, _ in wanted}))
     doing = f"asking for offsets of {topics}"
+    wait, started = admin.connection.wait(deadline_s), time.monotonic()
 
     # The client sometimes holds a request about a new topic back for more than 3 s (measured: 1 of 60), and answers a
     # second request at once. So the first time-outs are short; the later ones give a slow cluster time.
@@ -547,12 +560,13 @@ def _ask_offsets(
             futures = admin.client.list_offsets(
                 {TopicPartition(topic, partition): spec for topic, partition in wanted},
                 isolation_level=isolation,
-                request_timeout=min(next(timeouts_s), deadline_s),
+                request_timeout=wait.try_s(next(timeouts_s)),
             )
             offsets = {(at.topic, at.partition): future.result().offset for at, future in futures.items()}
         except KafkaException as error:
             cause = kafka_error(error)
-            are_there = _refresh_metadata(admin, wanted)
+            admin.note(cause)
+            are_there = _refresh_metadata(admin, wanted, wait.try_s(_LOOK_S))
             if cause.code() not in _NOT_THERE:
                 raise translate(cause, doing) from error
             # A broker that was killed knows its topics before it leads them again.
@@ -566,40 +580,45 @@ def _ask_offsets(
         if OFFSET_INVALID in offsets.values():
             # The leader that the client knows is gone: it answers without an error and without an offset. As an end,
             # this answer would make a topic look empty. The client keeps the broker until its metadata are refreshed.
-            _refresh_metadata(admin, wanted)
+            _refresh_metadata(admin, wanted, wait.try_s(_LOOK_S))
             raise TemporaryError(f"{doing}: the client answered without one")
         return offsets
 
-    started = time.monotonic()
     try:
-        return Retrying(
-            retry=retry_if_exception_type(TemporaryError),
-            stop=stop_after_delay(deadline_s),
-            wait=wait_random(0.05, 0.2),
-            reraise=True,
-        )(ask)
+        with wait:
+            return Retrying(
+                retry=retry_if_exception_type(TemporaryError),
+                stop=lambda _: wait.is_over,
+                wait=wait_random(0.05, 0.2),
+                before_sleep=lambda _: wait.remind(admin.connection.bootstrap_servers, admin.reported),
+                reraise=True,
+            )(ask)
     except TemporaryError as error:
-        raise admin.unavailable(time.monotonic() - started, doing) from error
+        raise admin.unavailable(wait.waited_s, doing) from error
 
 
-def _refresh_metadata(admin: Admin, topic_partitions: Iterable[tuple[str, int]]) -> bool:
+def _refresh_metadata(admin: Admin, topic_partitions: Iterable[tuple[str, int]], timeout_s: float = _LOOK_S) -> bool:
     """Make the client read the leaders again.
 
     Returns whether the partitions exist, with a leader or without. After an error the client goes on with its metadata
     until they expire, after minutes. Meanwhile a restarted broker refuses each request (FENCED_LEADER_EPOCH), and a
     partition that once had no leader still has none.
+
+    Raises:
+        ConfigError: this user may not see one of the topics. A question about its offsets does not say so.
     """
     wanted: dict[str, set[int]] = {}
     for topic, partition in topic_partitions:
         wanted.setdefault(topic, set()).add(partition)
     try:
-        return all(
-            partitions <= admin.client.list_topics(topic, timeout=_LOOK_S).topics[topic].partitions.keys()
-            for topic, partitions in wanted.items()
-        )
+        topics = {topic: admin.client.list_topics(topic, timeout=timeout_s).topics[topic] for topic in wanted}
     except KafkaException:
         # No broker answers, so they may be there.
         return True
+    for topic, described in topics.items():
+        if described.error is not None and lacks_right(described.error):
+            raise translate(described.error, f"looking for the partitions of {topic}")
+    return all(partitions <= topics[topic].partitions.keys() for topic, partitions in wanted.items())
 
 
 def _available(consumer: Consumer) -> list[Any]:

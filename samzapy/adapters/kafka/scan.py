@@ -13,8 +13,7 @@ from typing import Any, Self
 from confluent_kafka import KafkaError, TopicPartition
 
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_consumer
-from samzapy.adapters.kafka.errors import translate
-from samzapy.errors import TemporaryError
+from samzapy.adapters.kafka.reading import lasting
 
 Place = tuple[str, int]
 """A topic and the number of a partition."""
@@ -41,6 +40,7 @@ class Scan:
         self.unread = {place for place, start in starts.items() if start < ends[place]}
         self._ends = ends
         self._doing = doing
+        self._events = ErrorEvents()
         self._consumer = make_consumer(
             connection,
             {
@@ -51,7 +51,7 @@ class Scan:
                 # Records that retention deletes meanwhile are skipped.
                 "auto.offset.reset": "earliest",
             },
-            ErrorEvents(),
+            self._events,
         )
         self._consumer.assign([TopicPartition(*place, start) for place, start in sorted(starts.items())])
 
@@ -82,5 +82,5 @@ class Scan:
                     self.unread.discard(place)
             elif error.code() == KafkaError._PARTITION_EOF:
                 self.unread.discard(place)
-            elif not isinstance(failure := translate(error, self._doing), TemporaryError):
+            elif (failure := lasting(error, f"{self._doing} from {place[0]}", self._events)) is not None:
                 raise failure

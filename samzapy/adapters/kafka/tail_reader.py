@@ -100,6 +100,6 @@ class KafkaTailReader:
             place = (message.topic(), message.partition())
             self._next[place] = max(self._next[place], message.offset())
             return
-        failure = lasting(error, "reading the inputs in a tail", self._events)
+        failure = lasting(error, f"reading {message.topic() or 'the inputs'} in a tail", self._events)
         if failure is not None:
             raise TailEndedError(str(failure))

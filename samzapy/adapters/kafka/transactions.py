@@ -6,7 +6,7 @@ A thin class around librdkafka's producer adds three things:
   transaction needs a new producer. The class never makes one by itself, because the owner of a new epoch must first
   read whether it may still write.
 - Few errors. After `begin` every failure is a `FencedError` or a `ProducerError`: the outcome is unknown or nothing,
-  and only `abort` and `close` may follow.
+  and only `abort` and `close` may follow. If this user lacks a right, it is a `ConfigError`, and nothing was committed.
 - Back-pressure: `produce` waits while the queue is full.
 
 A record that was not delivered makes `commit` fail before anything is committed, also without a callback per record.
@@ -28,8 +28,9 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, Settings, make_client
 from samzapy.adapters.kafka.end_txn_signs import RETRY_BACKOFF_MS, EndTxnSigns
-from samzapy.adapters.kafka.errors import kafka_error, translate, unavailable
+from samzapy.adapters.kafka.errors import kafka_error, lacks_right, translate, unavailable
 from samzapy.adapters.kafka.hanging import WrittenTopics, end_in, places_that_hang
+from samzapy.adapters.kafka.write_rights import refuse_without_write_right, without_write_right
 from samzapy.config import BATCH_BYTES
 from samzapy.container.task.topic_limits import TopicLimits
 from samzapy.errors import (
@@ -119,7 +120,7 @@ class TransactionalProducer:
         Raises:
             BrokerUnavailableError: no answer in time; the owner before may be fenced or not.
             TemporaryError: a transaction of the owner before may be open; take over again.
-            ConfigError: this user may not use the transactional id.
+            ConfigError: this user may not use the transactional id, or not write where a transaction hangs.
         """
         assert not self._is_taken, "one producer, one take-over: make a new one"
         doing = f"taking over the transactional id {self.transactional_id!r}"
@@ -152,12 +153,14 @@ class TransactionalProducer:
             self._end_hanging(self._written)
 
     def _end_hanging(self, written: WrittenTopics) -> None:
+        places = places_that_hang(self._connection, written)
         try:
-            end_in(self, places_that_hang(self._connection, written))
+            end_in(self, places)
         except FencedError:
             # The next owner does the same.
             _log.debug("the transactional id %r was taken over at once", self.transactional_id)
         except ProducerError as error:
+            refuse_without_write_right(self._connection, {topic for topic, _ in places})
             raise TemporaryError(
                 f"wanted what may hang of the transactional id {self.transactional_id!r} aborted, found {error}"
             ) from error
@@ -246,6 +249,7 @@ class TransactionalProducer:
 
         Raises:
             ProducerError: no broker answered.
+            ConfigError: this user may not see the topic.
         """
         self._on_output(topic)
         started = time.monotonic()
@@ -256,6 +260,8 @@ class TransactionalProducer:
                 raise self._broken(error, f"asking for the partitions of {topic}") from error
             if metadata.error is None and metadata.partitions:
                 return len(metadata.partitions)
+            if metadata.error is not None and lacks_right(metadata.error):
+                raise translate(metadata.error, f"asking for the partitions of {topic}")
             if time.monotonic() - started > _APPEARS_WITHIN_S:
                 return None
             time.sleep(_ASK_AGAIN_S)
@@ -278,7 +284,14 @@ class TransactionalProducer:
                 return None  # It is just being made.
             limits = TopicLimits.of(topics[topic].settings)
         except ConfigError as error:
-            _log.debug("the settings of %s are not known: %s", topic, error)
+            # Once for each producer.
+            _log.log(
+                logging.DEBUG if known is not None else logging.WARNING,
+                "a message that is too large for the topic %s will fail the query and not be a failed message, because "
+                "its settings are not known: %s",
+                topic,
+                error,
+            )
         except TemporaryError as error:
             self._is_broken = True
             raise UndeliveredError(str(error)) from error
@@ -337,8 +350,10 @@ class TransactionalProducer:
             producer.purge()
             if self._is_open:
                 producer.abort_transaction(_CLOSE_S)
-            # The client's own `close` aborts without a limit, so only when there is nothing (left) to abort.
-            producer.close()
+            # The client's own `close` aborts without a limit, so only when there is nothing (left) to abort. It warns
+            # if the transactional id was never taken.
+            if self._is_taken:
+                producer.close()
         except (KafkaException, SystemError) as error:
             # It was fenced, or no broker answers. (The client reports some of that as a SystemError.)
             _log.debug("closing the producer of %s: %s", self.transactional_id, error)
@@ -403,6 +418,10 @@ class TransactionalProducer:
         failure = translate(error, where)
         if isinstance(failure, FencedError):
             return failure
+        if lacks_right(error):
+            # A refused record does not name its topic.
+            topics = without_write_right(self._connection, () if self._written is None else self._written.all)
+            return translate(error, f"{where}, in a transaction with {', '.join(topics) or 'a refused topic'}")
         if isinstance(failure, UndeliveredError):
             return UndeliveredError(f"{failure}{self._reported()}")
         if isinstance(failure, ConfigError | ProducerError):
@@ -514,8 +533,12 @@ def _end_hanging(
     """End what hangs of ids that were just taken over."""
     try:
         places = places_that_hang(connection, written)
-        for producer in producers:
-            end_in(producer, places)
+        try:
+            for producer in producers:
+                end_in(producer, places)
+        except ProducerError:
+            refuse_without_write_right(connection, {topic for topic, _ in places})
+            raise
     except SamzapyError as error:
         _log.warning("cannot end transactions that may hang of ids that were fenced: %s", error)
 

@@ -85,12 +85,16 @@ def jar_paths(lock: str, cache_dir: Path | None = None) -> tuple[Path, ...]:
 
 
 def jars_there(lock: str, cache_dir: Path | None = None) -> tuple[Path, ...]:
-    """The jars of a lock list that are in the cache, or none if one is missing.
+    """The jars of a lock list that are in the cache, all verified.
 
-    Nothing is fetched or verified.
+    There are none if one is missing; nothing is fetched. They go on the class path of a JVM, which may load classes
+    from them before it runs a line of samzapy (META-INF/services).
+
+    Raises:
+        EnvironmentMissingError: a jar with another hash.
     """
     jars, jar_dir = read_lock(lock), (cache_dir or cache_root()).absolute() / "jars"
-    return () if _missing(jars, jar_dir) else tuple(_home_of(jar, jar_dir) for jar in jars)
+    return () if _missing(jars, jar_dir) else _verified(jars, jar_dir)
 
 
 def verified_jars(jars: Sequence[LockedJar], cache_dir: Path) -> tuple[Path, ...]:
@@ -98,6 +102,10 @@ def verified_jars(jars: Sequence[LockedJar], cache_dir: Path) -> tuple[Path, ...
     jar_dir = cache_dir.absolute() / "jars"
     if _missing(jars, jar_dir):
         _fetch_missing(jars, jar_dir)
+    return _verified(jars, jar_dir)
+
+
+def _verified(jars: Sequence[LockedJar], jar_dir: Path) -> tuple[Path, ...]:
     for jar in jars:
         _refuse_other_bytes(jar, _home_of(jar, jar_dir))
     return tuple(_home_of(jar, jar_dir) for jar in jars)

@@ -5,11 +5,13 @@ It is in the execution's scratch directory. Only a job that keeps event time has
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+import msgspec
+
+from samzapy.adapters.spark.scratch_json import read_json
 from samzapy.container.ports import EndsSeen
 from samzapy.container.task.coverage import Coverage
 from samzapy.container.task.ports import Place
@@ -18,20 +20,29 @@ from samzapy.container.task.work_plan import WorkPlan
 _NAME: Final = "ends"
 
 
+class EndsContent(msgspec.Struct, frozen=True):
+    """The content of the file. `ends`: topic, partition and end offset of each input."""
+
+    query: int
+    atMs: int
+    ends: list[tuple[str, int, int]]
+    coveredMs: dict[str, int]
+
+
 def write_ends(scratch_dir: Path, query_number: int, seen: EndsSeen) -> None:
     """Replace the file.
 
     Args:
         query_number: of the query whose positions `seen.covered_ms` is about. Workers of another one ignore the file.
     """
-    content = {
-        "query": query_number,
-        "atMs": seen.at_ms,
-        "ends": [[ssp.stream, ssp.partition, end] for ssp, end in seen.ends.items()],
-        "coveredMs": {str(ssp_kb): moment_ms for ssp_kb, moment_ms in seen.covered_ms.items()},
-    }
+    content = EndsContent(
+        query=query_number,
+        atMs=seen.at_ms,
+        ends=[(ssp.stream, ssp.partition, end) for ssp, end in seen.ends.items()],
+        coveredMs={str(ssp_kb): moment_ms for ssp_kb, moment_ms in seen.covered_ms.items()},
+    )
     path = scratch_dir / f"{_NAME}-new"
-    path.write_text(json.dumps(content))
+    path.write_bytes(msgspec.json.encode(content))
     path.replace(scratch_dir / _NAME)
 
 
@@ -55,16 +66,14 @@ class EndsFile:
             version = (status.st_mtime_ns, status.st_ino)
             if version == self._version:
                 return False
-            content: Mapping[str, Any] = json.loads(self._path.read_text())
+            content = read_json(self._path.read_bytes(), EndsContent, self._path)
         except FileNotFoundError:
             return False
         self._version = version
-        if content["query"] != query_number:
+        if content.query != query_number:
             return False
-        self._covered_ms = content["coveredMs"]
-        self._coverage.note_ends(
-            content["atMs"], {(topic, partition): end for topic, partition, end in content["ends"]}
-        )
+        self._covered_ms = content.coveredMs
+        self._coverage.note_ends(content.atMs, {(topic, partition): end for topic, partition, end in content.ends})
         return True
 
     def covered_ms(self, plan: WorkPlan) -> Mapping[int, int]:

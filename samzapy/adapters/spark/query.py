@@ -52,7 +52,7 @@ from samzapy.adapters.spark.tail_board import TailFile
 from samzapy.config import Text, revealed
 from samzapy.container.ports import BatchDone, EndsSeen, QueryEvent, QueryFailed
 from samzapy.container.task.lookup_table import lookup_table
-from samzapy.container.task.work_plan import WorkPlan
+from samzapy.container.task.work_plan import Report, WorkPlan
 from samzapy.errors import SamzapyError
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 
@@ -154,7 +154,6 @@ class SparkQuery:
         self._read_exact_times_if_needed()
         run = _Run(
             plan,
-            starts,
             self._worker_entry,
             checkpoint_dir,
             self._bound,
@@ -162,7 +161,7 @@ class SparkQuery:
             self._tails(plan, starts),
         )
         self._run = run
-        writer = run.reports(self._source(plan, first_offsets(starts))).writeStream.foreachBatch(run.on_batch)
+        writer = run.reports(self._source(plan, first_offsets(starts)), starts).writeStream.foreachBatch(run.on_batch)
         if plan.config.batch_interval_ms:
             writer = writer.trigger(processingTime=f"{plan.config.batch_interval_ms} milliseconds")
         self._query = writer.option("checkpointLocation", str(checkpoint_dir)).start()
@@ -325,13 +324,49 @@ class SparkQuery:
         )
 
 
+class _TickJobs:
+    """The Spark jobs of a query's ticks."""
+
+    def __init__(self, plan: WorkPlan, worker_entry: str) -> None:
+        # In the module of the entry.
+        self._call = worker_function(f"{worker_entry.partition(':')[0]}:tick", plan)
+        self._slot_count = plan.slot_count
+        self._group = f"samzapy-tick-{plan.query_number}"
+        self._frame: DataFrame | None = None
+        self._count = 0
+
+    def begin(self) -> int:
+        """The number of the next tick."""
+        self._count += 1
+        return self._count
+
+    def run(self, session: SparkSession) -> tuple[Report, ...]:
+        """Run one tick, and return the reports of its workers."""
+        session.sparkContext.setJobGroup(self._group, "timers", interruptOnCancel=True)
+        return tuple(map(report_of, self._frame_of(session).collect()))
+
+    def _frame_of(self, session: SparkSession) -> DataFrame:
+        """One row for each slot, its number, and the worker's reports of it.
+
+        It is made once, so that a tick has nothing to plan.
+        """
+        if self._frame is None:
+            count = self._slot_count
+            self._frame = session.range(0, count, 1, count).mapInArrow(self._call, REPORT_TYPE)
+        return self._frame
+
+    def cancel(self, session: SparkSession) -> None:
+        """Cancel the tick that runs, if there is one."""
+        if self._count:
+            session.sparkContext.cancelJobGroup(self._group)
+
+
 class _Run:
     """One start of the query, with the state of its batch callback."""
 
     def __init__(
         self,
         plan: WorkPlan,
-        starts: Mapping[SspKeyBucket, int],
         worker_entry: str,
         checkpoint_dir: Path,
         bound: ArrowBound,
@@ -349,24 +384,20 @@ class _Run:
         self.query_number = plan.query_number
         self._plan = plan
         self._call_worker = worker_function(worker_entry, plan)
-        # In the module of the entry.
-        self._call_tick = worker_function(f"{worker_entry.partition(':')[0]}:tick", plan)
-        self._tick_frame: DataFrame | None = None
-        self._ticks = 0
-        self._starts = starts
+        self._tick_jobs = _TickJobs(plan, worker_entry)
         self._checkpoint_dir = checkpoint_dir
         self._bound = bound
         self._source_format = source_format
         self.may_have_failed_of_a_time = False
         self.must_restart = False
 
-    def reports(self, source: DataFrame) -> DataFrame:
+    def reports(self, source: DataFrame, starts: Mapping[SspKeyBucket, int]) -> DataFrame:
         """The query from the source's records to the workers' reports.
 
         It is part of the query, not of the batch callback: planned in the callback, it cost the JVM and the driver
         together 200 ms of CPU more per batch.
         """
-        rows = rows_by_task(source, self._plan, self._starts, self._source_format)
+        rows = rows_by_task(source, self._plan, starts, self._source_format)
         return rows.mapInArrow(self._call_worker, REPORT_TYPE)
 
     def on_batch(self, frame: DataFrame, batch_id: int) -> None:
@@ -416,20 +447,19 @@ class _Run:
         """
         if self.draining.is_set() or not self.lock.acquire(blocking=False):
             return False
-        self._ticks += 1
-        threading.Thread(target=self._tick, args=(session,), name="tick", daemon=True).start()
+        number = self._tick_jobs.begin()
+        threading.Thread(target=self._tick, args=(session, number), name="tick", daemon=True).start()
         return True
 
-    def _tick(self, session: SparkSession) -> None:
+    def _tick(self, session: SparkSession, number: int) -> None:
         self._begun_ns = begun_ns = time.monotonic_ns()
         try:
             if self.tails is not None:
-                self.tails.begin_tick(self._ticks)
+                self.tails.begin_tick(number)
                 if self.draining.is_set():
                     # As in `_begin_tails`.
                     self.tails.end()
-            session.sparkContext.setJobGroup(self._tick_group, "timers", interruptOnCancel=True)
-            reports = tuple(map(report_of, self._frame_of_ticks(session).collect()))
+            reports = self._tick_jobs.run(session)
             done = BatchDone(
                 reports=reports, offsets_end={}, duration_ns=time.monotonic_ns() - begun_ns, is_tick=True
             )
@@ -440,24 +470,9 @@ class _Run:
             self._begun_ns = None
             self.lock.release()
 
-    def _frame_of_ticks(self, session: SparkSession) -> DataFrame:
-        """One row for each slot, its number, and the worker's reports of it.
-
-        It is made once, so that a tick has nothing to plan.
-        """
-        if self._tick_frame is None:
-            count = self._plan.slot_count
-            self._tick_frame = session.range(0, count, 1, count).mapInArrow(self._call_tick, REPORT_TYPE)
-        return self._tick_frame
-
-    @property
-    def _tick_group(self) -> str:
-        return f"samzapy-tick-{self._plan.query_number}"
-
     def cancel_tick(self, session: SparkSession) -> None:
         """Cancel the tick that runs, if there is one."""
-        if self._ticks:
-            session.sparkContext.cancelJobGroup(self._tick_group)
+        self._tick_jobs.cancel(session)
 
     def _begin_tails(self, batch_id: int) -> None:
         if self.tails is None:

@@ -7,6 +7,7 @@ must not retry, speculate or re-arrange: any failure of a batch ends the query, 
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import pwd
 import re
@@ -14,6 +15,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +26,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from samzapy.adapters.installed_spark import spark_release
 from samzapy.adapters.spark.arrow_bound import BYTES_MAX, BYTES_SETTING, ROWS_MAX, ROWS_SETTING
+from samzapy.adapters.spark.jar_origins import check_origins
 from samzapy.errors import ConfigError
 
 # Setting -> (wanted value, reason). With another value on spark-submit's command line, the start is refused.
@@ -40,10 +43,20 @@ _REFUSED = {
     "spark.sql.streaming.minBatchesToRetain": "Spark's checkpoint is scratch",
     "spark.streaming.stopGracefullyOnShutdown": "samzapy drains the job itself",
 }
+_LOG = logging.getLogger(__name__)
+# Setting -> (value, consequence of another one). Another value counts, and is named in the log.
+_PROTECTION = {
+    # The driver's ports deserialize Java objects, so a stranger on them could run code. In local mode Spark makes a
+    # secret for each application, and keeps it in memory.
+    "spark.authenticate": ("true", "each user of this host can send requests to the ports of the driver"),
+    "spark.ui.enabled": ("false", "Spark's UI has no password, and shows plans and settings"),
+    "spark.driver.bindAddress": ("127.0.0.1", "other hosts can reach the ports of the driver"),
+}
+_UI_ADDRESS = "SPARK_LOCAL_IP"
 # The largest value that glibc takes.
 _MALLOC_BLOCK = 32 * 1024 * 1024
 SETTINGS = {
-    "spark.ui.enabled": "false",
+    **{name: value for name, (value, _) in _PROTECTION.items()},
     "spark.ui.showConsoleProgress": "false",
     # Spark keeps plans for the UI, also without it: a thousand micro-batches, each with its routing tables.
     "spark.sql.ui.retainedExecutions": "10",
@@ -71,7 +84,6 @@ SETTINGS = {
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(_MALLOC_BLOCK),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(2 * _MALLOC_BLOCK),
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
 }
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _STREAMING = "org.apache.spark.sql.execution.streaming"
@@ -122,7 +134,26 @@ def checked_settings() -> GivenSettings:
     values = _given_settings()
     cores = _cores(values.get("spark.master", "local[*]"))
     _check(values)
+    for text in weakened(values, os.environ):
+        _LOG.warning("%s", text)
     return GivenSettings(values=values, cores=cores)
+
+
+def weakened(given: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
+    """The settings of the user's that protect a driver less than samzapy's.
+
+    Each is described with its consequence.
+    """
+    texts = [
+        f"{name}={given[name]}, and not {value}, as given to spark-submit: {consequence}"
+        for name, (value, consequence) in _PROTECTION.items()
+        if given.get(name, value).lower() != value
+    ]
+    # Spark takes the address of its UI from there alone.
+    address = environment.get(_UI_ADDRESS, "")
+    if given.get("spark.ui.enabled", "false").lower() == "true" and not address.startswith("127."):
+        texts.append(f"Spark's UI listens on {address or 'every address of this host'}: set {_UI_ADDRESS}=127.0.0.1")
+    return texts
 
 
 def open_session(
@@ -159,6 +190,7 @@ def open_session(
     for jar in _not_on_class_path(session, jars):
         # Under spark-submit, spark.jars of the builder comes too late.
         session.sql(f"ADD JAR '{readable_jar(jar, scratch_dir / 'jars')}'")
+    check_origins(jars, partial(_url_of, session))
     return session
 
 
@@ -168,6 +200,11 @@ def class_loader_here(session: SparkSession) -> Any:
     It has the jars that this thread added to the session.
     """
     return _jvm_thread(session).getContextClassLoader()
+
+
+def _url_of(session: SparkSession, resource: str) -> str | None:
+    url = class_loader_here(session).getResource(resource)
+    return None if url is None else str(url.toString())
 
 
 def use_class_loader(session: SparkSession, loader: Any) -> None:

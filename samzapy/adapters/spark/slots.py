@@ -12,7 +12,6 @@ reads and writes it only through that descriptor. (With flock, child processes o
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
 import signal
@@ -23,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from samzapy.adapters.spark.scratch_json import read_json
 from samzapy.errors import DeadlineError, LostContainerError, SamzapyError
 
 _LOG = logging.getLogger(__name__)
@@ -30,6 +30,9 @@ CONTENT_BYTES = 128
 # Behind the content: query number, route, offset of the message in hand.
 _NOTE = struct.Struct("<qqq")
 _NO_NOTE = (-1, -1, -1)
+# Behind that: query number, route, offset of a message that is slow, and since when on the host's clock.
+_SLOW = struct.Struct("<qqqq")
+_NOT_SLOW = (-1, -1, -1, -1)
 _FLOCK = "@hhqqi"
 _KILL_WAIT_S = 10.0
 P = TypeVar("P")
@@ -81,7 +84,9 @@ class _SlotFile:
 
     def read(self) -> SlotContent:
         raw = os.pread(self._descriptor, CONTENT_BYTES, 0)
-        return SlotContent(**json.loads(raw)) if raw.strip() else SlotContent(query=0, instance=0, state=CLEAN)
+        if not raw.strip():
+            return SlotContent(query=0, instance=0, state=CLEAN)
+        return read_json(raw, SlotContent, self.path)
 
     def write(self, content: SlotContent) -> None:
         # Twice for each transaction, so without an encoder.
@@ -90,6 +95,18 @@ class _SlotFile:
 
     def note(self, query_number: int, route: int, offset: int) -> None:
         os.pwrite(self._descriptor, _NOTE.pack(query_number, route, offset), CONTENT_BYTES)
+
+    def note_slow(self, query_number: int, route: int, offset: int, since_boot_ms: int) -> None:
+        content = _SLOW.pack(query_number, route, offset, since_boot_ms)
+        os.pwrite(self._descriptor, content, CONTENT_BYTES + _NOTE.size)
+
+    def slow(self, query_number: int) -> tuple[int, int, int] | None:
+        """The route, offset and time of the slow message in hand of this query's worker."""
+        raw = os.pread(self._descriptor, _SLOW.size, CONTENT_BYTES + _NOTE.size)
+        if len(raw) < _SLOW.size:
+            return None
+        query, route, offset, since_boot_ms = _SLOW.unpack(raw)
+        return (route, offset, since_boot_ms) if query == query_number else None
 
     def noted(self, query_number: int) -> tuple[int, int] | None:
         """The route and offset that a worker of this query noted last."""
@@ -242,6 +259,14 @@ class HeldSlot(Generic[P]):
         self._has_note = True
         self._file.note(self.content.query, route, offset)
 
+    def note_slow(self, route: int, offset: int, since_boot_ms: int) -> None:
+        """Note a message that is in hand since then, by the host's clock."""
+        self._file.note_slow(self.content.query, route, offset, since_boot_ms)
+
+    def clear_slow(self) -> None:
+        """Take the note of a slow message back."""
+        self._file.note_slow(*_NOT_SLOW)
+
     def check_lease(self) -> None:
         self._lease.check()
 
@@ -281,6 +306,14 @@ class DriverSlots:
         Each is a route and an offset.
         """
         noted = (self._files[slot].noted(query_number) for slot in slots)
+        return [message for message in noted if message is not None]
+
+    def slow_messages(self, query_number: int) -> Sequence[tuple[int, int, int]]:
+        """The slow messages that workers of a query have in hand.
+
+        Each is a route, an offset, and a time of the host's clock.
+        """
+        noted = (file.slow(query_number) for file in self._files)
         return [message for message in noted if message is not None]
 
     def renew(self, slots: Sequence[int]) -> None:

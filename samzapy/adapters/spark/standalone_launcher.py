@@ -46,6 +46,7 @@ from samzapy.adapters.spark.submission import (
 from samzapy.errors import LaunchError
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import Launch, Launched, LaunchedState, LaunchPhase
+from samzapy.model.strict_json import parse_json
 
 Ask = Callable[[str, str, str, bytes | None], tuple[int, bytes] | None]
 """Method, `http://host:port`, path, body -> status code and body of the answer; None without a complete answer."""
@@ -478,12 +479,12 @@ def parse_page(text: bytes) -> Page | None:
     Returns None if it is another page, or the master is not active (now).
     """
     try:
-        page = json.loads(text)
+        page = parse_json(text)
         if page["status"] != "ALIVE":
             return None
         workers = {worker["id"]: _worker(worker) for worker in page["workers"] if worker["state"] == "ALIVE"}
         drivers = [_driver(driver, workers) for driver in (*page["activedrivers"], *page["completeddrivers"])]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         _log.debug("not the page of a Spark master: %r", error)
         return None
     return Page(
@@ -518,8 +519,8 @@ def _driver(fields: Mapping[str, Any], workers: Mapping[str, Worker]) -> Driver:
 
 def _object(text: bytes) -> Mapping[str, Any] | None:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = parse_json(text)
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 

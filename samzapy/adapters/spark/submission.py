@@ -8,11 +8,12 @@ secret.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from samzapy.config import argument_without_secret
-from samzapy.errors import ConfigError
+from samzapy.config import refuse_secret_arguments
+from samzapy.model.credential import CREDENTIAL_VARIABLE
+from samzapy.model.job import ExecutionId
 from samzapy.model.launch import EXECUTION_VARIABLE, HOST_VARIABLE, Launch
 
 EXECUTION_CONF = "spark.samzapy.execution.id"
@@ -32,6 +33,7 @@ class ContainerProgram:
         overrides: each `key=value` becomes a `--set`.
         spark_options: of spark-submit, such as `--conf spark.log.level=ERROR`; not `--master`.
         environment: of each container, besides the variables that identify it.
+        credential_of: the credential of an execution for its heartbeats; None: they need none.
         python: the interpreter with samzapy, on each host.
         cores: of each container, which are its worker slots.
         memory_mib: of its JVM; its Python workers need more memory.
@@ -46,18 +48,13 @@ class ContainerProgram:
     overrides: Sequence[str] = ()
     spark_options: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    credential_of: Callable[[ExecutionId], str | None] = lambda execution_id: None
     python: str
     cores: int = 1
     memory_mib: int = 1024
 
     def __post_init__(self) -> None:
-        for argument in (*self.overrides, *self.spark_options):
-            if argument_without_secret(argument) != argument:
-                raise ConfigError(
-                    f"{argument_without_secret(argument)}: wanted nothing secret on a container's command line, which "
-                    "a cluster manager shows to all users; write ${env:NAME} in the properties file instead, and set "
-                    "the variable on each host"
-                )
+        refuse_secret_arguments((*self.overrides, *self.spark_options))
 
 
 def arguments_of(program: ContainerProgram, launch: Launch) -> list[str]:
@@ -78,6 +75,9 @@ def environment_of(program: ContainerProgram, launch: Launch, host: str) -> dict
     `host` is empty if it is not known yet.
     """
     named = {HOST_VARIABLE: host} if host else {}
+    credential = program.credential_of(launch.execution_id)
+    if credential is not None:
+        named[CREDENTIAL_VARIABLE] = credential
     return {
         **program.environment,
         "PYSPARK_PYTHON": program.python,

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from samzapy.adapters.spark.scratch_json import read_json
 from samzapy.adapters.spark.slots import boottime_ns
 from samzapy.container.task.work_plan import Report
 
@@ -121,8 +122,8 @@ class TailFile:
 
     def read_from(self) -> Sequence[int]:
         """By route, the offset that its tail reads from."""
-        positions: list[int] = json.loads((self.scratch_dir / "tail-positions").read_text())
-        return positions
+        path = self.scratch_dir / "tail-positions"
+        return read_json(path.read_bytes(), list[int], path)
 
     def end(self) -> None:
         """End the tails of this micro-batch now."""
@@ -262,7 +263,7 @@ class ReportsFile:
             return []
         whole = text[: text.rfind(b"\n") + 1]
         self._position += len(whole)
-        return [json.loads(line) for line in whole.splitlines()]
+        return [read_json(line, dict[str, Any], self._path) for line in whole.splitlines()]
 
 
 def reports_path(scratch_dir: Path, order: TailOrder, number: int) -> Path:

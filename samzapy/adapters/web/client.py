@@ -10,20 +10,27 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
+from dataclasses import dataclass, field, replace
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from urllib.parse import urlsplit
+
+from samzapy.config import is_loopback
+from samzapy.errors import RejectedError
+from samzapy.model.strict_json import parse_json
 
 _LOG = logging.getLogger(__name__)
 
 ANSWER_BYTES_MAX = 64 * 1024
 STATUS_BYTES_MAX = 16 * 1024 * 1024
 _REASON_BYTES_MAX = 300
+_ASK_AGAIN_AFTER_S = 0.05
+"""The first pause after a connection without an answer; each further one is twice as long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +41,40 @@ class HeartbeatAnswer:
     term: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """The credentials of a client, and its check of the coordinator's certificate.
+
+    Attributes:
+        heartbeat: the credential of an execution; None: it has none.
+        renew: called with the credential that a coordinator gives in place of an older one.
+        read: the credential for status and metrics; None: there is none.
+        tls: the context for `https`; None: coordinators with TLS are not asked.
+        sends_in_clear: True: a credential may go to another host without TLS.
+    """
+
+    heartbeat: Callable[[str], str | None] = lambda execution_id: None
+    renew: Callable[[str], None] = lambda credential: None
+    read: Callable[[], str | None] = lambda: None
+    tls: Callable[[], ssl.SSLContext] | None = None
+    sends_in_clear: bool = False
+
+    def header(self, url: str, credential: str | None) -> Mapping[str, str]:
+        """The header with a credential, for a URL that may have it."""
+        if credential is None:
+            return {}
+        target = urlsplit(url)
+        if target.scheme != "https" and not is_loopback(target.hostname or "") and not self.sends_in_clear:
+            _LOG.warning("%s: wanted https for a credential, found http; the request has none", url)
+            return {}
+        return {"Authorization": f"Bearer {credential}"}
+
+
 class HttpCoordinatorClient:
     """Sends each request to the given coordinator; keeps no connection."""
+
+    def __init__(self, access: Access | None = None) -> None:
+        self._access = access or Access()
 
     def heartbeat(self, url: str, body: Mapping[str, object], timeout_ms: int) -> HeartbeatAnswer | None:
         """Send a heartbeat; None when there is no valid answer.
@@ -44,10 +83,14 @@ class HttpCoordinatorClient:
             body: as `coordinator.assignment.heartbeat_json` reads it; the answer must repeat `job` and `executionId`.
             timeout_ms: for everything together.
         """
-        answer = _ask_json(
-            url, "POST", "/containerHeartbeat", json.dumps(body).encode(), timeout_ms, ANSWER_BYTES_MAX
+        status_code, answer = self._ask_json(
+            _Request("POST", "/containerHeartbeat", json.dumps(body).encode(), asks_again=True),
+            url,
+            self._access.heartbeat(str(body["executionId"])),
+            timeout_ms,
+            ANSWER_BYTES_MAX,
         )
-        if answer is None:
+        if status_code != 200 or answer is None:
             return None
         alive, term = answer.get("alive"), answer.get("term")
         if answer.get("job") != body["job"] or answer.get("executionContainerId") != body["executionId"]:
@@ -55,34 +98,65 @@ class HttpCoordinatorClient:
             return None
         if not isinstance(alive, bool) or not isinstance(term, int) or isinstance(term, bool):
             return None
+        renewed = answer.get("credential")
+        if isinstance(renewed, str):
+            self._access.renew(renewed)
         return HeartbeatAnswer(alive=alive, term=term)
 
     def status(self, url: str, job: str, timeout_ms: int) -> Mapping[str, object] | None:
-        """`GET /status` of the leader of `job`; None when there is no valid answer."""
-        status = _ask_json(url, "GET", "/status", None, timeout_ms, STATUS_BYTES_MAX)
+        """`GET /status` of the leader of `job`; None when there is no valid answer.
+
+        Raises:
+            RejectedError: the leader wants another credential.
+        """
+        status_code, status = self._ask_json(
+            _Request("GET", "/status"), url, self._access.read(), timeout_ms, STATUS_BYTES_MAX
+        )
+        if status_code in (401, 403) and status is not None and status.get("job") == job:
+            raise RejectedError(
+                f"{url}: {status.get('reason')}; give --config with job.coordinator.secret, or set "
+                "SAMZAPY_COORDINATOR_TOKEN to a credential of scope read"
+            )
+        if status_code != 200:
+            return None
         return status if status is not None and status.get("job") == job else None
 
+    def _ask_json(
+        self, request: _Request, url: str, credential: str | None, timeout_ms: int, bytes_max: int
+    ) -> tuple[int, Mapping[str, object] | None]:
+        """The status code of an answer, 0 without one, and its JSON object, if it has one."""
+        credited = replace(request, headers=self._access.header(url, credential))
+        answer = _asked(credited, url, self._access.tls, timeout_ms, bytes_max)
+        if answer is None:
+            return 0, None
+        status, text = answer
+        if 400 <= status < 500:
+            # Retries will not help, and without an answer a container ends after its grace period.
+            reason = text[:_REASON_BYTES_MAX].decode(errors="replace")
+            _LOG.warning("%s%s refused the request: %d %s", url, request.path, status, reason)
+        try:
+            value: object = parse_json(text)
+        except ValueError as error:
+            _LOG.debug("no answer from %s%s: %s", url, request.path, error)
+            return status, None
+        return status, value if isinstance(value, dict) else None
 
-def _ask_json(
-    url: str, method: str, path: str, body: bytes | None, timeout_ms: int, bytes_max: int
-) -> Mapping[str, object] | None:
-    """The JSON object of an answer with status 200; None for any other answer."""
-    answer = ask(method, url, path, body, timeout_ms=timeout_ms, bytes_max=bytes_max)
-    if answer is None:
-        return None
-    status, text = answer
-    if 400 <= status < 500:
-        # Retries will not help, and without an answer a container ends after its grace period.
-        reason = text[:_REASON_BYTES_MAX].decode(errors="replace")
-        _LOG.warning("%s%s refused the request: %d %s", url, path, status, reason)
-    if status != 200:
-        return None
-    try:
-        value: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        _LOG.debug("no answer from %s%s: %s", url, path, error)
-        return None
-    return value if isinstance(value, dict) else None
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A request, to whichever URL.
+
+    Attributes:
+        body: JSON.
+        asks_again: whether it is sent again when its connection is closed without an answer, as long as there is time.
+            A server with too many connections closes some of them. The request must allow a repetition.
+    """
+
+    method: str
+    path: str
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    asks_again: bool = False
 
 
 def ask(
@@ -97,29 +171,94 @@ def ask(
         body: JSON.
         timeout_ms: for everything together, with the resolution of the name.
     """
-    try:
-        target = urlsplit(url)
-        if target.scheme != "http" or target.hostname is None:
-            return None
-        connection = HTTPConnection(target.hostname, target.port)
-    except (HTTPException, ValueError):
-        return None
+    return _asked(_Request(method, path, body), url, None, timeout_ms, bytes_max)
+
+
+def _asked(
+    request: _Request, url: str, tls: Callable[[], ssl.SSLContext] | None, timeout_ms: int, bytes_max: int
+) -> tuple[int, bytes] | None:
+    """As `ask`.
+
+    Args:
+        tls: the context for `https`; None: such a URL is not asked.
+    """
     until_s = time.monotonic() + timeout_ms / 1000
-    try:
-        connection.sock = _connected(connection.host, connection.port, until_s)
-        with _cut_at(connection.sock, until_s):
-            headers = {} if body is None else {"Content-Type": "application/json"}
-            connection.request(method, path, body=body, headers=headers)
-            response = connection.getresponse()
-            text = response.read(bytes_max + 1)
-    except (OSError, HTTPException, ValueError) as error:
-        _LOG.debug("no answer from %s%s: %s", url, path, error)
+    pause_s = _ASK_AGAIN_AFTER_S
+    while True:
+        try:
+            return _answer(request, url, tls, until_s, bytes_max)
+        except (OSError, HTTPException, ValueError) as error:
+            is_last = not request.asks_again or not _is_closed(error) or time.monotonic() + pause_s >= until_s
+            if is_last and isinstance(error, ssl.SSLError):
+                # A wrong certificate stays wrong, and "no answer" would not name it.
+                _LOG.warning("%s: wanted a TLS connection, found: %s", url, error)
+            else:
+                _LOG.debug("no answer from %s%s: %s", url, request.path, error)
+            if is_last:
+                return None
+        time.sleep(pause_s)
+        pause_s *= 2
+
+
+def _answer(
+    request: _Request, url: str, tls: Callable[[], ssl.SSLContext] | None, until_s: float, bytes_max: int
+) -> tuple[int, bytes] | None:
+    """The answer to a request, if its URL can be asked.
+
+    Returns None otherwise, and for an answer that is not whole or too large.
+
+    Raises:
+        OSError, HTTPException, ValueError: there is none.
+    """
+    connection = _connection_to(url, tls)
+    if connection is None:
         return None
+    try:
+        connected = _connected(connection.host, connection.port, until_s)
+        connection.sock = connected if tls is None or _is_plain(url) else _wrapped(connected, tls(), connection.host)
+        with _cut_at(connection.sock, until_s):
+            if isinstance(connection.sock, ssl.SSLSocket):
+                connection.sock.do_handshake()
+            content = {} if request.body is None else {"Content-Type": "application/json"}
+            connection.request(request.method, request.path, request.body, {**content, **request.headers})
+            response: HTTPResponse = connection.getresponse()
+            text = response.read(bytes_max + 1)
     finally:
         connection.close()
     # An answer that was cut off looks complete; only the announced length shows the difference.
     is_whole = len(text) <= bytes_max and not response.length
     return (response.status, text) if is_whole else None
+
+
+def _is_closed(error: Exception) -> bool:
+    """Whether a connection was made and then closed without an answer."""
+    return isinstance(error, (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError))
+
+
+def _connection_to(url: str, tls: Callable[[], ssl.SSLContext] | None) -> HTTPConnection | None:
+    """A connection that is not open yet; None for a URL that cannot be asked."""
+    try:
+        target = urlsplit(url)
+        if target.scheme not in ("http", "https") or target.hostname is None:
+            return None
+        if tls is None and not _is_plain(url):
+            return None
+        return HTTPConnection(target.hostname, target.port or (80 if _is_plain(url) else 443))
+    except (HTTPException, ValueError):
+        return None
+
+
+def _is_plain(url: str) -> bool:
+    return urlsplit(url).scheme == "http"
+
+
+def _wrapped(connected: socket.socket, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    """The socket with TLS; the handshake comes later, when its time is limited."""
+    try:
+        return context.wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
+    except BaseException:
+        connected.close()
+        raise
 
 
 def _connected(host: str, port: int, until_s: float) -> socket.socket:
@@ -183,7 +322,8 @@ def _cut_at(connected: socket.socket, until_s: float) -> Iterator[None]:
 
     def cut() -> None:
         with suppress(OSError):
-            connected.shutdown(socket.SHUT_RDWR)
+            # Not the method of an SSLSocket, which takes the TLS state from under the thread that reads.
+            socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
     timer = threading.Timer(_left_s(until_s), cut)
     timer.daemon = True

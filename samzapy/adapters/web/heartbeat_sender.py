@@ -210,6 +210,9 @@ class HeartbeatThread:
             **({} if content.warm is None else {"warm": content.warm.as_json()}),
             **({} if content.failing is None else {"failing": content.failing.as_json()}),
             **({"exitCode": content.exit_code} if content.exit_code else {}),
+            **({} if content.end is None else {"end": content.end.as_json()}),
+            **({"formerEnds": [end.as_json() for end in content.former_ends]} if content.former_ends else {}),
+            **({"slowMessages": [item.as_json() for item in content.slow_messages]} if content.slow_messages else {}),
             **({"step": content.step} if content.step else {}),
             **({"kafkaSilentMs": content.kafka_silent_ms} if content.kafka_silent_ms else {}),
         }

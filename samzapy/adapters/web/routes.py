@@ -2,13 +2,19 @@
 
 Answers come from a snapshot; only heartbeats are passed on.
 
-| route | answer |
-|---|---|
-| `GET /containerHeartbeat?executionContainerId=` | `{"alive": …, "job": …, "term": …, "executionContainerId": …}` |
-| `POST /containerHeartbeat` | the same, to a whole heartbeat (`coordinator.assignment.heartbeat_json`) |
-| `GET /jobModel` | the plan in force, and its standbys (`plan.job_model_json`) |
-| `GET /status` | `inspection.status` |
-| `GET /metrics` | `inspection.metrics`, in Prometheus' text format |
+| route | scope | answer |
+|---|---|---|
+| `GET /containerHeartbeat?executionContainerId=` | heartbeat | `{"alive": …, "executionContainerId": …}` and more |
+| `POST /containerHeartbeat` | heartbeat | the same, to a heartbeat (`coordinator.assignment.heartbeat_json`) |
+| `GET /jobModel` | read | the plan in force, and its standbys (`plan.job_model_json`) |
+| `GET /status` | read | `inspection.status` |
+| `GET /metrics` | read | `inspection.metrics`, in Prometheus' text format |
+| `GET /`, `GET /ui/…` | read | the page, for people (`adapters.web.pages`) |
+| `GET /ui/moment`, `GET /ui/diff` | read | moments of the past (`adapters.web.moments`) |
+| `GET /ui/actions`, `GET /ui/plan`, `POST /ui/apply` | operate | actions of the page (`adapters.web.actions`) |
+
+Where credentials are configured, `adapters.web.guard` tells the scope of a request, and whether a heartbeat comes from
+the execution that it is about.
 
 A coordinator that does not lead, or has not verified for longer than a lease that it does, answers 503 with the leader
 it knows. `/metrics` always answers, because a scrape of all processors of a job must not show most of them as down.
@@ -29,7 +35,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from samzapy.adapters.web.actions import Operations
+from samzapy.adapters.web.bodies import Bodies
+from samzapy.adapters.web.guard import Denied, Guard, HeaderChecks
 from samzapy.adapters.web.metrics import CONTENT_TYPE, exposition
+from samzapy.adapters.web.moments import History
+from samzapy.adapters.web.pages import Pages
 from samzapy.coordinator.assignment.heartbeat_json import parse_heartbeat
 from samzapy.coordinator.assignment.liveness import is_expected, may_register, may_work
 from samzapy.coordinator.commands import Heartbeat
@@ -37,16 +48,16 @@ from samzapy.coordinator.launching.standbys import with_standbys
 from samzapy.coordinator.ports import Clock
 from samzapy.coordinator.snapshot import Snapshot
 from samzapy.coordinator.state import job_model
-from samzapy.inspection.metrics import samples_of
+from samzapy.inspection.metrics import Refusals, samples_of
 from samzapy.inspection.status import status_json
+from samzapy.model.credential import Scope
 from samzapy.model.job import ExecutionId
 from samzapy.plan.job_model_json import job_model_json
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
 """A heartbeat has every task of a container and its offsets: 6.5 MB for 10,000 tasks of a topic with the longest
-possible name. Together with `server.CONNECTIONS_MAX` this bounds the memory of a server."""
+possible name."""
 
-BODY_WAIT_S = 10.0
 REGISTERING_WAIT_S = 2.0
 """About the time of ten transactions; a container that is not registered by then asks again."""
 
@@ -70,25 +81,41 @@ class Answering:
     Attributes:
         snapshot: the coordinator's latest; None before there is one.
         put: takes a heartbeat; False when there is no room.
-        url: this coordinator's own URL, which is never given as that of another leader.
+        url: this coordinator's own URL, which is never given as that of another leader; set by the server.
         lease_ms: a snapshot that was verified longer ago gives no answers.
         leader: the leader's URL from another source, for a process that does not lead; None if unknown.
         invalid: counts the calls of containers that are unknown, or were declared lost.
+        guard: the rights of requests; set by the server.
+        operations: plans actions and writes their requests; None: there are no actions.
+        history: reads moments of the past; None: the page shows none.
+        stopping: whether the server is about to end, so that answers which last end first; set by the server.
     """
 
     snapshot: Callable[[], Snapshot | None]
     put: Callable[[Heartbeat], bool]
     clock: Clock
-    url: str
     lease_ms: int
-    leader: Callable[[], str | None]
+    leader: Callable[[], str | None] = lambda: None
+    url: str = ""
     invalid: InvalidCalls = field(default_factory=InvalidCalls)
+    guard: Guard = field(default_factory=Guard)
+    bodies: Bodies = field(default_factory=Bodies)
+    operations: Operations | None = None
+    history: History | None = None
+    stopping: Callable[[], bool] = lambda: False
 
     def leading(self) -> Snapshot | None:
         """The snapshot, if this coordinator leads and may answer from it."""
         snapshot = self.snapshot()
         now_ms = self.clock.monotonic_ms()
         return snapshot if snapshot is not None and snapshot.may_answer(now_ms, self.lease_ms) else None
+
+    def leader_url(self) -> str | None:
+        """The URL of another process that leads; None if none is known."""
+        snapshot = self.snapshot()
+        term = None if snapshot is None else snapshot.state.term
+        known = self.leader() or (None if term is None else term.url)
+        return None if known == self.url else known
 
 
 def make_app(answering: Answering, hosts: list[str]) -> Starlette:
@@ -97,21 +124,33 @@ def make_app(answering: Answering, hosts: list[str]) -> Starlette:
     `hosts` are the host names that requests may have (against DNS rebinding).
     """
 
-    def route(path: str, method: str, answer: Callable[[Answering, Request], Awaitable[Response]]) -> Route:
+    pages = Pages(answering)
+
+    def route(
+        path: str, method: str, answer: Callable[[Answering, Request], Awaitable[Response]], scope: Scope
+    ) -> Route:
         async def endpoint(request: Request) -> Response:
+            request.state.caller = answering.guard.require(request, scope)
+            pages.sample()
             return await answer(answering, request)
 
         return Route(path, endpoint, methods=[method])
 
     return Starlette(
         routes=[
-            route("/containerHeartbeat", "GET", _is_alive),
-            route("/containerHeartbeat", "POST", _heartbeat),
-            route("/jobModel", "GET", _job_model),
-            route("/status", "GET", _status),
-            route("/metrics", "GET", _metrics),
+            route("/containerHeartbeat", "GET", _is_alive, Scope.HEARTBEAT),
+            route("/containerHeartbeat", "POST", _heartbeat, Scope.HEARTBEAT),
+            route("/jobModel", "GET", _job_model, Scope.READ),
+            route("/status", "GET", _status, Scope.READ),
+            route("/metrics", "GET", _metrics, Scope.READ),
+            *(route(path, "GET", answer, Scope.READ) for path, answer in pages.answers().items()),
+            *(route(path, "GET", answer, Scope.READ) for path, answer in pages.moment_answers().items()),
+            *(route(path, method, answer, Scope.OPERATE) for path, method, answer in pages.action_answers()),
         ],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)],
+        middleware=[
+            Middleware(HeaderChecks, hosts=hosts),
+            Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
+        ],
         exception_handlers={HTTPException: _refused, Exception: _failed},
     )
 
@@ -131,24 +170,27 @@ async def _is_alive(answering: Answering, request: Request) -> Response:
 async def _heartbeat(answering: Answering, request: Request) -> Response:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         return _wrong(415, "wanted Content-Type: application/json")
-    body = await _body(request)
+    body = await answering.bodies.read(request, BODY_BYTES_MAX)
     try:
         heartbeat = parse_heartbeat(body, received_ms=answering.clock.monotonic_ms())
     except ValueError as error:
         return _wrong(400, str(error))
+    caller = request.state.caller
+    answering.guard.check_heartbeat(request, caller, heartbeat)
     snapshot = answering.leading()
     if snapshot is None:
         return _not_leading(answering)
+    renewed = answering.guard.new_credential(caller)
     if may_register(snapshot.state, heartbeat):
-        return await _register(answering, heartbeat)
+        return await _register(answering, heartbeat, renewed)
     expected = is_expected(snapshot.state, heartbeat)
     if expected and not answering.put(heartbeat):
         return _not_leading(answering)
     answering.invalid.count += not expected
-    return _alive(snapshot, heartbeat.execution_id, alive=expected)
+    return _alive(snapshot, heartbeat.execution_id, alive=expected, renewed=renewed)
 
 
-async def _register(answering: Answering, heartbeat: Heartbeat) -> Response:
+async def _register(answering: Answering, heartbeat: Heartbeat, renewed: str | None) -> Response:
     if answering.put(heartbeat):
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + REGISTERING_WAIT_S
@@ -158,7 +200,7 @@ async def _register(answering: Answering, heartbeat: Heartbeat) -> Response:
                 break
             if heartbeat.execution_id in snapshot.state.containers:
                 alive = is_expected(snapshot.state, heartbeat)
-                return _alive(snapshot, heartbeat.execution_id, alive=alive)
+                return _alive(snapshot, heartbeat.execution_id, alive=alive, renewed=renewed)
             await asyncio.sleep(_LOOK_S)
     return _not_leading(answering)
 
@@ -188,41 +230,25 @@ async def _metrics(answering: Answering, request: Request) -> Response:
     samples = []
     if snapshot is not None:
         now_ms = answering.clock.monotonic_ms()
-        invalid = answering.invalid.count
-        samples = samples_of(leading or snapshot, now_ms, leads=leading is not None, invalid_heartbeats=invalid)
+        refusals = Refusals(
+            invalid_heartbeats=answering.invalid.count, refused_requests=answering.guard.refused.count
+        )
+        samples = samples_of(leading or snapshot, now_ms, leads=leading is not None, refusals=refusals)
     return Response(exposition(samples), headers={"Content-Type": CONTENT_TYPE})
 
 
-async def _body(request: Request) -> bytes:
-    """The whole body, up to a limit in bytes and in time."""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(BODY_WAIT_S):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > BODY_BYTES_MAX:
-                    raise HTTPException(413, f"wanted a body of at most {BODY_BYTES_MAX} bytes, found more")
-    except TimeoutError:
-        raise HTTPException(408, f"wanted the body within {BODY_WAIT_S:.0f} s") from None
-    return bytes(body)
-
-
-def _alive(snapshot: Snapshot, execution_id: str, *, alive: bool) -> Response:
-    return JSONResponse(
-        {
-            "alive": alive,
-            "job": snapshot.job,
-            "term": snapshot.state.term.term if snapshot.state.term is not None else 0,
-            "executionContainerId": execution_id,
-        }
-    )
+def _alive(snapshot: Snapshot, execution_id: str, *, alive: bool, renewed: str | None = None) -> Response:
+    answer = {
+        "alive": alive,
+        "job": snapshot.job,
+        "term": snapshot.state.term.term if snapshot.state.term is not None else 0,
+        "executionContainerId": execution_id,
+    }
+    return JSONResponse(answer if renewed is None else {**answer, "credential": renewed})
 
 
 def _not_leading(answering: Answering) -> Response:
-    snapshot = answering.snapshot()
-    term = None if snapshot is None else snapshot.state.term
-    known = answering.leader() or (None if term is None else term.url)
-    return JSONResponse({"leader": None if known == answering.url else known}, status_code=503)
+    return JSONResponse({"leader": answering.leader_url()}, status_code=503)
 
 
 def _wrong(status_code: int, reason: str) -> Response:
@@ -231,7 +257,8 @@ def _wrong(status_code: int, reason: str) -> Response:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return JSONResponse({"reason": error.detail}, status_code=error.status_code, headers=error.headers)
+    job = {"job": error.job} if isinstance(error, Denied) else {}
+    return JSONResponse({"reason": error.detail, **job}, status_code=error.status_code, headers=error.headers)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

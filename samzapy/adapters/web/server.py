@@ -10,23 +10,40 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.applications import Starlette
 
+from samzapy.adapters.web.connections import Loop, connection_class
+from samzapy.adapters.web.guard import HEADER_BYTES_MAX, Guard
 from samzapy.adapters.web.routes import Answering, make_app
-from samzapy.coordinator.commands import Heartbeat
-from samzapy.coordinator.ports import Clock
-from samzapy.coordinator.snapshot import Snapshot
+from samzapy.adapters.web.tls import Reloading, TlsFiles, server_context
 from samzapy.errors import ConfigError, DeadlineError
 
-CONNECTIONS_MAX = 64
-HEADER_BYTES_MAX = 8 * 1024
-HEAD_WAIT_S = 10.0
 PEER_GONE_S = 20
 START_WAIT_S = 10.0
 STOP_WAIT_S = 3.0
+_TLS_LOOK_S = 5.0
+"""How often a server looks for replaced certificates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAccess:
+    """Which requests a server answers, and how it encrypts.
+
+    Attributes:
+        guard: the rights of requests.
+        tls: the certificate; None: the server speaks plain HTTP.
+        advertised_host: the name in the URL, if other processes reach the server by another one than its address.
+        allowed_hosts: further names in requests, for instance that of a reverse proxy.
+    """
+
+    guard: Guard = field(default_factory=Guard)
+    tls: TlsFiles | None = None
+    advertised_host: str | None = None
+    allowed_hosts: Sequence[str] = ()
 
 
 class CoordinatorServer:
@@ -34,30 +51,16 @@ class CoordinatorServer:
 
     Args:
         host, port: to bind to; port 0 takes any free one.
-        snapshot, put, lease_ms, leader: see `routes.Answering`.
-        advertised_host: the name in the URL, if other processes reach `host` by another one.
+        answering: the dependencies of the routes, without those that the server sets.
+        access: without it, anyone who reaches the address is answered in plain HTTP.
     """
 
-    def __init__(
-        self,
-        *,
-        host: str,
-        port: int,
-        snapshot: Callable[[], Snapshot | None],
-        put: Callable[[Heartbeat], bool],
-        clock: Clock,
-        lease_ms: int,
-        leader: Callable[[], str | None] = lambda: None,
-        advertised_host: str | None = None,
-    ) -> None:
+    def __init__(self, host: str, port: int, answering: Answering, access: ServerAccess | None = None) -> None:
         self._host = host
         self._port = port
-        self._snapshot = snapshot
-        self._put = put
-        self._clock = clock
-        self._lease_ms = lease_ms
-        self._leader = leader
-        self._advertised_host = advertised_host if advertised_host is not None else host
+        self._answering = answering
+        self._access = access or ServerAccess()
+        self._advertised_host = self._access.advertised_host or host
         self._socket: socket.socket | None = None
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -70,38 +73,22 @@ class CoordinatorServer:
             DeadlineError: the server did not come up.
         """
         assert self._thread is None, "started already"
+        tls = None if self._access.tls is None else server_context(self._access.tls)
         self._socket = _bound(self._host, self._port)
         port = self._socket.getsockname()[1]
-        url = f"http://{self._advertised_host}:{port}"
+        url = f"{'http' if tls is None else 'https'}://{self._advertised_host}:{port}"
         app = make_app(
-            Answering(
-                snapshot=self._snapshot,
-                put=self._put,
-                clock=self._clock,
+            replace(
+                self._answering,
                 url=url,
-                lease_ms=self._lease_ms,
-                leader=self._leader,
+                guard=self._access.guard,
+                stopping=lambda: self._server is None or self._server.should_exit,
             ),
-            sorted({self._host, self._advertised_host, "localhost", "127.0.0.1"}),
+            sorted({self._host, self._advertised_host, "localhost", "127.0.0.1", *self._access.allowed_hosts}),
         )
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                lifespan="off",
-                ws="none",
-                http=_Connection,
-                loop="asyncio",
-                limit_concurrency=CONNECTIONS_MAX,
-                h11_max_incomplete_event_size=HEADER_BYTES_MAX,
-                timeout_keep_alive=10,
-                timeout_graceful_shutdown=1,
-            )
-        )
+        self._server = uvicorn.Server(_settings(app, tls))
         self._thread = threading.Thread(
-            target=self._server.run, args=([self._socket],), name="samzapy-http", daemon=True
+            target=_serve, args=(self._server, self._socket, tls), name="samzapy-http", daemon=True
         )
         self._thread.start()
         deadline_s = time.monotonic() + START_WAIT_S
@@ -124,38 +111,44 @@ class CoordinatorServer:
             bound.close()
 
 
-class _Connection(H11Protocol):
-    """A connection with a limit on the time for the head of a request.
+def _settings(app: Starlette, tls: Reloading | None) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        http=connection_class(),
+        # A client may not choose the address that it is counted by.
+        proxy_headers=False,
+        h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=1,
+    )
+    config.load()
+    # uvicorn would make a context that never loads a replaced certificate.
+    config.ssl = None if tls is None else tls.context()
+    return config
 
-    It is closed unless the head is complete within `HEAD_WAIT_S`. The time starts with the connection, and again with
-    each further request. uvicorn only limits the time until a further request begins. Without this, a client that sends
-    nothing, or half a head, would keep one of `CONNECTIONS_MAX` for ever.
-    """
 
-    _head_timer: asyncio.TimerHandle | None = None
+def _serve(server: uvicorn.Server, listener: socket.socket, tls: Reloading | None) -> None:
+    async def serve() -> None:
+        watching = None if tls is None else asyncio.create_task(_watch_certificates(tls))
+        try:
+            await server.serve([listener])
+        finally:
+            if watching is not None:
+                watching.cancel()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._watch_head()
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(serve())
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch_head()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._unwatch_head()
-
-    def _watch_head(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._unwatch_head()
-        elif self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_WAIT_S, self.timeout_keep_alive_handler)
-
-    def _unwatch_head(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+async def _watch_certificates(tls: Reloading) -> None:
+    while True:
+        await asyncio.sleep(_TLS_LOOK_S)
+        tls.context()
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -1,4 +1,4 @@
-"""`samzapy container`: list, move and restart containers.
+"""`samzapy container`: list, move and restart containers, and print their logs.
 
 It also cleans the placement topic.
 """
@@ -13,18 +13,24 @@ from uuid import UUID
 
 import click
 
+from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.cli.container.listing import list_containers
-from samzapy.cli.output.terminal import printable
+from samzapy.cli.container.logs import logs
+from samzapy.cli.output.groups import HintingGroup
+from samzapy.cli.output.option import output_option, print_json, print_result
 from samzapy.cli.target.address import of_a_job
+from samzapy.cli.target.lazy_completion import completes
 from samzapy.cli.target.requests import (
     RESTART_S,
     Asking,
+    answer_json,
     ask_one_after_another,
     destination_host_option,
     every_processor,
     placement_store,
     processors_named,
     recorded_state,
+    refuse_several_unwaited,
     run_id_of,
     show_answer,
     with_request,
@@ -35,18 +41,20 @@ from samzapy.model.placement import Action, ContainerPlacementResponseMessage, S
 from samzapy.runtime.job_address import JobAddress
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def container() -> None:
-    """List, move and restart containers."""
+    """List, move and restart containers, and print their logs."""
 
 
 container.add_command(list_containers)
+container.add_command(logs)
 
 _PROCESSOR = click.option(
     "--processor-id",
     "--processor",
     required=True,
     metavar="ID",
+    shell_complete=completes("processors"),
     help="Name the processor, as `samzapy job status` shows it.",
 )
 
@@ -73,27 +81,39 @@ def _ask(
         return asking.answer(store, uuid, state)
 
 
-def _request_status(address: JobAddress, uuid: UUID) -> str:
-    """The newest answer to a request, or that no coordinator has read it yet.
+def _show_request(address: JobAddress, uuid: UUID, output: str) -> None:
+    """Print the newest answer to a request, or that no coordinator has read it yet.
 
     Raises:
         RejectedError: there is no such request.
+        BrokerUnavailableError: no broker answered.
     """
+    KafkaAdmin(address.connection).check_reachable()
     with placement_store(address) as store:
         request = store.read_container_placement_request_message(uuid)
         response = store.read_container_placement_response_message(uuid)
     if response is not None:
         shown = " ".join(part for part in (response.status_code, response.phase) if part)
-        return f"{shown}: {printable(response.response_message)}"
-    if request is not None:
-        return f"{StatusCode.CREATED}: not read yet; check with `samzapy job status` whether the job has a leader"
-    raise RejectedError(f"wanted request {uuid} or an answer to it, found neither on the placement topic")
+        facts = {**answer_json(response), "phase": response.phase or None}
+        print_result(facts, f"{shown}: {response.response_message}", output)
+    elif request is not None:
+        text = "not read yet; check with `samzapy job status` whether the job has a leader"
+        facts = {"uuid": str(uuid), "statusCode": str(StatusCode.CREATED), "response": text}
+        print_result(facts, f"{StatusCode.CREATED}: {text}", output)
+    else:
+        raise RejectedError(f"wanted request {uuid} or an answer to it, found neither on the placement topic")
 
 
 @container.command()
 @of_a_job
 @click.argument("uuid", required=False, type=click.UUID)
-@click.option("--processor-id", "--processor", metavar="ID", help="Name the processor, or a standby (`4-0`).")
+@click.option(
+    "--processor-id",
+    "--processor",
+    metavar="ID",
+    shell_complete=completes("processors"),
+    help="Name the processor, or a standby (`4-0`).",
+)
 @with_request
 def status(address: JobAddress, uuid: UUID | None, processor_id: str | None, asking: Asking) -> None:
     """Show the coordinator's view of a processor, or the answer to request UUID.
@@ -108,11 +128,12 @@ def status(address: JobAddress, uuid: UUID | None, processor_id: str | None, ask
     if (uuid is None) == (processor_id is None):
         raise click.UsageError("wanted a uuid or --processor-id, found both or neither")
     if uuid is not None:
-        click.echo(_request_status(address, uuid))
+        _show_request(address, uuid, asking.output)
         return
     answer = _ask(address, processor_id or "", asking, Action.CONTAINER_STATUS)
     if answer is not None:
-        click.echo(json.dumps(json.loads(answer.response_message), indent=2))
+        # The view is nested, so people get the JSON too.
+        print_json(json.loads(answer.response_message), "jsonl" if asking.output == "jsonl" else "json")
 
 
 @container.command()
@@ -122,6 +143,7 @@ def status(address: JobAddress, uuid: UUID | None, processor_id: str | None, ask
     "--processor",
     "processors",
     metavar="ID,ID",
+    shell_complete=completes("processors"),
     help="Restart these processors, in this order, as `samzapy job status` shows them.",
 )
 @click.option("--all", "every", is_flag=True, help="Restart all processors of the job.")
@@ -150,8 +172,7 @@ def restart(address: JobAddress, processors: str | None, every: bool, only_query
     if (processors is None) != every:
         raise click.UsageError("wanted --processor or --all, found both or neither")
     named = None if processors is None else processors_named(processors)
-    if not asking.wait and (named is None or len(named) > 1):
-        raise click.UsageError("wanted one processor with --no-wait, because each waits for the one before")
+    refuse_several_unwaited(asking, named)
     state = recorded_state(address)
     action = Action.RESTART_CONTAINER
     if only_query or wanted_processors(state) is None:
@@ -179,7 +200,7 @@ def place(address: JobAddress, processor_id: str, destination_host: str, asking:
     Example:
       samzapy container place --job flight-delays-1 --bootstrap-servers localhost:9092 --processor 4 --host worker-7
     """
-    show_answer(_ask(address, processor_id, asking, Action.PLACE_CONTAINER, destination_host))
+    show_answer(_ask(address, processor_id, asking, Action.PLACE_CONTAINER, destination_host), asking.output)
 
 
 @container.command()
@@ -199,12 +220,13 @@ def standby(address: JobAddress, processor_id: str, is_more: bool, asking: Askin
       samzapy container standby --job flight-delays-1 --bootstrap-servers localhost:9092 --processor 4 --start
     """
     arguments = {"command": "start" if is_more else "stop"}
-    show_answer(_ask(address, processor_id, asking, Action.CONTROL_STANDBY, arguments=arguments))
+    show_answer(_ask(address, processor_id, asking, Action.CONTROL_STANDBY, arguments=arguments), asking.output)
 
 
 @container.command()
 @of_a_job
-def gc(address: JobAddress) -> None:
+@output_option()
+def gc(address: JobAddress, output: str) -> None:
     """Remove finished and outdated requests from the placement topic.
 
     Requests of earlier runs and unreadable records are removed too. The coordinator does this itself after
@@ -217,4 +239,4 @@ def gc(address: JobAddress) -> None:
     run_id = run_id_of(address, recorded_state(address))
     with placement_store(address) as store:
         count = store.delete_outdated(run_id)
-    click.echo(f"{count} messages removed")
+    print_result({"job": address.job, "removed": count}, f"{count} messages removed", output)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import click
 
 from samzapy.cli.output.option import output_option
-from samzapy.cli.output.table import print_rows
-from samzapy.cli.target.address import of_a_job
+from samzapy.cli.output.table import show_rows
+from samzapy.cli.target.address import read_of_a_job
 from samzapy.cli.target.requests import recorded_state
 from samzapy.coordinator.assignment.grants import grants_in_force
 from samzapy.coordinator.assignment.liveness import is_alive
@@ -28,7 +27,7 @@ _COLUMNS = ("processor", "container", "host", "role", "state", *_NUMBERS, "reaso
 
 
 @click.command(name="list")
-@of_a_job
+@read_of_a_job
 @output_option()
 def list_containers(address: JobAddress, output: str) -> None:
     """List the containers of a job, including those that are starting or stopping.
@@ -42,11 +41,8 @@ def list_containers(address: JobAddress, output: str) -> None:
       samzapy container list --job flight-delays-1 --bootstrap-servers localhost:9092
     """
     state = recorded_state(address)
-    rows = container_rows(state, reported_containers(address.job, state))
-    if output == "json":
-        click.echo(json.dumps(rows, indent=2))
-        return
-    print_rows(rows, _COLUMNS, numbers=_NUMBERS)
+    rows = container_rows(state, reported_containers(address.job, state, address.access))
+    show_rows(rows, _COLUMNS, output, numbers=_NUMBERS, nothing="0 containers")
 
 
 def container_rows(

@@ -6,18 +6,22 @@ It is for existing scripts.
 from __future__ import annotations
 
 import sys
+import time
+import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
+from functools import partial
 
 import click
 
+from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.cli.output.failures import run_command
+from samzapy.cli.output.option import output_option, print_result
+from samzapy.cli.target.address import Target, with_target
 from samzapy.cli.target.requests import destination_host_option, placement_store, request_expiry_option
-from samzapy.runtime.job_address import address_of
-
-BOOTSTRAP_SERVERS = "SAMZAPY_BOOTSTRAP_SERVERS"
-"""The variable that names the cluster. SEP-22's command has no option for that."""
+from samzapy.errors import ConfigError
+from samzapy.model.placement import Action, ContainerPlacementRequestMessage, check_message
 
 
 class _Sep22Command(click.Command):
@@ -32,15 +36,8 @@ class _Sep22Command(click.Command):
 @click.option("--processor-id", required=True, metavar="ID", help="Move or restart this processor.")
 @destination_host_option()
 @request_expiry_option()
-@click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), help="Read this properties file of the job."
-)
-@click.option(
-    "--bootstrap-servers",
-    envvar=BOOTSTRAP_SERVERS,
-    metavar="HOST:PORT",
-    help=f"Connect to this cluster, if there is no properties file [default: variable {BOOTSTRAP_SERVERS}].",
-)
+@partial(with_target, has_job=False)
+@output_option()
 def place_container(
     deployment_id: str,
     app_name: str,
@@ -48,8 +45,8 @@ def place_container(
     processor_id: str,
     destination_host: str,
     request_expiry: float | None,
-    config_file: Path | None,
-    bootstrap_servers: str | None,
+    target: Target,
+    output: str,
 ) -> None:
     """Request to move or restart a container at destination-host.
 
@@ -60,15 +57,26 @@ def place_container(
       place-container --deployment-id 1581635852024-5117e303 --app-name flight-delays --app.id = 1 --processor-id 4
           --request-expiry 10 --destination-host worker-7 --bootstrap-servers localhost:9092
     """
-    address = address_of(config_file, (), f"{app_name}-{app_id}", bootstrap_servers)
+    address = replace(target, job=f"{app_name}-{app_id}").address_to_write()
+    message = ContainerPlacementRequestMessage(
+        uuid=uuid.uuid4(),
+        deployment_id=deployment_id,
+        processor_id=processor_id,
+        destination_host=destination_host,
+        request_expiry=None if request_expiry is None else timedelta(seconds=request_expiry),
+        timestamp_ms=time.time_ns() // 1_000_000,
+        action=Action.PLACE_CONTAINER,
+    )
+    try:
+        check_message(message)
+    except ValueError as error:
+        raise ConfigError(f"{error}; nothing was written") from error
+    # The placement topic waits in silence; this question says what it waits for.
+    KafkaAdmin(address.connection).check_reachable()
     with placement_store(address) as store:
-        uuid = store.write_container_placement_request_message(
-            deployment_id,
-            processor_id,
-            destination_host,
-            None if request_expiry is None else timedelta(seconds=request_expiry),
-        )
-    click.echo(f"Request received query the status using: {uuid}")
+        store.write_request(message)
+    text = f"Request received query the status using: {message.uuid}"
+    print_result({"uuid": str(message.uuid)}, text, output)
 
 
 def joined(arguments: Sequence[str]) -> list[str]:

@@ -7,7 +7,6 @@ outlive the command. Everything about them is in one directory; the pid file of 
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,8 @@ import click
 
 from samzapy.cli.dev.kafka import default_directory, directory_option, kafka_in, pids_of, servers_of
 from samzapy.cli.dev.messages import consume, produce
-from samzapy.cli.output.option import output_option
+from samzapy.cli.output.groups import HintingGroup
+from samzapy.cli.output.option import is_json, output_option, print_json, print_result
 from samzapy.cli.output.table import print_table
 from samzapy.errors import ExitCode, RejectedError
 from samzapy.testing.broker import DevBroker
@@ -42,7 +42,7 @@ def _settings(_context: click.Context, _parameter: click.Parameter, given: Seque
 _node_argument = click.argument("node_id", type=click.IntRange(1), metavar="NODE", required=False)
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def dev() -> None:
     """Run a Kafka broker on this machine, for development."""
 
@@ -65,6 +65,7 @@ def dev() -> None:
     help="Start this many nodes. With 3, topics get three replicas, of which two must be in sync.",
 )
 @directory_option
+@output_option()
 @click.option(
     "--set",
     "overrides",
@@ -73,41 +74,42 @@ def dev() -> None:
     callback=_settings,
     help="Set one broker setting; may be repeated.",
 )
-def up(port_number: int, node_count: int, directory: Path | None, overrides: dict[str, str]) -> None:
+def up(port_number: int, node_count: int, directory: Path | None, output: str, overrides: dict[str, str]) -> None:
     """Start the broker or a cluster; download Kafka first if it is missing."""
     directory = directory or default_directory(is_cluster=node_count > 1)
     if node_count > 1 or DevCluster.is_in(directory):
-        _up_cluster(directory, node_count, port_number, overrides)
+        _up_cluster(directory, node_count, port_number, overrides, output)
         return
     broker = DevBroker(directory, port_number=port_number, overrides=overrides, detached=True)
     before = broker.process()
     stale_pid = broker.stale_pid()
     if stale_pid is not None:
-        click.echo(f"The last broker here, pid {stale_pid}, ended without a shutdown; its data is kept.")
+        click.echo(f"The last broker here, pid {stale_pid}, ended without a shutdown; its data is kept.", err=True)
     broker.start()
     process = broker.process()
     outcome = "runs already" if before is not None and before == process else "started"
-    click.echo(f"Kafka {outcome}: bootstrap.servers={broker.bootstrap_servers}, directory {broker.directory}")
+    text = f"Kafka {outcome}: bootstrap.servers={broker.bootstrap_servers}, directory {broker.directory}"
+    print_result(_facts(broker), text, output)
 
 
 @dev.command()
 @directory_option
-def down(directory: Path | None) -> None:
+@output_option()
+def down(directory: Path | None, output: str) -> None:
     """Stop the broker or the cluster and keep its data."""
     kafka = kafka_in(directory)
     pids = pids_of(kafka)
     kafka.stop()
-    click.echo(
-        f"Kafka stopped (pid {', '.join(map(str, pids))}); its data is kept in {kafka.directory}"
-        if pids
-        else f"No broker runs in {kafka.directory}"
-    )
+    stopped = f"Kafka stopped (pid {', '.join(map(str, pids))}); its data is kept in {kafka.directory}"
+    text = stopped if pids else f"No broker runs in {kafka.directory}"
+    print_result({"pids": pids, "directory": str(kafka.directory)}, text, output)
 
 
 @dev.command()
 @_node_argument
 @directory_option
-def kill(node_id: int | None, directory: Path | None) -> None:
+@output_option()
+def kill(node_id: int | None, directory: Path | None, output: str) -> None:
     """Kill the broker, or NODE of a cluster, with SIGKILL; its data is kept.
 
     \b
@@ -121,18 +123,21 @@ def kill(node_id: int | None, directory: Path | None) -> None:
         raise RejectedError(f"wanted a broker in {node.directory}, found none that runs; samzapy dev up starts it")
     process.send(signal.SIGKILL)
     process.wait_gone(_GONE_WITHIN_S)
-    click.echo(f"Kafka killed (pid {process.pid}); samzapy dev restart{_id_text(node_id)} starts it again")
+    text = f"Kafka killed (pid {process.pid}); samzapy dev restart{_id_text(node_id)} starts it again"
+    print_result({"pid": process.pid, "directory": str(node.directory)}, text, output)
 
 
 @dev.command()
 @_node_argument
 @directory_option
-def restart(node_id: int | None, directory: Path | None) -> None:
+@output_option()
+def restart(node_id: int | None, directory: Path | None, output: str) -> None:
     """Restart the broker, or NODE of a cluster, with the same data and port."""
     kafka = kafka_in(directory)
     node = _node(kafka, node_id)
     node.restart()
-    click.echo(f"Kafka restarted: node{_id_text(node_id) or ' 1'} serves on {node.bootstrap_servers}")
+    text = f"Kafka restarted: node{_id_text(node_id) or ' 1'} serves on {node.bootstrap_servers}"
+    print_result(_facts(node), text, output)
 
 
 @dev.command()
@@ -147,7 +152,8 @@ def restart(node_id: int | None, directory: Path | None) -> None:
     help="Create each topic with N partitions.",
 )
 @directory_option
-def topic(names: Sequence[str], partition_count: int, directory: Path | None) -> None:
+@output_option()
+def topic(names: Sequence[str], partition_count: int, directory: Path | None, output: str) -> None:
     """Create topics on the broker, for inputs and outputs.
 
     Existing topics are not changed.
@@ -160,6 +166,9 @@ def topic(names: Sequence[str], partition_count: int, directory: Path | None) ->
     there = topic_names(servers)
     wanted = [name for name in dict.fromkeys(names) if name not in there]
     make_topics(servers, dict.fromkeys(wanted, partition_count))
+    if is_json(output):
+        print_json([{"topic": name, "made": name in wanted} for name in dict.fromkeys(names)], output)
+        return
     for name in dict.fromkeys(names):
         click.echo(f"{name}: {f'made with {partition_count} partitions' if name in wanted else 'is there already'}")
 
@@ -188,8 +197,8 @@ def status(context: click.Context, directory: Path | None, output: str) -> None:
     else:
         printed = facts = _facts(kafka)
         columns = {"broker": facts}
-    if output == "json":
-        click.echo(json.dumps(printed, indent=2))
+    if is_json(output):
+        print_json(printed, output)
     else:
         _print_status(columns)
     context.exit(ExitCode.OK if facts["state"] == "running" else ExitCode.REJECTED)
@@ -215,7 +224,9 @@ def _facts(broker: DevBroker) -> dict[str, Any]:
     }
 
 
-def _up_cluster(directory: Path, node_count: int, port_number: int, overrides: Mapping[str, str]) -> None:
+def _up_cluster(
+    directory: Path, node_count: int, port_number: int, overrides: Mapping[str, str], output: str
+) -> None:
     if (directory / "broker.json").exists() or (directory / "data").exists():
         raise RejectedError(
             f"wanted a directory for a cluster of {node_count} nodes, found a single broker's in {directory}; "
@@ -237,9 +248,11 @@ def _up_cluster(directory: Path, node_count: int, port_number: int, overrides: M
     before = pids_of(cluster)
     cluster.start()
     outcome = "runs already" if len(before) == node_count and before == pids_of(cluster) else "started"
-    click.echo(
+    facts = {"nodes": node_count, "bootstrap_servers": cluster.bootstrap_servers, "directory": str(directory)}
+    text = (
         f"Kafka {outcome}, {node_count} nodes: bootstrap.servers={cluster.bootstrap_servers}, directory {directory}"
     )
+    print_result(facts, text, output)
 
 
 def _node(kafka: DevBroker | DevCluster, node_id: int | None) -> DevBroker:

@@ -20,6 +20,7 @@ from typing import Any
 from samzapy.adapters.kafka.console import TopicMessage
 from samzapy.cli.output.terminal import printable
 from samzapy.errors import RejectedError
+from samzapy.model.strict_json import parse_json_text
 
 _FIELDS = {"key", "value", "headers", "partition", "timestampMs", "offset"}
 
@@ -43,11 +44,11 @@ def messages_of_json(lines: Iterable[str]) -> Iterator[TopicMessage]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                yield _of_json(json.loads(line))
+                yield _of_json(parse_json_text(line))
             except (ValueError, TypeError) as error:
                 raise RejectedError(
                     f'line {number}: wanted an object like {{"key": "a", "value": "b"}}, found {line.strip()[:80]!r}: '
-                    f"{error}; the lines before it were written"
+                    f"{str(error)[:200]}; the lines before it were written"
                 ) from error
 
 
@@ -78,22 +79,28 @@ def _of_json(fields: Any) -> TopicMessage:
     if not isinstance(fields, dict) or "value" not in fields:
         raise ValueError("it has no field value")
     if unknown := sorted(fields.keys() - _FIELDS):
-        raise ValueError(f"the field {unknown[0]} is not known")
+        raise ValueError(f"the field {unknown[0][:80]} is not known")
     headers = fields.get("headers") or []
     pairs = list(headers.items()) if isinstance(headers, dict) else headers
     return TopicMessage(
         key=_as_bytes(fields.get("key")),
         value=_as_bytes(fields["value"]),
-        headers=tuple((str(name), _as_bytes(content)) for name, content in pairs),
+        headers=tuple((_header_name(name), _as_bytes(content)) for name, content in pairs),
         partition=_number(fields.get("partition")),
         timestamp_ms=_number(fields.get("timestampMs")),
     )
 
 
+def _header_name(value: Any) -> str:
+    name = str(value)
+    name.encode()  # Kafka takes UTF-8 alone; half of a surrogate pair is a ValueError here.
+    return name
+
+
 def _number(value: Any) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    raise ValueError(f"{value!r} is not a whole number")
+    raise ValueError(f"{value!r:.80} is not a whole number")
 
 
 def _as_bytes(value: Any) -> bytes | None:
@@ -105,7 +112,7 @@ def _as_bytes(value: Any) -> bytes | None:
         try:
             return base64.b64decode(value["base64"], validate=True)
         except binascii.Error as error:
-            raise ValueError(f"{value['base64']!r} is not base64") from error
+            raise ValueError(f"{value['base64']!r:.80} is not base64") from error
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 

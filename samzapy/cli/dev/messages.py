@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from typing import Any
 import click
 
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.adapters.kafka.console import MessageWriter, read_messages
+from samzapy.adapters.kafka.console import MessageWriter, TopicMessage, read_messages
 from samzapy.cli.dev.kafka import directory_option, servers_of
 from samzapy.cli.dev.message_lines import json_line, messages_of_json, messages_of_text, text_line
-from samzapy.cli.output.option import output_option
+from samzapy.cli.output.columns import Columns
+from samzapy.cli.output.option import is_json, output_option, print_json
 
+_COLUMNS = ("partition", "offset", "key", "value")
 _servers_option = click.option(
     "--bootstrap-servers", metavar="HOST:PORT", help="Use another cluster [default: the development broker]."
 )
@@ -37,9 +40,12 @@ _servers_option = click.option(
     help="Choose the line format. text: key, tab, value, or only a value. json: an object with key, value, "
     "headers, partition.",
 )
+@output_option()
 @_servers_option
 @directory_option
-def produce(topic: str, file: Any, form: str, bootstrap_servers: str | None, directory: Path | None) -> None:
+def produce(
+    topic: str, file: Any, form: str, output: str, bootstrap_servers: str | None, directory: Path | None
+) -> None:
     """Write each line of FILE (default: standard input) to TOPIC as one message.
 
     \b
@@ -52,6 +58,8 @@ def produce(topic: str, file: Any, form: str, bootstrap_servers: str | None, dir
         writer.write(messages_of_json(file) if form == "json" else messages_of_text(file))
     finally:
         click.echo(f"{topic}: {writer.count} messages written", err=True)
+    if is_json(output):
+        print_json({"topic": topic, "messages": writer.count}, output)
 
 
 @click.command()
@@ -66,7 +74,7 @@ def produce(topic: str, file: Any, form: str, bootstrap_servers: str | None, dir
     help="Start at this end of the topic.",
 )
 @click.option("--follow", is_flag=True, help="Wait for further messages, until Ctrl-C or --count.")
-@output_option(("text", "json"))
+@output_option(("text",))
 @_servers_option
 @directory_option
 def consume(
@@ -86,12 +94,21 @@ def consume(
     """
     connection = KafkaConnection(bootstrap_servers=bootstrap_servers or servers_of(directory))
     messages = read_messages(connection, topic, from_end=begin == "end", follows=follow)
-    line_of = json_line if output == "json" else text_line
+    line_of = json_line if is_json(output) else text_line
+    columns = Columns(_COLUMNS, right=_COLUMNS[:2], nothing="0 messages")
     try:
         for message in islice(messages, count):
-            click.echo(line_of(message))
+            if output in ("table", "wide"):
+                columns.write([_cells(message)])
+            else:
+                click.echo(line_of(message))
     except KeyboardInterrupt:
         sys.exit(0)
     except BrokenPipeError:
         # The reader, `head` for instance, has enough; Python would complain at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _cells(message: TopicMessage) -> Sequence[str]:
+    key, _, value = text_line(message).partition("\t")
+    return str(message.partition), str(message.offset), key, value

@@ -16,9 +16,9 @@ from typing import NoReturn, Protocol
 import click
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
-from samzapy.adapters.kafka.election import election_group
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.topics import KafkaTopics
+from samzapy.cli.output.option import is_json, output_option, print_json
 from samzapy.cli.output.seconds import Seconds
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.address import of_a_job
@@ -37,7 +37,7 @@ from samzapy.coordinator.lifecycle.downgrade import (
 )
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import CorruptRecordError, DeadlineError, RejectedError, SamzapyError
-from samzapy.model.container import coordinator_transactional_id
+from samzapy.model.container import coordinator_transactional_id, election_group
 from samzapy.model.topics import TopicSpec, checkpoint_topic, coordinator_spec, coordinator_topic
 from samzapy.runtime.job_address import JobAddress, coordinator_records, never_ran
 from samzapy.runtime.leader_status import leader_status
@@ -79,7 +79,8 @@ _REPLICAS_S = 60.0
     metavar="SECONDS",
     help="Set the maximum wait for the log cleaner.",
 )
-def downgrade(address: JobAddress, to: str, archive: Path, timeout: float) -> None:
+@output_option()
+def downgrade(address: JobAddress, to: str, archive: Path, timeout: float, output: str) -> None:
     """Downgrade a stopped job to an earlier release, with its positions and its state.
 
     The command is refused while the job runs, at a factor other than 1, or if the earlier release lacks a feature that
@@ -120,7 +121,10 @@ def downgrade(address: JobAddress, to: str, archive: Path, timeout: float) -> No
             count = carry_out(parts, _next_term, timeout)
     finally:
         log.close()
-    _print_result(job, looked.known.state, count, archive)
+    if is_json(output):
+        print_json({"job": job, "release": RELEASE, "factsWritten": count, "archive": str(archive)}, output)
+    else:
+        _print_result(job, looked.known.state, count, archive)
 
 
 class Archive(Protocol):
@@ -282,7 +286,7 @@ class ArchiveFile:
         source = self._source()
         if not self._file.exists():
             count = export_to(self._file, source)
-            click.echo(f"{count} records of {printable(source.topic)} are kept in {self._file}")
+            click.echo(f"{count} records of {printable(source.topic)} are kept in {self._file}", err=True)
             return
         try:
             with self._file.open("rb") as opened:
@@ -337,7 +341,7 @@ def _positions(address: JobAddress) -> PositionsRead:
 def _refuse_leader(address: JobAddress, admin: KafkaAdmin, state: CoordinatorState) -> None:
     """Raise RejectedError if the job has a leader or a candidate."""
     assert state.term is not None, "looked at before"
-    if leader_status(address.job, state.term.url) is not None:
+    if leader_status(address.job, state.term.url, address.access) is not None:
         raise RejectedError(
             f"wanted a stopped job, found its coordinator at {state.term.url} on {state.term.host}; stop it first "
             f"(samzapy job stop --job {address.job} --wait), then its process. Nothing was written"

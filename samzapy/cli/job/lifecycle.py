@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
-from pathlib import Path
+from functools import partial
 
 import click
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
-from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.cli.output.option import output_option
+from samzapy.cli.output.option import output_option, print_result
 from samzapy.cli.output.seconds import Seconds
-from samzapy.cli.output.table import print_rows
-from samzapy.cli.target.address import of_a_job
+from samzapy.cli.output.table import show_rows
+from samzapy.cli.target.address import Target, connection_to_read, of_a_job, timeout_option, with_target
+from samzapy.cli.target.lazy_completion import completes
 from samzapy.cli.target.requests import (
     RESTART_S,
     Asking,
@@ -25,16 +23,17 @@ from samzapy.cli.target.requests import (
     placement_store,
     processors_named,
     recorded_state,
+    refuse_several_unwaited,
     run_id_of,
+    wait_option,
 )
 from samzapy.coordinator.assignment.liveness import LIVING
 from samzapy.coordinator.launching.launches import is_over, wanted_processors
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.errors import ConfigError, DeadlineError, RejectedError, SamzapyError
+from samzapy.errors import DeadlineError, RejectedError, SamzapyError
 from samzapy.model.placement import Action
 from samzapy.model.topics import coordinator_topic
 from samzapy.runtime.job_address import JobAddress
-from samzapy.runtime.job_config import read_config
 
 _LOOK_EVERY_S = 0.5
 _ANSWER_S = 30.0
@@ -44,11 +43,12 @@ _COLUMNS = ("job", "state", "runId", "containers", "startedBy", "leader")
 
 @click.command()
 @of_a_job
-@click.option("--wait", is_flag=True, help="Wait until the last container has ended.")
+@wait_option("Wait until the last container has ended, or only until a coordinator stops the job.")
 @click.option(
     "--timeout", type=Seconds(), default=_STOP_S, show_default=True, metavar="SECONDS", help="Set the maximum wait."
 )
-def stop(address: JobAddress, wait: bool, timeout: float) -> None:
+@output_option()
+def stop(address: JobAddress, wait: bool, timeout: float, output: str) -> None:
     """Stop a job: all containers drain and exit, and then the run ends.
 
     Works for submitted jobs and for self-managed containers. State and positions are kept; the next start resumes
@@ -56,7 +56,7 @@ def stop(address: JobAddress, wait: bool, timeout: float) -> None:
 
     \b
     Example:
-      samzapy job stop --job flight-delays-1 --bootstrap-servers localhost:9092 --wait
+      samzapy job stop --job flight-delays-1 --bootstrap-servers localhost:9092
     """
     state = recorded_state(address)
     run_id = run_id_of(address, state)
@@ -71,7 +71,8 @@ def stop(address: JobAddress, wait: bool, timeout: float) -> None:
                     "request stays. Check with `samzapy job status` whether there is a leader"
                 )
             time.sleep(_LOOK_EVERY_S)
-    click.echo(f"{address.job}: {'stopped' if _has_ended(state, run_id) else 'stopping'}")
+    outcome = "stopped" if _has_ended(state, run_id) else "stopping"
+    print_result({"job": address.job, "runId": run_id, "state": outcome}, f"{address.job}: {outcome}", output)
 
 
 @click.command()
@@ -80,8 +81,10 @@ def stop(address: JobAddress, wait: bool, timeout: float) -> None:
     "--processor",
     "processors",
     metavar="ID,ID",
+    shell_complete=completes("processors"),
     help="Restart only these processors, in this order [default: all].",
 )
+@wait_option("Wait until the tasks run again, or only print the uuid; for one processor.")
 @click.option(
     "--timeout",
     type=Seconds(0.001),
@@ -90,7 +93,8 @@ def stop(address: JobAddress, wait: bool, timeout: float) -> None:
     metavar="SECONDS",
     help="Set the maximum wait for each processor.",
 )
-def restart(address: JobAddress, processors: str | None, timeout: float) -> None:
+@output_option()
+def restart(address: JobAddress, processors: str | None, wait: bool, timeout: float, output: str) -> None:
     """Restart all containers of a submitted job, one after the other.
 
     Each container drains and exits, and a new one starts on its host. The next restart begins when the tasks run
@@ -106,40 +110,36 @@ def restart(address: JobAddress, processors: str | None, timeout: float) -> None
             f"wanted a job started with `samzapy job submit`, found that the containers of {address.job} are "
             "self-managed; stop a process and start it again: it gets its tasks back"
         )
-    asking = Asking(deployment_id=None, expiry=timedelta(seconds=timeout), wait=True, timeout_s=timeout + _ANSWER_S)
+    asking = Asking(
+        deployment_id=None,
+        expiry=timedelta(seconds=timeout),
+        wait=wait,
+        timeout_s=timeout + _ANSWER_S,
+        output=output,
+    )
     action = Action.RESTART_CONTAINER
     asked = every_processor(state, action) if processors is None else processors_named(processors)
+    refuse_several_unwaited(asking, asked)
     ask_one_after_another(address, state, asked, action, asking)
 
 
 @click.command(name="list")
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    help="Read the cluster's address from this properties file.",
-)
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated.")
-@click.option(
-    "--bootstrap-servers", metavar="HOST:PORT", help="Connect to this cluster, if there is no properties file."
-)
+@partial(with_target, has_job=False)
+@timeout_option
 @output_option()
-def list_jobs(config_file: Path | None, overrides: Sequence[str], bootstrap_servers: str | None, output: str) -> None:
+def list_jobs(target: Target, timeout_s: float, output: str) -> None:
     """List the jobs that have a coordinator stream on a Kafka cluster.
 
     \b
     Example:
       samzapy job list --bootstrap-servers localhost:9092
     """
-    connection = _connection(config_file, overrides, bootstrap_servers)
+    connection = connection_to_read(target.cluster(), timeout_s)
     admin, prefix = KafkaAdmin(connection), coordinator_topic("")
     admin.check_reachable()
     jobs = sorted(name.removeprefix(prefix) for name in admin.topic_names() if name.startswith(prefix))
     rows = [_row(JobAddress(job=job, connection=connection)) for job in jobs]
-    if output == "json":
-        click.echo(json.dumps(rows, indent=2))
-        return
-    print_rows(rows, _COLUMNS)
+    show_rows(rows, _COLUMNS, output, nothing="0 jobs on this cluster")
 
 
 def _row(address: JobAddress) -> Mapping[str, object]:
@@ -186,13 +186,3 @@ def _ask_to_stop(address: JobAddress, run_id: str, state: CoordinatorState, time
 def _living_text(state: CoordinatorState) -> str:
     living = [container for container in state.containers_sorted if container.phase in LIVING]
     return f"{len(living)} containers have not reported that they stopped"
-
-
-def _connection(config_file: Path | None, overrides: Sequence[str], bootstrap_servers: str | None) -> KafkaConnection:
-    """The cluster that the options name. Raises ConfigError."""
-    if config_file is None and bootstrap_servers is None:
-        raise ConfigError("wanted --bootstrap-servers HOST:PORT, or --config FILE; found neither")
-    if config_file is None:
-        assert bootstrap_servers is not None, "one of the two is given"
-        return KafkaConnection(bootstrap_servers=bootstrap_servers)
-    return KafkaConnection.of(read_config(config_file, config_file, overrides, os.environ), bootstrap_servers)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, wraps
 from itertools import groupby
 from pathlib import Path
+from typing import Any, Final
 
 import click
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.key_sample import SAMPLE_WAIT_S
-from samzapy.adapters.kafka.state_size import changelog_sizes
-from samzapy.cli.output.option import output_option
+from samzapy.cli.output.option import is_json, output_option, print_json
 from samzapy.cli.output.table import print_table
 from samzapy.cli.output.terminal import printable
-from samzapy.cli.target.address import job_file_option
+from samzapy.cli.target.address import Target, connection_to_read, job_file_option, timeout_option, with_target
 from samzapy.cli.target.requests import recorded_state
 from samzapy.config import FACTOR_KEY, JobConfig, is_id
 from samzapy.coordinator.assignment.replanning import recorded_facts
@@ -30,6 +30,7 @@ from samzapy.model.container import Locality
 from samzapy.model.job import JobModel, ProcessorId, TaskModel
 from samzapy.model.location import LocationId
 from samzapy.model.ssp import SystemStream
+from samzapy.model.strict_json import parse_json
 from samzapy.model.topics import changelog_topic, coordinator_topic
 from samzapy.plan.input_keys import InputKeys, look_at_keys, refusal_of, warnings_of
 from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
@@ -37,13 +38,11 @@ from samzapy.plan.intermediates import partition_count_to_be, refuse_fewer_parti
 from samzapy.plan.job_model_json import job_model_of_json
 from samzapy.plan.job_plan import NOTHING_RECORDED, PARTITIONS_MAX, Recorded, plan_job
 from samzapy.plan.plan_change import (
-    NOTHING_TO_RESTORE,
     PlanChange,
     StateSize,
     TaskChange,
     TopicToBe,
     new_partitions,
-    plan_change,
     plan_change_json,
 )
 from samzapy.plan.store_changes import StoreChange, StoreFate, refusals
@@ -52,19 +51,50 @@ from samzapy.runtime.input_keys import divided_ssps, keeps_keys, look_at_inputs,
 from samzapy.runtime.job_address import JobAddress
 from samzapy.runtime.job_config import load_job, log_files_read, read_config
 from samzapy.runtime.job_groupers import load_groupers
+from samzapy.runtime.planned_changes import change_with_sizes
 
 _COUNT = re.compile(r"0*[1-9][0-9]{0,5}")
 
+_PLAN_BYTES_MAX: Final = 64 * 1024 * 1024
+_REASON_SHOWN_MAX: Final = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asking:
+    """How the cluster is asked.
+
+    Attributes:
+        sample_count: how many records of each partition are read for their keys.
+        timeout_s: how long the command waits for a broker.
+    """
+
+    sample_count: int
+    timeout_s: float
+
+
+def _with_asking(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options about the cluster to a command, which receives them as `asking`."""
+
+    @click.option(
+        "--sample",
+        "sample_count",
+        type=click.IntRange(min=0),
+        default=1000,
+        show_default=True,
+        metavar="N",
+        help="Sample the last N records of each partition for keys that reach several tasks, if the job keeps state by "
+        "key; 0 turns sampling off.",
+    )
+    @timeout_option
+    @wraps(command)
+    def asked(*args: Any, sample_count: int, timeout_s: float, **options: Any) -> None:
+        command(*args, asking=_Asking(sample_count=sample_count, timeout_s=timeout_s), **options)
+
+    return asked
+
 
 @click.command()
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Read this properties file of the job.",
-)
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated.")
+@partial(with_target, has_job=False, has_servers=False)
 @job_file_option
 @click.option(
     "--partitions",
@@ -82,25 +112,15 @@ _COUNT = re.compile(r"0*[1-9][0-9]{0,5}")
     type=click.Path(path_type=Path),
     help="Read the plan in force from this output of `job plan -o json` or GET /jobModel [default: from the cluster].",
 )
-@click.option(
-    "--sample",
-    "sample_count",
-    type=click.IntRange(min=0),
-    default=1000,
-    show_default=True,
-    metavar="N",
-    help="Sample the last N records of each partition for keys that reach several tasks, if the job keeps state by "
-    "key; 0 turns sampling off.",
-)
+@_with_asking
 @output_option()
 def plan(
-    config_file: Path,
-    overrides: Sequence[str],
+    target: Target,
     job_file: Path | None,
     partitions: str | None,
     processors: str | None,
     previous_file: Path | None,
-    sample_count: int,
+    asking: _Asking,
     output: str,
 ) -> None:
     """Show the plan that a submission would make now.
@@ -116,6 +136,7 @@ def plan(
       samzapy job plan --config flights.properties
       samzapy job plan --config flights.properties --partitions kafka.flights=8 --processors 0@host-a,1@host-b
     """
+    config_file, overrides = target.file(), target.overrides
     task_file = (job_file or config_file.with_suffix(".py")).absolute()
     if task_file.is_file():
         config, _ = load_job(task_file, config_file, overrides, os.environ)
@@ -123,12 +144,12 @@ def plan(
     else:
         config = read_config(config_file, config_file, overrides, os.environ)
     log_files_read(job_file, config_file)
-    config, known = _offline(config, partitions) if partitions is not None else _by_cluster(config)
+    config, known = _offline(config, partitions) if partitions is not None else _by_cluster(config, asking.timeout_s)
     warn_of_bootstrap(config)
     if previous_file is not None:
         known = with_previous(known, _read_plan(previous_file), config)
     planned, locality = _planned(config, known, processors, (job_file or config_file).absolute().parent)
-    change = _change(config, known, planned, locality, sample_count)
+    change = _change(config, known, planned, locality, asking.sample_count)
     _show(config.job, change, output)
     refusal = refusal_of(change.keys)
     if refusal and config.partitioner_check == "fail":
@@ -192,8 +213,8 @@ def _change(config: JobConfig, known: Known, planned: JobModel, locality: Locali
 
 
 def _show(job: str, change: PlanChange, output: str) -> None:
-    if output == "json":
-        click.echo(json.dumps(plan_change_json(job, change), indent=2))
+    if is_json(output):
+        print_json(plan_change_json(job, change), output)
         return
     print_change(job, change)
     click.echo(
@@ -207,8 +228,8 @@ def _offline(config: JobConfig, partitions: str) -> tuple[JobConfig, Known]:
     return config, Known(partition_counts=counts, previous=None, locality=Locality(), connection=None)
 
 
-def _by_cluster(config: JobConfig) -> tuple[JobConfig, Known]:
-    connection = KafkaConnection.of(config)
+def _by_cluster(config: JobConfig, timeout_s: float) -> tuple[JobConfig, Known]:
+    connection = connection_to_read(KafkaConnection.of(config), timeout_s)
     admin = KafkaAdmin(connection)
     admin.check_reachable()
     if config.input_patterns:
@@ -232,7 +253,7 @@ def _by_cluster(config: JobConfig) -> tuple[JobConfig, Known]:
         connection=connection,
         recorded=recorded_facts(state),
         factor=factor_to_be(config, state),
-        stores=tuple(stores_after(config, state)),
+        stores=tuple(stores_after(config, state, _gone(config, state, admin))),
     )
 
 
@@ -248,6 +269,13 @@ def _intermediate_topics(config: JobConfig, admin: KafkaAdmin) -> Mapping[str, T
         )
         for stream in config.intermediates
     }
+
+
+def _gone(config: JobConfig, state: CoordinatorState, admin: KafkaAdmin) -> Collection[str]:
+    """The recorded changelogs of the job's stores that were deleted."""
+    names = {changelog_topic(config.job, store.name) for store in config.stores} & state.own_topics.keys()
+    there = admin.find(names)
+    return {name for name in names if name not in there or there[name].topic_id != state.own_topics[name].topic_id}
 
 
 def _recorded(config: JobConfig, connection: KafkaConnection, admin: KafkaAdmin) -> CoordinatorState:
@@ -374,39 +402,21 @@ def _input_keys(
 
 def _read_plan(path: Path) -> JobModel:
     try:
-        fields: object = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            raw = file.read(_PLAN_BYTES_MAX + 1)
+        if len(raw) > _PLAN_BYTES_MAX:
+            raise ValueError(f"more than {_PLAN_BYTES_MAX} bytes")
+        fields: object = parse_json(raw)
         if isinstance(fields, dict):
             fields = fields.get("jobModel", fields)
         return job_model_of_json(fields)
     except OSError as error:
         raise ConfigError(f"--previous: wanted a plan in {path}, found {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ConfigError(
-            f"--previous: wanted the JSON of `samzapy job plan -o json` or of GET /jobModel in {path}, found: {error}"
+            f"--previous: wanted the JSON of `samzapy job plan -o json` or of GET /jobModel in {path}, found: "
+            f"{str(error)[:_REASON_SHOWN_MAX]}"
         ) from error
-
-
-def change_with_sizes(
-    before: JobModel | None,
-    planned: JobModel,
-    locality: Locality,
-    config: JobConfig,
-    connection: KafkaConnection | None,
-) -> PlanChange:
-    """The change from the plan `before` to `planned`.
-
-    It has the sizes of the state to restore. The sizes are read for all tasks at once; without a `connection` they are
-    unknown. A job without a plan has no state.
-    """
-    has_state = before is not None and config.stores
-    change = plan_change(before, planned, locality, lambda _: None if has_state else NOTHING_TO_RESTORE)
-    asked = {task.task_name for task in change.tasks if task.restore is None or task.copy_bytes is None}
-    if connection is None or not asked:
-        return change
-    wanted = {task.changelog_partition for task in planned.tasks if task.name in asked}
-    topics = [changelog_topic(config.job, store.name) for store in config.stores]
-    sizes = changelog_sizes(connection, topics, wanted)
-    return plan_change(before, planned, locality, lambda task: sizes[task.changelog_partition])
 
 
 _FATES = {StoreFate.NEW: "is new", StoreFate.CHANGES: "changes", StoreFate.DROPPED: "is dropped"}
@@ -432,29 +442,33 @@ def print_change(job: str, change: PlanChange) -> None:
         for task in change.tasks
     ]
     print_table(_COLUMNS, rows, heading=str)
-    for task_name in change.gone:
-        click.echo(printable(f"gone: {task_name}"))
-    for topic in change.topics:
-        done = "grows to" if topic.partition_count_before else "is created with"
-        click.echo(printable(f"topic: {topic.topic} {done} {topic.partition_count} partitions"))
-    for store in change.stores:
-        if store.fate not in (StoreFate.STAYS, StoreFate.REFUSED):
-            click.echo(printable(f"store: {store.store} {_FATES[store.fate]}{store.text and f': {store.text}'}"))
-    for stream, ssps in groupby(change.waiting, lambda ssp: ssp.system_stream):
-        numbers = ", ".join(str(ssp.partition) for ssp in ssps)
-        click.echo(
-            printable(
-                f"not at once: new partitions of {stream} ({numbers}) wait until the old ones are read to their "
-                "ends; until then the plan does not have them"
-            )
-        )
-    refusal = refusal_of(change.keys)
-    for text in (*((refusal,) if refusal else ()), *warnings_of(change.keys)):
-        click.echo(printable(f"warning: {text}"))
+    for text in _effects(change):
+        click.echo(printable(text))
     counted = ", ".join(f"{count} {name}" for name, count in change.counts.items())
     click.echo(
         f"{counted}; to restore: {_size(change.restore)}; to copy on the host: {_copy_size(change.copy_bytes)}"
     )
+
+
+def _effects(change: PlanChange) -> Iterator[str]:
+    """The lines below the table: effects besides the places of tasks, and warnings."""
+    for task_name in change.gone:
+        yield f"gone: {task_name}"
+    for topic in change.topics:
+        done = "grows to" if topic.partition_count_before else "is created with"
+        yield f"topic: {topic.topic} {done} {topic.partition_count} partitions"
+    for store in change.stores:
+        if store.fate not in (StoreFate.STAYS, StoreFate.REFUSED):
+            yield f"store: {store.store} {_FATES[store.fate]}{store.text and f': {store.text}'}"
+    for stream, ssps in groupby(change.waiting, lambda ssp: ssp.system_stream):
+        numbers = ", ".join(str(ssp.partition) for ssp in ssps)
+        yield (
+            f"not at once: new partitions of {stream} ({numbers}) wait until the old ones are read to their ends; "
+            "until then the plan does not have them"
+        )
+    refusal = refusal_of(change.keys)
+    for text in (*((refusal,) if refusal else ()), *warnings_of(change.keys)):
+        yield f"warning: {text}"
 
 
 def _reads(task: TaskModel) -> str:

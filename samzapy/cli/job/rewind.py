@@ -5,7 +5,6 @@ These are Samza's startpoints (SEP-18).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -13,16 +12,17 @@ from typing import Any
 
 import click
 
-from samzapy.adapters.kafka.positions import KafkaPositions
-from samzapy.cli.output.option import output_option
+from samzapy.cli.output.confirm import confirm, is_at_terminal
+from samzapy.cli.output.option import is_json, print_json
 from samzapy.cli.output.table import print_rows
 from samzapy.cli.target.address import of_a_job
+from samzapy.cli.target.lazy_completion import completes
 from samzapy.cli.target.requests import Asking, placement_store, recorded_state, run_id_of, show_answer, with_request
-from samzapy.coordinator.requests.rewind import Move, meant, moves, refused_rewind
-from samzapy.coordinator.state import CoordinatorState
+from samzapy.coordinator.requests.rewind import Move, refused_rewind
 from samzapy.errors import ConfigError, RejectedError
-from samzapy.model.placement import Mark, Rewind, rewind_arguments, rewind_of
+from samzapy.model.placement import Rewind, rewind_arguments, rewind_of
 from samzapy.runtime.job_address import JobAddress
+from samzapy.runtime.planned_changes import rewind_moves
 
 _COLUMNS = ("task", "position", "from", "to", "again", "skipped")
 
@@ -53,9 +53,17 @@ def _with_scope(command: Callable[..., None]) -> Callable[..., None]:
     decorated: Callable[..., None] = scoped
     for option in (
         click.option(
-            "--processor", metavar="ID", help="Rewind only the partitions that tasks of this processor read."
+            "--processor",
+            metavar="ID",
+            shell_complete=completes("processors"),
+            help="Rewind only the partitions that tasks of this processor read.",
         ),
-        click.option("--task", metavar="TASK", help="Rewind only the partitions that this task reads."),
+        click.option(
+            "--task",
+            metavar="TASK",
+            shell_complete=completes("tasks"),
+            help="Rewind only the partitions that this task reads.",
+        ),
         click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Rewind only this partition."),
     ):
         decorated = option(decorated)
@@ -64,7 +72,13 @@ def _with_scope(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @of_a_job
-@click.option("--stream", required=True, metavar="STREAM", help="Rewind this input, as system.stream (kafka.orders).")
+@click.option(
+    "--stream",
+    required=True,
+    metavar="STREAM",
+    shell_complete=completes("inputs"),
+    help="Rewind this input, as system.stream (kafka.orders).",
+)
 @click.option(
     "--to",
     required=True,
@@ -76,21 +90,22 @@ def _with_scope(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--plan", "only_plan", is_flag=True, help="Only show which messages would be processed again or skipped."
 )
+@click.option("--yes", is_flag=True, help="Rewind without a question; the default without a terminal.")
 @with_request
-@output_option()
 def rewind(
     address: JobAddress,
     stream: str,
     to: str,
     scope: _Scope,
     only_plan: bool,
+    yes: bool,
     asking: Asking,
-    output: str,
 ) -> None:
     """Move the tasks of a running job to another position in an input, back or ahead.
 
     Stores and outputs are not changed. After a move back, messages are processed again on top of their earlier effects.
-    After a move ahead, messages are skipped. --plan shows which, and writes nothing.
+    After a move ahead, messages are skipped. --plan shows which, and writes nothing. At a terminal the plan is shown
+    first, and a question follows.
 
     With --wait, returns once the tasks run from the new position. Exits with 3 if the request is refused, 1 if it
     fails, 5 if no answer comes in time. A rewind that has begun continues, even if its request expires.
@@ -108,8 +123,11 @@ def rewind(
     if reason := refused_rewind(wanted, state):
         raise RejectedError(f"{reason}; nothing was written")
     if only_plan:
-        _show(_planned(address, wanted, state), output)
+        _show(rewind_moves(wanted, state, address.connection, address.job), asking.output)
         return
+    if not yes and is_at_terminal():
+        _show(rewind_moves(wanted, state, address.connection, address.job), "table")
+        confirm("Rewind?", "nothing was written")
     with placement_store(address) as store:
         uuid = store.write_rewind_request(
             asking.deployment_id or run_id_of(address, state),
@@ -120,11 +138,8 @@ def rewind(
             processor=scope.processor,
             request_expiry=asking.expiry,
         )
-        answer = asking.answer(store, uuid, state, output)
-    if output == "json" and answer is not None:
-        click.echo(json.dumps({"response": answer.response_message}, indent=2))
-    else:
-        show_answer(answer)
+        answer = asking.answer(store, uuid, state)
+    show_answer(answer, asking.output)
 
 
 def _wanted(arguments: Mapping[str, str]) -> Rewind:
@@ -132,23 +147,6 @@ def _wanted(arguments: Mapping[str, str]) -> Rewind:
         return rewind_of(arguments)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-
-
-def _planned(address: JobAddress, wanted: Rewind, state: CoordinatorState) -> Sequence[Move]:
-    """The moves that the rewind would make now; nothing is written."""
-    positions = KafkaPositions(address.connection, address.job)
-    concerned = meant(wanted, state.plan)
-    ssps = sorted({ssp_kb.ssp for _, ssp_kb in concerned})
-    offset_bounds = positions.offset_bounds(ssps, wanted.to.number if wanted.to.mark is Mark.TIME else None)
-    # All positions of these tasks, because the start of a task is computed for all its positions at once.
-    tasks = {task_name for task_name, _ in concerned}
-    read = positions.read(
-        sorted({ssp_kb.ssp for planned in state.plan if planned.task_name in tasks for ssp_kb in planned.positions})
-    )
-    try:
-        return moves(wanted, state, read, offset_bounds)
-    except ValueError as error:
-        raise RejectedError(f"{error}; nothing was written") from error
 
 
 def _show(planned: Sequence[Move], output: str) -> None:
@@ -163,10 +161,10 @@ def _show(planned: Sequence[Move], output: str) -> None:
         }
         for move in planned
     ]
-    if output == "json":
-        click.echo(json.dumps(rows, indent=2))
+    if is_json(output):
+        print_json(rows, output)
         return
-    print_rows(rows, _COLUMNS, numbers=_COLUMNS[2:])
+    print_rows(rows, _COLUMNS, numbers=_COLUMNS[2:], nothing="0 positions")
     click.echo(
         "Counts are offsets of the partition; a key bucket has its share of them. Stores and outputs are not changed: "
         "messages that come again are processed on top of their earlier effects; skipped ones never are."

@@ -5,7 +5,6 @@ See SEP-32.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -14,23 +13,31 @@ from pathlib import Path
 import click
 
 from samzapy.adapters.kafka.reading import PartitionReader, stamps_at
-from samzapy.cli.job.plan import change_with_sizes, print_change
-from samzapy.cli.output.option import output_option
+from samzapy.cli.job.plan import print_change
+from samzapy.cli.output.option import is_json, print_json
 from samzapy.cli.target.address import of_a_job
-from samzapy.cli.target.requests import Asking, placement_store, recorded_state, run_id_of, show_answer, with_request
+from samzapy.cli.target.requests import (
+    Asking,
+    answer_json,
+    placement_store,
+    recorded_state,
+    run_id_of,
+    show_answer,
+    with_request,
+)
 from samzapy.config import FACTORS, parse_recorded
 from samzapy.coordinator.assignment.grants import newest_grants
-from samzapy.coordinator.assignment.replanning import plan_of
-from samzapy.coordinator.state import CoordinatorState, evolve, job_model, locality_of, uncommitted
-from samzapy.errors import ConfigError, CorruptRecordError, RejectedError
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.errors import ConfigError, CorruptRecordError
 from samzapy.inspection.rebalance_pause import Pauses
+from samzapy.model.placement import Scale
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import checkpoint_topic, coordinator_topic
 from samzapy.plan.plan_change import PlanChange, plan_change_json
 from samzapy.runtime.job_address import READ_WAIT_S, JobAddress
 from samzapy.runtime.job_groupers import load_groupers
+from samzapy.runtime.planned_changes import scale_change
 from samzapy.stream.codec import decode
-from samzapy.stream.records import FactorPut
 
 _LOG = logging.getLogger(__name__)
 _PAUSES_WITHIN_S = 10.0
@@ -59,7 +66,6 @@ _LOOK_EVERY_S = 0.5
     help="Refuse the request unless plan N is still in force; --plan prints N.",
 )
 @with_request
-@output_option()
 def scale(
     address: JobAddress,
     factor: str | None,
@@ -68,7 +74,6 @@ def scale(
     job_file: Path | None,
     expected_generation: int | None,
     asking: Asking,
-    output: str,
 ) -> None:
     """Change the elasticity factor or the number of containers of a running job.
 
@@ -90,14 +95,14 @@ def scale(
             raise ConfigError(
                 "wanted --containers alone, found other changes beside it; run one command for each change"
             )
-        _resize(address, state, containers, asking, output)
+        _resize(address, state, containers, asking)
         return
     if factor is None:
         raise ConfigError("wanted --factor or --containers, found neither; give one of them")
     if only_plan:
         change = _planned(address, state, int(factor), job_file)
-        if output == "json":
-            click.echo(json.dumps(plan_change_json(address.job, change), indent=2))
+        if is_json(asking.output):
+            print_json(plan_change_json(address.job, change), asking.output)
         else:
             print_change(address.job, change)
             click.echo(expected_text(change.expected_pause_ms))
@@ -110,43 +115,36 @@ def scale(
             expected_generation=expected_generation,
             request_expiry=asking.expiry,
         )
-        answer = asking.answer(store, uuid, state, output)
+        answer = asking.answer(store, uuid, state)
         if answer is None:
             return
         pauses = _pauses(address, reader, state.epoch)
-    if output == "json":
-        click.echo(json.dumps(_answer_json(answer.response_message, pauses), indent=2))
+    if is_json(asking.output):
+        print_json({**answer_json(answer), **_pauses_json(pauses)}, asking.output)
     else:
-        show_answer(answer)
+        show_answer(answer, asking.output)
         click.echo(_pauses_text(pauses))
 
 
-def _resize(address: JobAddress, state: CoordinatorState, containers: int, asking: Asking, output: str) -> None:
+def _resize(address: JobAddress, state: CoordinatorState, containers: int, asking: Asking) -> None:
     with placement_store(address) as store:
         uuid = store.write_resize_request(
             asking.deployment_id or run_id_of(address, state), containers, request_expiry=asking.expiry
         )
-        answer = asking.answer(store, uuid, state, output)
-    if answer is not None and output == "json":
-        click.echo(json.dumps({"response": answer.response_message}, indent=2))
-    else:
-        show_answer(answer)
+        answer = asking.answer(store, uuid, state)
+    show_answer(answer, asking.output)
 
 
 def _planned(address: JobAddress, state: CoordinatorState, factor: int, job_file: Path | None) -> PlanChange:
     """The change that the coordinator would plan; nothing is written."""
-    if state.generation is None:
-        raise RejectedError(f"wanted a plan of the job {address.job}, found none: no processor has joined yet")
     config = parse_recorded(state.config)
     own = config.ssp_grouper_factory or config.task_name_grouper_factory
     if own is not None and job_file is None:
         raise ConfigError(f"--job-file: wanted the job file, because {own} beside it groups the tasks; found nothing")
     if job_file is not None:
         _LOG.info("reads groupers beside the job file %s", job_file.absolute())
-    wanted = evolve(state, uncommitted([FactorPut(factor=factor)]))
     groupers = load_groupers(config, (job_file or Path()).absolute().parent)
-    plan = plan_of(wanted, state.generation.processor_ids, groupers)
-    return change_with_sizes(job_model(state), plan, locality_of(state), config, address.connection)
+    return scale_change(Scale(factor=factor), state, groupers, address.connection)
 
 
 def _pauses(address: JobAddress, reader: PartitionReader, epoch_before: int) -> Mapping[SspKeyBucket, int]:
@@ -173,8 +171,8 @@ def _pauses(address: JobAddress, reader: PartitionReader, epoch_before: int) -> 
         time.sleep(_LOOK_EVERY_S)
 
 
-def _answer_json(text: str, pauses: Mapping[SspKeyBucket, int]) -> Mapping[str, object]:
-    return {"response": text, "pausesMs": {str(ssp_kb): pauses[ssp_kb] for ssp_kb in sorted(pauses)}}
+def _pauses_json(pauses: Mapping[SspKeyBucket, int]) -> Mapping[str, object]:
+    return {"pausesMs": {str(ssp_kb): pauses[ssp_kb] for ssp_kb in sorted(pauses)}}
 
 
 def expected_text(pause_ms: int | None) -> str:

@@ -25,6 +25,7 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.follow import KafkaLeaderSearch
 from samzapy.adapters.maven.java import find_java
+from samzapy.cli.target.address import connection_to_write
 from samzapy.config import CLUSTER_MANAGERS, CORES_KEY, COUNT_KEY, MEMORY_KEY, JobConfig
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.launching.launches import failed_job, is_over
@@ -34,12 +35,14 @@ from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError, SamzapyError
 from samzapy.model.launch import Launch
 from samzapy.model.topics import coordinator_topic
+from samzapy.runtime.coordinator_access import launched_credential
 from samzapy.runtime.declared_names import check_names
 from samzapy.runtime.input_keys import check_inputs
 from samzapy.runtime.job_config import load_job, log_files_read
 from samzapy.runtime.job_file import expected_generation_option
 from samzapy.runtime.job_groupers import load_groupers
 from samzapy.runtime.leadership import Coordination, Here
+from samzapy.runtime.logs import choose_format, identify, log_format_option
 from samzapy.runtime.spark_submit import check_host, environment_of_spark, submit_command, with_modules_beside
 from samzapy.runtime.standalone_cluster import standalone_launcher
 from samzapy.runtime.submission import (
@@ -77,6 +80,7 @@ _LEADER_KNOWN_S = 2.0
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated.")
 @expected_generation_option
+@log_format_option
 @click.argument("spark_options", nargs=-1, type=click.UNPROCESSED)
 def submit(
     job_file: Path,
@@ -85,6 +89,7 @@ def submit(
     config_file: Path | None,
     overrides: Sequence[str],
     expected_generation: int | None,
+    log_format: str | None,
     spark_options: Sequence[str],
 ) -> None:
     """Submit the job in JOB_FILE: lead it and keep its containers running.
@@ -100,6 +105,7 @@ def submit(
       samzapy job submit examples/flight_delays.py --containers 4 --cluster process --set cluster.process.dir=/data/jobs
           --set cluster.process.hosts=h1:2,h2:2 --master local[2]
     """
+    choose_format(log_format)
     overrides = [
         *overrides,
         *([] if containers is None else [f"{COUNT_KEY}={containers}"]),
@@ -107,6 +113,7 @@ def submit(
     ]
     job_file = job_file.absolute()
     config = _coordinators_config(job_file, config_file, overrides)
+    identify(job=config.job)
     check_names(job_file, config)
     find_java()
     log_files_read(job_file, config_file)
@@ -167,6 +174,7 @@ def _process_launcher(
         directory=Path(config.process_dir),
         command_of=command_of,
         environment=with_modules_beside(job_file, environment_of_spark()),
+        credential_of=launched_credential(config, os.environ),
     )
 
 
@@ -198,7 +206,7 @@ def run_coordinator(
         SamzapyError: with the exit code that the process ends with.
     """
     here = Here.now()
-    connection = KafkaConnection.of(config)
+    connection = connection_to_write(KafkaConnection.of(config))
     admin, groupers = KafkaAdmin(connection), load_groupers(config, job_file.parent)
     run_over = ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -10,25 +9,26 @@ from collections.abc import Iterator, Mapping
 import click
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from samzapy.cli.output.option import output_option
+from samzapy.cli.output.columns import Columns
+from samzapy.cli.output.option import is_json, output_option, print_json
 from samzapy.cli.output.seconds import Seconds
 from samzapy.cli.output.table import print_table
-from samzapy.cli.output.terminal import printable
-from samzapy.cli.target.address import of_a_job
+from samzapy.cli.output.terminal import Terminal, printable
+from samzapy.cli.target.address import read_of_a_job
 from samzapy.cli.target.status import read_status
 from samzapy.inspection.load import JobLoad, ProcessorLoad, TaskLoad, hint_of, load_json, load_of
 from samzapy.runtime.job_address import JobAddress
 from samzapy.runtime.leader_status import leader_status
 
-_COLUMNS = ("task", "processor", "records/s", "lag", "share of batch", "tail", "busiest key", "buckets")
-_RIGHT = ("records/s", "lag", "share of batch")
+_WATERMARK = "watermark lag"
+_COLUMNS = ("task", "processor", "records/s", "lag", _WATERMARK, "share of batch", "tail", "busiest key", "buckets")
+_RIGHT = ("records/s", "lag", _WATERMARK, "share of batch")
 
 
 @click.command()
-@of_a_job
+@read_of_a_job
 @output_option()
 @click.option(
     "--interval",
@@ -56,8 +56,8 @@ def top(address: JobAddress, output: str, interval: float, once: bool, limit: in
       samzapy job top --job flight-delays-1 --bootstrap-servers localhost:9092
     """
     loads = _loads(address, interval)
-    if output == "json":
-        click.echo(json.dumps(load_json(next(loads)), indent=2))
+    if is_json(output):
+        print_json(load_json(next(loads)), output)
     elif once or not sys.stdout.isatty():
         _print(next(loads), limit)
     else:
@@ -71,7 +71,7 @@ def _refresh(loads: Iterator[JobLoad], limit: int | None) -> None:
         try:
             for load in loads:
                 # The heading and the hint take some lines of their own.
-                live.update(_shown(load, limit or max(1, console.height - 10)), refresh=True)
+                live.update(_shown(load, limit or max(1, console.height - 10), console.width), refresh=True)
         except KeyboardInterrupt:
             return
 
@@ -91,7 +91,7 @@ def _look(address: JobAddress, before: Mapping[str, object]) -> Mapping[str, obj
     It comes from the same leader as before, or is read again from the topics.
     """
     leader = before.get("leader")
-    status = leader_status(address.job, leader) if isinstance(leader, str) else None
+    status = leader_status(address.job, leader, address.access) if isinstance(leader, str) else None
     return read_status(address) if status is None else status
 
 
@@ -107,46 +107,52 @@ def _heading(load: JobLoad) -> list[str]:
     return [printable(line) for line in lines]
 
 
-def _rows(load: JobLoad, limit: int | None) -> tuple[list[tuple[str, ...]], list[str]]:
+def _columns(load: JobLoad) -> tuple[str, ...]:
+    """The columns; that of watermarks only for a job that keeps event time."""
+    keeps_time = any(task.watermark_lag_ms is not None for task in load.tasks)
+    return tuple(column for column in _COLUMNS if keeps_time or column != _WATERMARK)
+
+
+def _rows(load: JobLoad, limit: int | None) -> tuple[list[list[str]], list[str]]:
     """The busiest tasks, busiest first, and a line that counts the omitted ones."""
     busiest_first = sorted(load.tasks, key=lambda task: (-(task.batch_share or 0.0), -(task.lag or 0), task.task))
     shown = busiest_first[:limit]
     left_out = len(load.tasks) - len(shown)
-    return [_cells(task) for task in shown], [f"… and {left_out} more"] if left_out else []
+    columns = _columns(load)
+    return [[_cells(task)[column] for column in columns] for task in shown], [
+        f"… and {left_out} more"
+    ] if left_out else []
 
 
 def _print(load: JobLoad, limit: int | None) -> None:
     rows, rest = _rows(load, limit)
     for line in _heading(load):
         click.echo(line)
-    print_table(_COLUMNS, rows, right=_RIGHT)
+    print_table(_columns(load), rows, right=_RIGHT)
     for line in rest:
         click.echo(line)
 
 
-def _shown(load: JobLoad, limit: int | None) -> Group:
+def _shown(load: JobLoad, limit: int | None, width: int) -> Group:
     """The load as a renderable that fits the width of the terminal."""
     rows, rest = _rows(load, limit)
-    table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column.upper(), no_wrap=True, justify="right" if column in _RIGHT else "left")
-    for cells in rows:
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    return Group(*map(Text, _heading(load)), table, *map(Text, rest))
+    lines = Columns(_columns(load), right=_RIGHT, on=Terminal(width=width)).lines(rows)
+    return Group(*map(Text, (*_heading(load), *lines, *rest)))
 
 
-def _cells(task: TaskLoad) -> tuple[str, ...]:
+def _cells(task: TaskLoad) -> Mapping[str, str]:
     buckets = [f"{bucket.ssp} {_number(bucket.records_per_s)}/s lag {_number(bucket.lag)}" for bucket in task.buckets]
-    return (
-        task.task,
-        task.processor_id or "-",
-        _number(task.records_per_s),
-        _number(task.lag),
-        "-" if task.batch_share is None else f"{task.batch_share:.0%}",
-        "yes" if task.tailing else "-",
-        "-" if task.key is None else f"{task.key} {task.key_share:.0%}",
-        ", ".join(buckets) or "-",
-    )
+    return {
+        "task": task.task,
+        "processor": task.processor_id or "-",
+        "records/s": _number(task.records_per_s),
+        "lag": _number(task.lag),
+        _WATERMARK: "-" if task.watermark_lag_ms is None else f"{task.watermark_lag_ms / 1000:,.1f} s",
+        "share of batch": "-" if task.batch_share is None else f"{task.batch_share:.0%}",
+        "tail": "yes" if task.tailing else "-",
+        "busiest key": "-" if task.key is None else f"{task.key} {task.key_share:.0%}",
+        "buckets": ", ".join(buckets) or "-",
+    }
 
 
 def _processor(load: ProcessorLoad) -> str:

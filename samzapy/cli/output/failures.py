@@ -5,22 +5,29 @@ An error is one message on stderr, and the exit code of its branch.
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 from collections.abc import Sequence
 
 import click
 
+from samzapy.adapters.host.core_files import write_no_core_files
 from samzapy.cli.output.terminal import printable_lines
 from samzapy.errors import SamzapyError
 from samzapy.runtime.failures import machine_error
+from samzapy.runtime.logs import log_to_stderr
 
 
 def run_command(command: click.Command, name: str, args: Sequence[str] | None) -> None:
     """Runs one command and ends the process with its exit code (`errors.ExitCode`)."""
+    write_no_core_files()
     try:
+        log_to_stderr(os.environ, f"{name}: %(message)s", logging.INFO)
         command.main(args=args, prog_name=name)  # Ends the process itself: 0, or 2 for wrong usage.
     except SamzapyError as error:
-        click.echo(f"{name}: {printable_lines(str(error))}", err=True)
+        for text in (str(error), *getattr(error, "__notes__", ())):
+            click.echo(f"{name}: {printable_lines(text)}", err=True)
         sys.exit(error.exit_code)
     except OSError as error:
         failure = machine_error(error)

@@ -5,18 +5,18 @@ Read-only. Records are streamed: memory holds the latest value of each key, neve
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import click
 
 from samzapy.adapters.kafka.reading import PartitionReader
 from samzapy.cli.output.columns import Columns
-from samzapy.cli.output.option import output_option
+from samzapy.cli.output.groups import HintingGroup
+from samzapy.cli.output.option import is_json, output_option, print_json, print_json_stream, print_result
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.stream.source import PositionParam, of_a_stream, print_horizon
 from samzapy.coordinator.assignment.grants import newest_grants
@@ -51,11 +51,10 @@ from samzapy.stream.numbering import Foreign, place
 from samzapy.stream.position import Position, Reading
 
 FOLLOW_EVERY_S = 0.5
-_output_option = output_option(("table", "json", "jsonl"))
 REPLAY_COLUMNS = ("offset", "time", "term", "event", "key", "change", "cause", "actor", "note")
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def stream() -> None:
     """Read and verify the history of the coordinator's decisions."""
 
@@ -67,7 +66,7 @@ def stream() -> None:
 @click.option(
     "--key", "prefix", default="", metavar="PREFIX", help="Show only records whose key begins with PREFIX (grant/)."
 )
-@_output_option
+@output_option()
 def replay(source: StreamSource, until: Position | None, follow: bool, prefix: str, output: str) -> None:
     """List every record of the coordinator stream with its change, term and cause.
 
@@ -90,14 +89,14 @@ def replay(source: StreamSource, until: Position | None, follow: bool, prefix: s
         wanted=None if wanted is None else lambda key: key.startswith(wanted),
     )
     unreadable = _Unreadable()
-    columns = Columns(REPLAY_COLUMNS, right=("offset", "term"))
+    columns = Columns(REPLAY_COLUMNS, right=("offset", "term"), nothing="0 records")
     try:
         for batch in _batches(source, until, follow):
             entries = _count_unreadable(shown.read(batch), unreadable)
-            if output == "table":
-                columns.write(replay_cells(entry) for entry in entries)
+            if is_json(output):
+                print_json_stream((as_json(entry) for entry in entries), output)
             else:
-                _write_json((as_json(entry) for entry in entries), output)
+                columns.write(replay_cells(entry) for entry in entries)
     except KeyboardInterrupt:
         if not follow:
             raise
@@ -129,8 +128,8 @@ def state(source: StreamSource, position: Position | None, output: str) -> None:
     reading = Reading(source.records())
     state = replayed(reading.until(position), topic=source.topic).state
     place = _place(reading, source)
-    if output == "json":
-        click.echo(json.dumps({"topic": source.topic, **place, **moment_json(state)}, indent=2))
+    if is_json(output):
+        print_json({"topic": source.topic, **place, **moment_json(state)}, output)
     else:
         print_horizon(source, reading)
         _print_state(state, place, source.topic)
@@ -140,7 +139,7 @@ def state(source: StreamSource, position: Position | None, output: str) -> None:
 @of_a_stream
 @click.argument("first", type=PositionParam(), metavar="A")
 @click.argument("second", type=PositionParam(), metavar="B")
-@_output_option
+@output_option()
 def diff(source: StreamSource, first: Position, second: Position, output: str) -> None:
     """Show what changed between A and B, and the record responsible.
 
@@ -156,7 +155,7 @@ def diff(source: StreamSource, first: Position, second: Position, output: str) -
     before = replayed(reading.until(first), topic=source.topic)
     if reading.last is not None and not second.includes(reading.last):
         raise ConfigError(f"wanted A before B, found {first} after {second}: name the earlier one first")
-    if output == "table":
+    if not is_json(output):
         print_horizon(source, reading)
     whole = source.is_whole(reading)
     touched: dict[str, LogRecord] = {}
@@ -165,19 +164,19 @@ def diff(source: StreamSource, first: Position, second: Position, output: str) -
         _difference_json(difference, _evidence(difference, after.state, touched), latest_only=not whole)
         for difference in differences(before.state, after.state)
     ]
-    if output == "table":
+    if not is_json(output):
         names = ("key", "change", "offset", "time", "term", "event", "cause", "actor")
-        Columns(names, right=("offset", "term")).write(
+        Columns(names, right=("offset", "term"), nothing="0 differences").write(
             (str(row["key"]), str(row["text"]), *("" if row[name] is None else str(row[name]) for name in names[2:]))
             for row in rows
         )
     else:
-        _write_json(rows, output)
+        print_json_stream(rows, output)
 
 
 @stream.command()
 @of_a_stream
-@_output_option
+@output_option()
 @click.pass_context
 def verify(context: click.Context, source: StreamSource, output: str) -> None:
     """Verify the stream, and show each finding with offset and remedy.
@@ -196,16 +195,22 @@ def verify(context: click.Context, source: StreamSource, output: str) -> None:
         *truncation_findings({(source.topic, 0): source.offset_first}),
     ]
     severities: set[Severity] = {finding.severity for finding in policy}
+    counted = _Counted(source.records())
     faults = faults_of_coordinator_stream(
-        source.records(), topic=source.topic, whole_from=source.extent.whole_from, check=Invariants().check
+        counted, topic=source.topic, whole_from=source.extent.whole_from, check=Invariants().check
     )
     rows = _noting_severity([*map(_policy_json, policy)], faults, source.topic, severities)
-    if output == "table":
-        names = ("code", "offset", "found", "remedy")
-        columns = Columns(names, right=("offset",))
-        columns.write(tuple("" if row[name] is None else str(row[name]) for name in names) for row in rows)
+    if is_json(output):
+        print_json_stream(rows, output)
     else:
-        _write_json(rows, output)
+        names = ("code", "offset", "found", "remedy")
+        cells = (tuple("" if row[name] is None else str(row[name]) for name in names) for row in rows)
+        # The first row is asked for before the heading, so an orderly stream has none.
+        first = next(cells, None)
+        if first is None:
+            click.echo(f"{counted.count} records, nothing wrong")
+        else:
+            Columns(names, right=("offset",)).write(chain([first], cells))
     if Severity.DATA in severities:
         context.exit(ExitCode.BAD_DATA)
     if severities:
@@ -215,7 +220,8 @@ def verify(context: click.Context, source: StreamSource, output: str) -> None:
 @stream.command()
 @of_a_stream
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-def export(source: StreamSource, file: Path) -> None:
+@output_option()
+def export(source: StreamSource, file: Path, output: str) -> None:
     """Export the history to FILE, which the other stream commands read with --from.
 
     FILE is an Avro object container file with every record of the topic and their schemas. Weekly exports keep more
@@ -229,10 +235,10 @@ def export(source: StreamSource, file: Path) -> None:
     if file.exists():
         raise RejectedError(f"wanted to write {file}, found that it exists; choose another name, or remove it")
     count = export_to(file, source)
-    click.echo(
-        f"{count} records of {printable(source.topic)} up to offset {source.extent.offset_end}, whole from offset "
-        f"{source.extent.whole_from}"
-    )
+    end, whole_from = source.extent.offset_end, source.extent.whole_from
+    facts = {"topic": source.topic, "file": str(file), "records": count, "offsetEnd": end, "wholeFrom": whole_from}
+    text = f"{count} records of {source.topic} up to offset {end}, whole from offset {whole_from}"
+    print_result(facts, text, output)
 
 
 def _batches(source: StreamSource, until: Position | None, follow: bool) -> Iterator[Iterable[LogRecord]]:
@@ -249,10 +255,25 @@ def _batches(source: StreamSource, until: Position | None, follow: bool) -> Iter
                 records = list(reader.read_stable(READ_WAIT_S, offset_from=offset_next))
             except TemporaryError as error:
                 click.echo(f"samzapy: {error}; asking again", err=True)
+                if source.connection.command_wait is not None:
+                    source.connection.command_wait.restart()
                 continue
             if records:
                 offset_next = records[-1].offset + 1
                 yield records
+
+
+class _Counted:
+    """Passes records on and counts them."""
+
+    def __init__(self, records: Iterable[LogRecord]) -> None:
+        self._records = records
+        self.count = 0
+
+    def __iter__(self) -> Iterator[LogRecord]:
+        for record in self._records:
+            self.count += 1
+            yield record
 
 
 @dataclass(slots=True)
@@ -284,20 +305,6 @@ def replay_cells(entry: Entry) -> tuple[str, ...]:
     if headers is None:
         return (*where, "", entry.event, entry.key, change_text(entry), "", "", note)
     return (*where, str(headers.term), entry.event, entry.key, change_text(entry), headers.cause, headers.actor, note)
-
-
-def _write_json(items: Iterable[Mapping[str, object]], output: str) -> None:
-    """Write items as they come: a line for each (`jsonl`), or one array (`json`)."""
-    out = sys.stdout
-    if output == "jsonl":
-        out.writelines(f"{json.dumps(item)}\n" for item in items)
-    else:
-        before = "[\n"
-        for item in items:
-            out.write(f"{before}  {json.dumps(item)}")
-            before = ",\n"
-        out.write("[]\n" if before == "[\n" else "\n]\n")
-    out.flush()
 
 
 def _place(reading: Reading, source: StreamSource) -> Mapping[str, object]:
@@ -380,7 +387,7 @@ def _evidence(difference: Difference, after: CoordinatorState, touched: Mapping[
     plan = task_key("")
     if not difference.key.startswith(plan):
         return touched.get(difference.key)
-    generation = 0 if after.generation is None else after.generation.generation
+    generation = after.generation_number
     of_task = f"{Namespace.PLAN}/{generation}/task/{difference.key.removeprefix(plan)}"
     # A removed task has no record: the new plan, which lacks it, has removed it.
     return touched.get(of_task) or touched.get(Namespace.GENERATION)

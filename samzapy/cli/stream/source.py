@@ -11,9 +11,8 @@ from typing import Any
 
 import click
 
-from samzapy.cli.target.address import with_address
+from samzapy.cli.target.address import Target, timeout_option, with_target
 from samzapy.errors import ConfigError
-from samzapy.runtime.job_address import address_of
 from samzapy.runtime.stream_source import StreamSource, source_of_files, source_of_topic
 from samzapy.stream.audit import LATEST_VALUE_ONLY
 from samzapy.stream.position import Position, Reading
@@ -67,23 +66,21 @@ def of_a_stream(command: Callable[..., None]) -> Callable[..., None]:
     def sourced(
         *args: Any,
         files: Sequence[Path],
-        config_file: Path | None,
-        overrides: Sequence[str],
-        job: str | None,
-        bootstrap_servers: str | None,
+        target: Target,
+        timeout_s: float,
         **options: Any,
     ) -> None:
         with ExitStack() as stack:
             stack.callback(gc.set_threshold, *gc.get_threshold())
             gc.set_threshold(_COLLECT_EVERY)
             if files:
-                if config_file is not None or bootstrap_servers is not None or job is not None:
+                if target.is_given:
                     raise ConfigError(
                         "wanted --from FILE, or a job; found both: leave the job out, the file names it"
                     )
                 source = source_of_files(files, stack)
             else:
-                source = source_of_topic(address_of(config_file, overrides, job, bootstrap_servers))
+                source = source_of_topic(target.address_to_read(timeout_s))
             command(*args, source=source, **options)
 
-    return with_address(sourced)
+    return with_target(timeout_option(sourced))

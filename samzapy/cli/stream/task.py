@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from samzapy.cli.output.columns import Columns
-from samzapy.cli.output.option import output_option
+from samzapy.cli.output.groups import HintingGroup
+from samzapy.cli.output.option import is_json, output_option, print_json
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.stream.group import REPLAY_COLUMNS, replay_cells
 from samzapy.cli.stream.source import PositionParam, of_a_stream, print_horizon
+from samzapy.cli.target.lazy_completion import completes
 from samzapy.coordinator.assignment.replanning import recorded_config
 from samzapy.coordinator.replay import replay
 from samzapy.errors import ConfigError, RejectedError
@@ -23,14 +23,14 @@ from samzapy.stream.audit import time_text
 from samzapy.stream.position import Position, Reading
 
 
-@click.group()
+@click.group(cls=HintingGroup)
 def task() -> None:
     """Explain why a task runs on its processor."""
 
 
 @task.command()
 @of_a_stream
-@click.argument("name")
+@click.argument("name", shell_complete=completes("tasks"))
 @click.option(
     "--at", "position", type=PositionParam(), help="Explain the state after this offset or time [default: now]."
 )
@@ -54,8 +54,8 @@ def explain(source: StreamSource, name: str, position: Position | None, shows_ti
     reading = Reading(source.records())
     records = reading.until(position)
     explanation = explained(records, TaskName(name), topic=source.topic, whole_from=source.extent.whole_from)
-    if output == "json":
-        click.echo(json.dumps(explanation_json(explanation), indent=2))
+    if is_json(output):
+        print_json(explanation_json(explanation), output)
     else:
         print_horizon(source, reading)
         _print(explanation)
@@ -70,8 +70,8 @@ def _explain_time(source: StreamSource, name: TaskName, position: Position | Non
     if config is None or planned is None:
         raise RejectedError(f"wanted a task of the plan in force, found no {name}; `samzapy job status` names them")
     explanation = time_of_task(source.connection, config, planned)
-    if output == "json":
-        click.echo(json.dumps({"task": name, **explanation.as_json()}, indent=2))
+    if is_json(output):
+        print_json({"task": name, **explanation.as_json()}, output)
         return
     click.echo(printable(f"task {name}  {explanation.text}"))
     click.echo()
@@ -95,6 +95,8 @@ def _print(explanation: Explanation) -> None:
             printable(f"task {explanation.task_name}  processor {explanation.planned.processor_id}  reads {reads}")
         )
     click.echo(printable(f"run by {explanation.runs}"))
+    if explanation.end is not None:
+        click.echo(printable(f"ended at {time_text(explanation.end.ended_at_ms)}: {explanation.end}"))
     click.echo()
     Columns(("generation", "offset", "time", "from", "to", "why"), right=("generation", "offset")).write(
         (

@@ -5,10 +5,9 @@ This has the common options, the placement topic, the run and the answer.
 
 from __future__ import annotations
 
-import json
 import time
 import uuid as uuids
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial, wraps
@@ -16,6 +15,7 @@ from typing import Any
 
 import click
 
+from samzapy.cli.output.option import is_json, output_option, print_json, print_result
 from samzapy.cli.output.seconds import Seconds
 from samzapy.cli.output.terminal import printable
 from samzapy.config import parse_recorded
@@ -75,30 +75,27 @@ class Asking:
         deployment_id: the run that is addressed; None: the current run.
         expiry: None: the default of the job.
         timeout_s: the maximum wait for the answer; None: until the request has expired.
+        output: a format of `-o`.
     """
 
     deployment_id: str | None
     expiry: timedelta | None
     wait: bool
     timeout_s: float | None
+    output: str = "table"
 
     def answer(
-        self,
-        store: ContainerPlacementMetadataStore,
-        uuid: uuids.UUID,
-        state: CoordinatorState,
-        output: str = "table",
+        self, store: ContainerPlacementMetadataStore, uuid: uuids.UUID, state: CoordinatorState
     ) -> ContainerPlacementResponseMessage | None:
         """Print the uuid of a request and wait for its final answer; None with --no-wait.
 
         Args:
             state: the state of the job; its configuration has the default expiry.
-            output: with --no-wait and `json`, the uuid is printed as JSON.
 
         Raises: as `_answer`.
         """
         if not self.wait:
-            click.echo(json.dumps({"uuid": str(uuid)}, indent=2) if output == "json" else str(uuid))
+            print_result({"uuid": str(uuid)}, str(uuid), self.output)
             return None
         click.echo(str(uuid), err=True)
         if self.timeout_s is not None:
@@ -111,6 +108,11 @@ class Asking:
         return _answer(store, uuid, _READ_WITHIN_S, expiry_s + max(expiry_s, default_s) + release_s + _ANSWER_S)
 
 
+def wait_option(meaning: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option of each command that can wait for what it asks for."""
+    return click.option("--wait/--no-wait", default=True, show_default=True, help=meaning)
+
+
 def with_request(command: Callable[..., None]) -> Callable[..., None]:
     """Add the request options to a command, which receives them as `asking`."""
 
@@ -121,10 +123,11 @@ def with_request(command: Callable[..., None]) -> Callable[..., None]:
         request_expiry: float | None,
         wait: bool,
         timeout: float | None,
+        output: str,
         **options: Any,
     ) -> None:
         expiry = None if request_expiry is None else timedelta(seconds=request_expiry)
-        asking = Asking(deployment_id=deployment_id, expiry=expiry, wait=wait, timeout_s=timeout)
+        asking = Asking(deployment_id=deployment_id, expiry=expiry, wait=wait, timeout_s=timeout, output=output)
         command(*args, asking=asking, **options)
 
     decorated: Callable[..., None] = asked
@@ -135,9 +138,7 @@ def with_request(command: Callable[..., None]) -> Callable[..., None]:
             metavar="SECONDS",
             help="Set the maximum wait [default: until the request expires, or 60 s if no coordinator picks it up].",
         ),
-        click.option(
-            "--wait/--no-wait", default=True, show_default=True, help="Wait for the answer, or only print the uuid."
-        ),
+        wait_option("Wait for the answer, or only print the uuid."),
         request_expiry_option("--expiry"),
         click.option(
             "--deployment-id",
@@ -145,6 +146,7 @@ def with_request(command: Callable[..., None]) -> Callable[..., None]:
             metavar="RUN",
             help="Address this run of the job [default: the current run].",
         ),
+        output_option(),
     ):
         decorated = option(decorated)
     return decorated
@@ -171,6 +173,12 @@ def processors_named(text: str) -> Sequence[str]:
     return processor_ids
 
 
+def refuse_several_unwaited(asking: Asking, processors: Sequence[str] | None) -> None:
+    """Refuse --no-wait for several processors; None stands for all."""
+    if not asking.wait and (processors is None or len(processors) > 1):
+        raise click.UsageError("wanted one processor with --no-wait, because each waits for the one before")
+
+
 def ask_one_after_another(
     address: JobAddress, state: CoordinatorState, processors: Sequence[str], action: Action, asking: Asking
 ) -> None:
@@ -181,28 +189,48 @@ def ask_one_after_another(
     Raises: as `_answer`, for the first request that is not done; the later ones are not sent.
     """
     run_id = asking.deployment_id or run_id_of(address, state)
+    done: list[Mapping[str, object]] = []
     with placement_store(address) as store:
         for number, processor_id in enumerate(processors, start=1):
             uuid = store.write_container_placement_request_message(
                 run_id, processor_id, request_expiry=asking.expiry, action=action
             )
             answer = asking.answer(store, uuid, state)
-            if answer is not None and len(processors) > 1:
-                click.echo(f"{number} of {len(processors)}: ", nl=False)
-            show_answer(answer)
+            if answer is None:
+                return
+            done.append(answer_json(answer))
+            if not is_json(asking.output):
+                counted = f"{number} of {len(processors)}: " if len(processors) > 1 else ""
+                click.echo(f"{counted}{answer.status_code}: {printable(answer.response_message)}")
+    if is_json(asking.output):
+        print_json(done, asking.output)
 
 
-def show_answer(answer: ContainerPlacementResponseMessage | None) -> None:
+def show_answer(answer: ContainerPlacementResponseMessage | None, output: str) -> None:
     """Print the answer to a request; None: the command did not wait for one."""
     if answer is not None:
-        click.echo(f"{answer.status_code}: {printable(answer.response_message)}")
+        print_result(answer_json(answer), f"{answer.status_code}: {answer.response_message}", output)
+
+
+def answer_json(answer: ContainerPlacementResponseMessage) -> Mapping[str, object]:
+    """The answer to a request, for programs."""
+    return {
+        "uuid": str(answer.uuid),
+        "processorId": answer.processor_id,
+        "action": str(answer.action),
+        "statusCode": str(answer.status_code),
+        "response": answer.response_message,
+    }
 
 
 def placement_store(address: JobAddress) -> ContainerPlacementMetadataStore:
     """The placement topic of the job, not yet connected."""
     connection = address.connection
     return ContainerPlacementMetadataStore(
-        connection.bootstrap_servers, job=address.job, properties=connection.properties
+        connection.bootstrap_servers,
+        job=address.job,
+        properties=connection.properties,
+        credential=address.signing,
     )
 
 

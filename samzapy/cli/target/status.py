@@ -11,10 +11,15 @@ from samzapy.cli.target.requests import recorded_state
 from samzapy.coordinator.assignment.starts import PositionsRead
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import DataError, DeadlineError, TemporaryError
+from samzapy.inspection.load import json_rows
+from samzapy.inspection.standstill import standstill_text
 from samzapy.inspection.status import is_stopped, status_of_log
 from samzapy.model.failing import Failing
+from samzapy.model.finding import Severity
 from samzapy.runtime.job_address import JobAddress, never_ran
 from samzapy.runtime.leader_status import leader_status
+
+_STANDSTILLS_SHOWN_MAX = 10
 
 
 def read_status(address: JobAddress) -> Mapping[str, object]:
@@ -28,12 +33,13 @@ def read_status(address: JobAddress) -> Mapping[str, object]:
     state = recorded_state(address)
     if state.job is None:
         raise never_ran(address.job)
-    status = leader_status(address.job, None if state.term is None else state.term.url)
+    status = leader_status(address.job, None if state.term is None else state.term.url, address.access)
     if status is None:
         trouble = [] if is_stopped(state) else [_no_leader(state), *_ownerless(state)]
         return dict(status_of_log(address.job, state, _positions(address, state))) | {"degraded": trouble}
     trouble = [str(status["trouble"])] if status.get("trouble") else []
-    degraded = [*trouble, *_findings(status), *_failing(status), *_standbys_missing(status), *_ownerless_in(status)]
+    of_tasks = [*_ownerless_in(status), *_standing_still(status)]
+    degraded = [*trouble, *_findings(status), *_failing(status), *_standbys_missing(status), *of_tasks]
     return dict(status) | {"degraded": degraded}
 
 
@@ -66,6 +72,14 @@ def _ownerless_in(status: Mapping[str, object]) -> list[str]:
     return [f"{len(without)} of {len(rows)} tasks have no owner: {', '.join(without[:10])}"] if without else []
 
 
+def _standing_still(status: Mapping[str, object]) -> list[str]:
+    """A line for each task that does not move, with its cause; the first ones of many."""
+    rows = [(row.get("task"), row.get("standstill")) for row in json_rows(status, "tasks")]
+    lines = [standstill_text(task, still) for task, still in rows if isinstance(still, dict)]
+    more = len(lines) - _STANDSTILLS_SHOWN_MAX
+    return [*lines[:_STANDSTILLS_SHOWN_MAX], *([f"{more} more tasks stand still (-o json)"] if more > 0 else [])]
+
+
 def _failing(status: Mapping[str, object]) -> list[str]:
     """A line for each container with a failing query and no commit since.
 
@@ -95,4 +109,5 @@ def _standbys_missing(status: Mapping[str, object]) -> list[str]:
 def _findings(status: Mapping[str, object]) -> list[str]:
     findings = status.get("findings")
     rows = [row for row in findings if isinstance(row, dict)] if isinstance(findings, list) else []
+    rows = [row for row in rows if row.get("severity") != Severity.NOTICE.value]
     return [f"{row.get('code')}: {row.get('found')}. {row.get('remedy')}" for row in rows]

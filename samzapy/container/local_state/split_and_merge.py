@@ -35,6 +35,7 @@ from samzapy.errors import DeadlineError, LocalStateError
 from samzapy.model.grant import Grant
 from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, is_covered
+from samzapy.model.text import some
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS
 from samzapy.plan.task_names import TaskNameParts
 from samzapy.stream.changelog import task_entry_key
@@ -93,11 +94,15 @@ def inherit(grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], host: H
         # saw the first one would then get no entries of it.
         return local_position(host.state_of(name))
 
+    refused: list[str] = []
     targets = [
         target
         for grant in grants
-        if (target := _target(grant, relatives_of[grant.task_name], starts, host, position_of))
+        if (target := _target(grant, relatives_of[grant.task_name], starts, host, position_of, refused))
     ]
+    if refused:
+        _LOG.info("local state of other tasks is not taken: %s", some(refused))
+    begun = []
     try:
         for target in targets:
             target.environment = host.state_of(target.grant.task_name).fresh()
@@ -106,7 +111,9 @@ def inherit(grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], host: H
         for target in targets:
             if target.environment is not None:
                 _set_position(target, host)
-                _LOG.info("task %s begins with the state of %s", target.grant.task_name, _names(target))
+                begun.append(f"{target.grant.task_name} with that of {_names(target)}")
+        if begun:
+            _LOG.info("tasks begin with the state of others: %s", some(begun))
     finally:
         for target in targets:
             _close(target)
@@ -189,6 +196,7 @@ def clear_out(grants: Sequence[Grant], host: Host) -> None:
             newest[name] = max(grant.epoch, newest.get(name, 0))
     granted = _by_base(grant.task_name for grant in grants)
     here = _by_base(host.tasks_here)
+    removed = []
     for name in sorted(newest):
         try:
             position = known_position(host.state_of(name))
@@ -201,7 +209,9 @@ def clear_out(grants: Sequence[Grant], host: Host) -> None:
         newer = [other for other in here.get(base, ()) if position and _is_newer(other.name, position, host)]
         if _is_taken_over(own, [*granted.get(base, ()), *newer]) or (position and _is_too_old(position, host)):
             host.state_of(name).remove()
-            _LOG.info("removed the local state of %s: other tasks have its keys", name)
+            removed.append(name)
+    if removed:
+        _LOG.info("removed the local state of tasks whose keys others have: %s", some(removed))
 
 
 def _target(
@@ -210,6 +220,7 @@ def _target(
     starts: Mapping[SspKeyBucket, int],
     host: Host,
     position_of: Callable[[TaskName], LocalPosition | None],
+    refused: list[str],
 ) -> _Target | None:
     if not names or not host.config.stores:
         return None
@@ -231,7 +242,7 @@ def _target(
         relative_position = position_of(name)
         reason = "there is none" if relative_position is None else _doubt(relative_position, grant, host)
         if relative_position is None or reason is not None:
-            _LOG.info("task %s does not take the local state of %s: %s", grant.task_name, name, reason)
+            refused.append(f"{grant.task_name} not that of {name}: {reason}")
             continue
         parts = TaskNameParts.parse(name)
         candidates.append(

@@ -18,13 +18,17 @@ was ahead keeps its own until the task has passed it. Otherwise it would take me
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import msgspec
 
 from samzapy.model.clock_entry import ClockEntry, InputClock, PartWatermark
 from samzapy.model.grant import BucketStart
 from samzapy.model.job import TaskName
+from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.time_figures import SeenClock
 from samzapy.plan.elasticity import key_bucket
 from samzapy.plan.task_names import TaskNameParts
 
@@ -34,6 +38,7 @@ UNKNOWN_MS: Final = -(2**62)
 """The watermark of a task of whose inputs one is not known."""
 FAR_MS: Final = 2**62
 """The clock of an input that holds nothing back, and the moment of a timer that is not set."""
+_REMOVAL_STEP_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +69,7 @@ class Inherited:
         inputs: by SSP, clocks that are known; None for an input that has had no message.
         when_covered: by SSP, the clock of an input that is not known, once the input is covered without a message.
         quiet_since_wall_ms: by SSP, since when an input has had no message, milliseconds since 1970.
+        before_end_ms: as of `TaskClocks`.
     """
 
     watermark_ms: int | None
@@ -72,6 +78,24 @@ class Inherited:
     when_covered: Mapping[str, int] = field(default_factory=dict)
     quiet_since_wall_ms: Mapping[str, int] = field(default_factory=dict)
     has_ended: bool = False
+    before_end_ms: int = UNKNOWN_MS
+
+
+class Lateness:
+    """The messages that were late since the last commit.
+
+    Attributes:
+        below_ms: a message of this event time or later is not late, whatever its key.
+    """
+
+    def __init__(self) -> None:
+        self.below_ms = UNKNOWN_MS
+        self.count = 0
+
+    def note(self, event_ms: int, watermark_ms: int | None) -> None:
+        """Count a message, if it is late by the watermark of its key."""
+        if watermark_ms is not None and event_ms < watermark_ms:
+            self.count += 1
 
 
 class TaskClocks:
@@ -81,16 +105,21 @@ class TaskClocks:
         watermark_ms: of the task; `UNKNOWN_MS` while an input is not known.
         next_due_ms: the moment of the first timer in event time; `FAR_MS` without one, and `UNKNOWN_MS` for one that
             was set to a moment that is past.
+        next_expiry_ms: the moment of the first entry that expires in event time; `FAR_MS` without one.
+        before_end_ms: the watermark before the inputs ended; `UNKNOWN_MS` while they have not.
         clock_of: by route, the clock of its input.
         with_messages: the routes that had messages since the last commit.
         has_moved: whether a clock has moved since then.
+        lateness: the messages that were late since then.
         has_ended: whether the inputs have ended, and the task knows it.
     """
 
     def __init__(self, rules: ClockRules) -> None:
         self.watermark_ms = UNKNOWN_MS
-        self.next_due_ms = FAR_MS
+        self.next_due_ms = self.next_expiry_ms = FAR_MS
+        self.before_end_ms = UNKNOWN_MS
         self.has_moved = self.has_ended = False
+        self.lateness = Lateness()
         self._rules = rules
         self.clock_of: dict[int, int] = dict.fromkeys(rules.disorder_ms, UNKNOWN_MS)
         # Of inputs that are not known, the clock once they are covered without a message.
@@ -149,9 +178,10 @@ class TaskClocks:
     def _follow(self, least_ms: int) -> None:
         """Let the watermark follow the least clock; it never falls."""
         if self.watermark_ms < least_ms < FAR_MS:
-            self.watermark_ms = least_ms
+            self.watermark_ms = self.lateness.below_ms = least_ms
             if self._parts:
                 self._parts = tuple(part for part in self._parts if part.watermark_ms > least_ms)
+                self.lateness.below_ms = max((part.watermark_ms for part in self._parts), default=least_ms)
 
     @property
     def is_due(self) -> bool:
@@ -190,6 +220,8 @@ class TaskClocks:
 
     def close(self) -> None:
         """Let all timers be due, because all inputs have ended."""
+        if self.watermark_ms != END_MS:
+            self.before_end_ms = self.watermark_ms
         self.watermark_ms, self.has_moved, self._parts = END_MS, True, ()
 
     def end(self) -> None:
@@ -197,6 +229,14 @@ class TaskClocks:
         self.has_ended = self.has_moved = True
 
     # --- time without messages ---
+
+    @property
+    def next_act_ms(self) -> int:
+        """The moment at which a quiet task has something to do; `FAR_MS` without one.
+
+        Entries that expire wait for the minute, so that they cost a quiet job at most one transaction a minute.
+        """
+        return min(self.next_due_ms, removal_of(self.next_expiry_ms))
 
     def pass_time(self, covered_ms: Mapping[int, int]) -> bool:
         """Let the clocks of quiet inputs run, if a timer is due by that.
@@ -210,7 +250,9 @@ class TaskClocks:
         moved = self._moved(covered_ms)
         for route, clock_ms in moved.items():
             if clock_ms != self.clock_of[route] and clock_ms < FAR_MS:
-                self._quiet_since_ms[route] += self._ran_ms(route, covered_ms[route])
+                self._quiet_since_ms[route] += ran_ms(
+                    covered_ms[route], self._quiet_since_ms[route], self._rules.idle_ms
+                )
         # In place: the code that handles messages keeps them.
         self.clock_of.update(moved)
         self.has_moved = True
@@ -218,10 +260,10 @@ class TaskClocks:
         return True
 
     def would_be_due(self, covered_ms: Mapping[int, int]) -> bool:
-        """Whether `pass_time` would make a timer due."""
+        """Whether `pass_time` would make a timer due, or let entries expire."""
         if not covered_ms or self.is_due:
             return False
-        return self.next_due_ms <= min(self._moved(covered_ms).values()) < FAR_MS
+        return self.next_act_ms <= min(self._moved(covered_ms).values()) < FAR_MS
 
     def _moved(self, covered_ms: Mapping[int, int]) -> dict[int, int]:
         """The clocks by route, with those of quiet inputs run on."""
@@ -236,12 +278,7 @@ class TaskClocks:
             clock_ms = self._when_covered_of.get(route, FAR_MS)
         if clock_ms == FAR_MS:
             return clock_ms
-        return clock_ms + self._ran_ms(route, covered_ms)
-
-    def _ran_ms(self, route: int, covered_ms: int) -> int:
-        """For how long the clock of a quiet input has run."""
-        idle_ms = self._rules.idle_ms
-        return max(0, covered_ms - self._quiet_since_ms[route] - idle_ms) if idle_ms else 0
+        return clock_ms + ran_ms(covered_ms, self._quiet_since_ms[route], self._rules.idle_ms)
 
     def due_when_quiet_ms(self) -> int | None:
         """Up to which moment the inputs must be covered and quiet for a timer to be due.
@@ -252,13 +289,13 @@ class TaskClocks:
             route: self._when_covered_of.get(route, FAR_MS) if clock_ms == UNKNOWN_MS else clock_ms
             for route, clock_ms in self.clock_of.items()
         }
-        held = {route: clock_ms for route, clock_ms in clocks.items() if clock_ms < self.next_due_ms}
+        next_ms = self.next_act_ms
+        held = {route: clock_ms for route, clock_ms in clocks.items() if clock_ms < next_ms}
         holds_nothing = all(clock_ms == FAR_MS for clock_ms in clocks.values())
-        if self.next_due_ms == FAR_MS or self.is_due or holds_nothing or (held and not self._rules.idle_ms):
+        if next_ms == FAR_MS or self.is_due or holds_nothing or (held and not self._rules.idle_ms):
             return None
         quiet = [
-            self._quiet_since_ms[route] + self._rules.idle_ms + self.next_due_ms - clock_ms
-            for route, clock_ms in held.items()
+            self._quiet_since_ms[route] + self._rules.idle_ms + next_ms - clock_ms for route, clock_ms in held.items()
         ]
         return max(quiet, default=0)
 
@@ -277,6 +314,7 @@ class TaskClocks:
             parts=entry.parts,
             when_covered={ssp: _or(c.clock_ms, FAR_MS) for ssp, c in entry.inputs.items() if not c.is_known},
             has_ended=entry.has_ended,
+            before_end_ms=_or(entry.before_end_ms, UNKNOWN_MS),
         )
         self._take(clocks, ssp_of)
         self._quiet_since_ms = {
@@ -306,8 +344,10 @@ class TaskClocks:
         }
         self._parts = clocks.parts
         self._finest = max((part.factor for part in clocks.parts), default=1)
+        self.lateness.below_ms = max((self.watermark_ms, *(part.watermark_ms for part in clocks.parts)))
+        self.lateness.count = 0
         self.with_messages.clear()
-        self.has_moved, self.has_ended = False, clocks.has_ended
+        self.has_moved, self.has_ended, self.before_end_ms = False, clocks.has_ended, clocks.before_end_ms
 
     def entry(
         self,
@@ -337,6 +377,7 @@ class TaskClocks:
             },
             parts=self._parts,
             has_ended=self.has_ended,
+            before_end_ms=None if self.before_end_ms == UNKNOWN_MS else self.before_end_ms,
         )
 
     def _input_clock(self, route: int, offset_next: int, now_ms: int) -> InputClock:
@@ -355,6 +396,37 @@ class TaskClocks:
         """Note that the entry was committed."""
         self.with_messages.clear()
         self.has_moved = False
+        self.lateness.count = 0
+
+    def seen(self, inputs: Mapping[int, SspKeyBucket]) -> Mapping[str, SeenClock]:
+        """The clocks that may hold the watermark back, by the text of their inputs."""
+        seen = {}
+        for route, ssp_kb in inputs.items():
+            clock_ms = self.clock_of[route]
+            is_known = clock_ms != UNKNOWN_MS
+            if not is_known:
+                clock_ms = self._when_covered_of.get(route, FAR_MS)
+            if not is_known or clock_ms != FAR_MS:
+                seen[str(ssp_kb)] = SeenClock(clock_ms, self._quiet_since_ms.get(route, 0), is_known)
+        return seen
+
+
+def ran_ms(covered_ms: int, quiet_since_ms: int, idle_ms: int) -> int:
+    """For how long the clock of a quiet input that is covered up to a moment has run."""
+    return max(0, covered_ms - quiet_since_ms - idle_ms) if idle_ms else 0
+
+
+def removal_of(expiry_ms: int) -> int:
+    """The moment at which a quiet task removes an entry."""
+    return min(FAR_MS, -(-expiry_ms // _REMOVAL_STEP_MS) * _REMOVAL_STEP_MS)
+
+
+def reopened(entry: ClockEntry) -> ClockEntry:
+    """The entry of a task whose inputs may have ended, for a run in which they go on."""
+    parts = tuple(part for part in entry.parts if part.watermark_ms != END_MS)
+    is_at_end = entry.watermark_ms == END_MS
+    watermark_ms = entry.before_end_ms if is_at_end else entry.watermark_ms
+    return msgspec.structs.replace(entry, watermark_ms=watermark_ms, parts=parts, has_ended=False, before_end_ms=None)
 
 
 def ended(covered_ms: Mapping[int, int]) -> Mapping[int, int]:
@@ -376,44 +448,113 @@ def inherited(
         starts: of the inputs that keep time, where the task begins.
     """
     parts_of = {name: TaskNameParts.parse(name) for name in entries}
-    finest = max((factor, *(parts.factor for parts in parts_of.values()), *(start.finest_factor for start in starts)))
-    finest = max((finest, *(part.factor for entry in entries.values() for part in entry.parts)))
-    positions = {str(start.ssp_kb.ssp): start.positions(finest) for start in starts}
-    clocks: dict[str, list[int]] = {ssp: [] for ssp in positions}
-    when_covered: dict[str, int] = {}
-    # By input, how far the clocks of its pieces are behind the moment since which they are quiet, at most.
-    behind: dict[str, int] = {}
+    finest = max((factor, *_factors(entries, parts_of.values(), starts)))
+    inputs = {str(start.ssp_kb.ssp): _InheritedInput(start, finest) for start in starts}
     watermarks: dict[int, int] = {}
     has_ended = bool(entries)
     for piece in range(bucket, finest, factor):
         having = [name for name, parts in parts_of.items() if piece % parts.factor == parts.bucket]
         newest = entries[max(having, key=lambda name: entries[name].epoch)] if having else None
-        is_rewound = False
-        for ssp, of_input in clocks.items():
-            clock = None if newest is None else newest.inputs.get(ssp)
-            is_before = clock is not None and clock.offset_next > positions[ssp][piece]
-            is_rewound = is_rewound or is_before
-            is_known = clock is not None and clock.is_known and not is_before
-            of_input.append(_or(clock.clock_ms, FAR_MS) if clock is not None and is_known else UNKNOWN_MS)
-            if newest is not None and clock is not None and clock.clock_ms is not None:
-                when_covered[ssp] = min(clock.clock_ms, when_covered.get(ssp, FAR_MS))
-                since_ms = clock.quiet_since_ms - newest.boot_ms + newest.wall_ms
-                behind[ssp] = max(since_ms - clock.clock_ms, behind.get(ssp, UNKNOWN_MS))
-        has_ended = has_ended and newest is not None and newest.has_ended and not is_rewound
-        watermarks[piece] = UNKNOWN_MS if newest is None or is_rewound else _watermark_in(newest, piece)
+        rewinds = [of_input.add(piece, newest) for of_input in inputs.values()]
+        # The entry that still holds for the piece.
+        kept = None if any(rewinds) else newest
+        has_ended = has_ended and kept is not None and kept.has_ended
+        watermarks[piece] = UNKNOWN_MS if kept is None else _watermark_in(kept, piece)
+    return _inherited(inputs, watermarks, finest, has_ended=has_ended, before_end_ms=_before_end_ms(entries))
+
+
+def _inherited(
+    inputs: Mapping[str, _InheritedInput],
+    watermarks: Mapping[int, int],
+    finest: int,
+    *,
+    has_ended: bool,
+    before_end_ms: int,
+) -> Inherited:
+    """The first clocks of a task, from the watermarks of its pieces.
+
+    `finest` is the number of pieces of all tasks.
+    """
     least_ms = min(watermarks.values())
+    covered = {ssp: of_input for ssp, of_input in inputs.items() if of_input.when_covered_ms is not None}
     return Inherited(
         watermark_ms=None if least_ms == UNKNOWN_MS else least_ms,
-        inputs={ssp: None if min(of) == FAR_MS else min(of) for ssp, of in clocks.items() if min(of) != UNKNOWN_MS},
-        when_covered={ssp: clock_ms for ssp, clock_ms in when_covered.items() if min(clocks[ssp]) == UNKNOWN_MS},
-        quiet_since_wall_ms={ssp: when_covered[ssp] + behind[ssp] for ssp in when_covered},
+        inputs={
+            ssp: None if of_input.least_ms == FAR_MS else of_input.least_ms
+            for ssp, of_input in inputs.items()
+            if of_input.is_known
+        },
+        when_covered={
+            ssp: _or(of_input.when_covered_ms, FAR_MS) for ssp, of_input in covered.items() if not of_input.is_known
+        },
+        quiet_since_wall_ms={ssp: of_input.quiet_since_wall_ms for ssp, of_input in covered.items()},
         parts=tuple(
             PartWatermark(piece, finest, watermark_ms)
             for piece, watermark_ms in watermarks.items()
             if watermark_ms > least_ms
         ),
         has_ended=has_ended,
+        before_end_ms=before_end_ms,
     )
+
+
+def _factors(
+    entries: Mapping[TaskName, ClockEntry], parts: Iterable[TaskNameParts], starts: Iterable[BucketStart]
+) -> Iterator[int]:
+    """The factors at which a task's entries and starts divide its keys."""
+    yield from (of_task.factor for of_task in parts)
+    yield from (start.finest_factor for start in starts)
+    yield from (part.factor for entry in entries.values() for part in entry.parts)
+
+
+def _before_end_ms(entries: Mapping[TaskName, ClockEntry]) -> int:
+    """The least watermark before the inputs ended."""
+    known = (entry.before_end_ms for entry in entries.values() if entry.before_end_ms is not None)
+    return min(known, default=UNKNOWN_MS)
+
+
+class _InheritedInput:
+    """The clocks of one input in the pieces of a task.
+
+    Attributes:
+        least_ms: `UNKNOWN_MS` while that of a piece is not known.
+        when_covered_ms: the clock once the input is covered without a message; None without any clock.
+    """
+
+    def __init__(self, start: BucketStart, finest: int) -> None:
+        self._ssp = str(start.ssp_kb.ssp)
+        self._positions = start.positions(finest)
+        self.least_ms = FAR_MS
+        self.when_covered_ms: int | None = None
+        # How far the clocks are behind the moment since which the input is quiet, at most.
+        self._behind_ms = UNKNOWN_MS
+
+    @property
+    def is_known(self) -> bool:
+        return self.least_ms != UNKNOWN_MS
+
+    @property
+    def quiet_since_wall_ms(self) -> int:
+        return _or(self.when_covered_ms, FAR_MS) + self._behind_ms
+
+    def add(self, piece: int, entry: ClockEntry | None) -> bool:
+        """Add the clock of a piece, as its newest entry has it.
+
+        Returns:
+            True for a rewind: the task begins before the position of that clock, which counts no more.
+        """
+        clock = None if entry is None else entry.inputs.get(self._ssp)
+        if entry is None or clock is None:
+            self.least_ms = UNKNOWN_MS
+            return False
+        is_rewound = clock.offset_next > self._positions[piece]
+        own_ms = _or(clock.clock_ms, FAR_MS) if clock.is_known and not is_rewound else UNKNOWN_MS
+        self.least_ms = min(self.least_ms, own_ms)
+        if clock.clock_ms is not None:
+            self.when_covered_ms = min(clock.clock_ms, _or(self.when_covered_ms, FAR_MS))
+            since_ms = clock.quiet_since_ms - entry.boot_ms + entry.wall_ms
+            self._behind_ms = max(since_ms - clock.clock_ms, self._behind_ms)
+        return is_rewound
 
 
 def _watermark_in(entry: ClockEntry, piece: int) -> int:

@@ -49,7 +49,7 @@ class Context:
 
     @property
     def watermark_ms(self) -> int | None:
-        return self._state.watermark_ms()
+        return self._state.keys.watermark_ms()
 
     def intermediate(self, name: str) -> str:
         system_stream = self._intermediates.get(name)
@@ -65,7 +65,7 @@ class Context:
         # As `store`.
         if self.expired_at is not None and not self._state.scope.is_own_thread():
             self._state.scope.refuse("context.keys", self.expired_at)
-        return self._state.keys_of(state.name)
+        return self._state.keys.of(state.name)
 
     def store(self, name: str) -> Store:
         # The thread that handles messages may keep a context, which acts on the message in hand.

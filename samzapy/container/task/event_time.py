@@ -6,9 +6,21 @@ It reads and writes the clocks of the task (`container.task.clocks`), and moves 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from operator import attrgetter
 from typing import Any, Final
 
-from samzapy.container.task.clocks import FAR_MS, ClockRules, Moment, TaskClocks, ended, inherited
+from samzapy.container.task.clocks import (
+    END_MS,
+    FAR_MS,
+    UNKNOWN_MS,
+    ClockRules,
+    Moment,
+    TaskClocks,
+    ended,
+    inherited,
+    reopened,
+)
+from samzapy.container.task.entry_time import EntryTime
 from samzapy.container.task.handling import TimersFirstError
 from samzapy.container.task.owners import task_entries
 from samzapy.container.task.ports import LocalPosition, LocalTransaction
@@ -19,6 +31,8 @@ from samzapy.errors import TaskError
 from samzapy.model.clock_entry import STORE, decoded, encoded
 from samzapy.model.grant import BucketStart
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.time_figures import TimeFigures
+from samzapy.state import ExpiryClock
 from samzapy.stream.changelog import task_entry_key
 from samzapy.streams import AnyStream
 from samzapy.task import ProcessFunction
@@ -33,8 +47,11 @@ class EventTime:
 
     Attributes:
         clocks: as of the open transaction.
+        entries: the time by which entries expire.
         covered_ms: by route, up to which moment everything is handled once the rows in hand are (`TaskClocks`);
             `FAR_MS` for one that has ended.
+        is_known: whether the clocks are those of the task now. Another worker may have moved them since the micro-batch
+            before.
     """
 
     def __init__(
@@ -53,9 +70,9 @@ class EventTime:
         own = {index: route for index, route in routes.items() if not route.ssp_kb.reader}
         first = next(iter(routes.values()))
         self.covered_ms: Mapping[int, int] = {}
+        self.is_known = False
         self._all_routes = tuple(routes)
         self._plan = plan
-        self._routes = own
         self._streams = {index: streams[str(route.ssp_kb.ssp.system_stream)] for index, route in own.items()}
         # By route, its input; inputs that are left out have numbers below 0. None: they are not known yet.
         self._ssp_kb_of: Mapping[int, SspKeyBucket] | None = None
@@ -65,12 +82,12 @@ class EventTime:
         self._key = task_entry_key(first.task_name, b"")
         self._state = state
         self._limits = limits
-        self._ahead_max_ms = plan.config.event_time_ahead_max_ms
         rules = ClockRules(
             disorder_ms={index: stream.disorder_ms for index, stream in self._streams.items()},
             idle_ms=plan.config.event_time_idle_ms,
         )
         self.clocks = TaskClocks(rules)
+        self.entries = EntryTime(self.clocks, state, limits.wall_ms)
         # The entry that `clocks` are of; empty where they must be read.
         self._raw: bytes | None = _UNREAD
 
@@ -81,9 +98,11 @@ class EventTime:
         stream = self._streams.get(route)
         if stream is None:
             return process
-        clocks, clock_of, seen = self.clocks, self.clocks.clock_of, self.clocks.with_messages
-        disorder_ms, has_own_time = stream.disorder_ms, stream.event_time is not None
-        wall_ms, ahead_max_ms, no_later_ms = self._limits.wall_ms, self._ahead_max_ms, 0
+        clocks, clock_of, seen, state = self.clocks, self.clocks.clock_of, self.clocks.with_messages, self._state
+        lateness, disorder_ms, has_own_time = clocks.lateness, stream.disorder_ms, stream.event_time is not None
+        wall_ms, ahead_max_ms, no_later_ms = self._limits.wall_ms, self._plan.config.event_time_ahead_max_ms, 0
+        time_of = attrgetter("time_ms" if has_own_time else "timestamp_ms")
+        process, process_without_time = self.entries.acting(process, time_of), self.entries.acting(process, None)
 
         def handle(message: Any, out: Any, context: Any) -> None:
             nonlocal no_later_ms
@@ -93,11 +112,13 @@ class EventTime:
                 # The limit of before is the stricter one.
                 no_later_ms = wall_ms() + ahead_max_ms
                 if not _is_time(stream, message, event_ms, no_later_ms):
-                    process(message, out, context)
+                    process_without_time(message, out, context)
                     clocks.saw(route)
                     return
             if clocks.next_due_ms <= event_ms and clocks.must_fire_before(route, event_ms):
                 raise TimersFirstError
+            if event_ms < lateness.below_ms:
+                lateness.note(event_ms, clocks.watermark_of(state.message_key))
             process(message, out, context)
             if event_ms - disorder_ms > clock_of[route] or route not in seen:
                 clocks.advance(route, event_ms)
@@ -136,7 +157,7 @@ class EventTime:
         clocks = self.clocks
         left_out = [clock_ms for route, clock_ms in clocks.clock_of.items() if route < 0]
         # Where one that is left out holds the watermark, no moment lets it go.
-        quiet_ms = clocks.due_when_quiet_ms() if min(left_out, default=FAR_MS) >= clocks.next_due_ms else None
+        quiet_ms = clocks.due_when_quiet_ms() if min(left_out, default=FAR_MS) >= clocks.next_act_ms else None
         if quiet_ms is None:
             return FAR_MS if self._plan.config.is_bounded_job and not self.clocks.has_ended else NO_TIMER
         return quiet_ms
@@ -145,6 +166,7 @@ class EventTime:
 
     def begin(self, local: LocalTransaction) -> None:
         """Take over the committed clocks, which another worker may have moved."""
+        self.is_known = True
         raw = local.get(STORE, self._key)
         if raw == self._raw:
             return
@@ -162,7 +184,7 @@ class EventTime:
 
     def _know_inputs(self, ssp_kbs: Collection[SspKeyBucket]) -> None:
         """Take all positions of the task, also those of inputs that this query leaves out."""
-        routes = {index: route.ssp_kb for index, route in self._routes.items()}
+        routes = {index: self._plan.routes[index].ssp_kb for index in self._streams}
         left_out = sorted(ssp_kb for ssp_kb in ssp_kbs if not ssp_kb.reader and ssp_kb not in routes.values())
         self._ssp_kb_of = routes | {-1 - number: ssp_kb for number, ssp_kb in enumerate(left_out)}
         self._ssp_of = {index: str(ssp_kb.ssp) for index, ssp_kb in self._ssp_kb_of.items()}
@@ -172,11 +194,14 @@ class EventTime:
     def _inherit(self, local: LocalTransaction, position: LocalPosition) -> None:
         starts = []
         for index, ssp_kb in self._inputs.items():
-            offset, route = position.offsets_next[str(ssp_kb)], self._routes.get(index)
+            offset = position.offsets_next[str(ssp_kb)]
+            route = self._plan.routes[index] if index in self._streams else None
             starts.append(BucketStart(ssp_kb=ssp_kb, offset_next=offset) if route is None else route.start_at(offset))
         own = starts[0].ssp_kb
         # The entries of all tasks that have had keys of this one.
         entries = {name: decoded(raw) for name, raw in task_entries(local, STORE).items()}
+        if not self._plan.config.is_bounded_job:
+            entries = {name: reopened(entry) for name, entry in entries.items()}
         self.clocks.begin(inherited(entries, own.bucket, own.factor, starts), self._ssp_of, self._now())
 
     @property
@@ -203,21 +228,35 @@ class EventTime:
 
     def forget(self) -> None:
         """Forget the clocks, because the transaction was given up."""
-        self._raw = _UNREAD
+        self._raw, self.is_known = _UNREAD, False
+
+    def seen(self) -> TimeFigures:
+        """The watermark and the clocks, for reports."""
+        watermark_ms = self.clocks.watermark_ms
+        has_one = UNKNOWN_MS < watermark_ms < END_MS
+        return TimeFigures(
+            at_ms=self._limits.boot_ms(),
+            watermark_ms=watermark_ms if has_one else None,
+            inputs={} if watermark_ms == END_MS else self.clocks.seen(self._inputs),
+        )
 
 
 class TaskTime:
-    """The clocks that a task's timers go by (`declared_task.Time`)."""
+    """The clocks that a task's timers and entries go by (`declared_task.Time`)."""
 
-    def __init__(self, wall_ms: Callable[[], int], event_time: EventTime | None) -> None:
+    def __init__(self, wall_ms: Callable[[], int], event_time: EventTime | None, expiry: ExpiryClock) -> None:
         self.wall_ms = wall_ms
+        self.expiry = expiry
         self._event_time = event_time
 
     def event_ms(self) -> int:
         return 0 if self._event_time is None else self._event_time.now_ms()
 
     def note_event_timer(self, moment_ms: int) -> bool:
-        return self._event_time is None or self._event_time.clocks.note_timer(moment_ms)
+        if self._event_time is None:
+            return True
+        self._event_time.entries.note_timer(moment_ms)
+        return self._event_time.clocks.note_timer(moment_ms)
 
 
 def _is_time(stream: AnyStream, message: Any, event_ms: Any, no_later_ms: int) -> bool:

@@ -25,13 +25,18 @@ class TimersFirstError(Exception):
 
 
 class Handling:
-    """Hands messages to `process`, one at a time."""
+    """Hands messages to `process`, one at a time.
+
+    Attributes:
+        route, offset: the message in hand, for another thread; the offset is -1 between two loops.
+    """
 
     def __init__(self, calls: UserCalls) -> None:
         self._calls = calls
         self._handles = calls.handles
         # Messages of the task that this process has handled before these rows.
         self._handled_before = 0
+        self.route, self.offset = -1, -1
 
     def each(
         self,
@@ -53,7 +58,7 @@ class Handling:
         ssp, (_, key_decode, value_decode, intermediate, new_message) = source.ssp_kb.ssp, source
         producer, handled = transaction.producer, transaction.handled[rows.route]
         produce, state = producer.produce, self._calls.state
-        journal, local_journal = state.journal, state.local_journal
+        overwritten = state.journal.entries
         limits = self._calls.limits
         now_s, bytes_max = limits.now_s, limits.bytes_max
         skip_below, deadline_s = handled.offset_next, transaction.begun_at_s + limits.duration_max_s
@@ -66,11 +71,13 @@ class Handling:
         references, of_collector, of_context = getrefcount, getrefcount(collector), getrefcount(context)
         of_store = max((getrefcount(store) for store in stores), default=0)
         since_s = now_s()
+        self.route = rows.route
         try:
             for index, offset, key, value, timestamp_ms, headers in messages:
                 if offset < skip_below:
                     skipped += 1
                     continue
+                self.offset = offset
                 if stores:
                     state.message_key, state.key_prefix = key, None
                 try:
@@ -103,9 +110,8 @@ class Handling:
                 is_kept = references(collector) > of_collector
                 if stores:
                     is_full = collector.bytes_sent + state.bytes_held > bytes_max
-                    if journal:
-                        journal.clear()
-                        local_journal.clear()
+                    if overwritten:
+                        state.journal.clear()
                     # Without stores a context cannot be misused.
                     is_kept = is_kept or references(context) > of_context
                     if context.has_given:
@@ -129,6 +135,7 @@ class Handling:
                     break
                 since_s = ended_s
         finally:
+            self.offset = -1
             place = partial(message_place, ssp, rows.offsets[index], rows.keys[index])
             # A message that takes the transaction past its time is the last one in it.
             transaction.last = LastMessage(place, now_s() - since_s)

@@ -10,12 +10,13 @@ One key in `KEYS_EVERY` is sampled.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, ParamSpec, TypeVar
 
 from samzapy.container.task.work_plan import Report, Rows
 from samzapy.model.task_stats import NO_KEYS, TaskStats
 from samzapy.model.task_stats import KeySketch as Sketch
+from samzapy.model.time_figures import TimeFigures
 
 KEYS_EVERY: Final = 61
 """A prime: otherwise keys that come in turn would look like a few that come often."""
@@ -80,6 +81,22 @@ class StoreCosts:
             watch.reset()
 
 
+@dataclass(slots=True)
+class Fired:
+    """The timers that fired in a transaction.
+
+    Attributes:
+        timers: timers whose handlers were called.
+        timed, lag_ms: those in processing time, and how late they fired, together.
+        expired: entries that were removed at the end of their ttl.
+    """
+
+    timers: int = 0
+    timed: int = 0
+    lag_ms: int = 0
+    expired: int = 0
+
+
 class Meter:
     """Measures one task from `begin` to `attach`, which is one micro-batch."""
 
@@ -90,6 +107,8 @@ class Meter:
         self.commit = Stopwatch(now_s)
         self.stores = StoreCosts(now_s)
         self.skipped = 0
+        self._fired = Fired()
+        self._late = 0
         self._begun_s = 0.0
         self._keys = NO_KEYS
         # Rows until the next key is sampled: a chunk may be shorter than that.
@@ -101,6 +120,7 @@ class Meter:
         Returns `chunks`, with the wait for them timed and their keys sampled.
         """
         self._begun_s, self._keys, self.skipped = self._now_s(), NO_KEYS, 0
+        self._fired, self._late = Fired(), 0
         for watch in (self.input, self.process, self.commit, self.stores):
             watch.reset()
         return self._watched(chunks)
@@ -125,10 +145,18 @@ class Meter:
         self.commit.add(own_s)
         self.input.total_s += took_s - own_s
 
-    def attach(self, reports: Sequence[Report], disk_bytes: int) -> Sequence[Report]:
+    def acted(self, fired: Fired, late: int) -> None:
+        """Count the timers and the late messages of a transaction that was committed."""
+        sums, self._late = self._fired, self._late + late
+        sums.timers += fired.timers
+        sums.timed += fired.timed
+        sums.lag_ms += fired.lag_ms
+        sums.expired += fired.expired
+
+    def attach(self, reports: Sequence[Report], disk_bytes: int, time: TimeFigures | None = None) -> Sequence[Report]:
         """`reports`, with the measurements in the first one."""
         busy_s = self._now_s() - self._begun_s - self.input.total_s
-        stores = self.stores
+        stores, fired = self.stores, self._fired
         return _with(
             reports,
             TaskStats(
@@ -145,7 +173,13 @@ class Meter:
                 deletes_timed=stores.deletes.count,
                 delete_ns=stores.deletes.total_ns,
                 disk_bytes=disk_bytes,
+                timers_fired=fired.timers,
+                timers_timed=fired.timed,
+                timer_lag_ns=fired.lag_ms * 1_000_000,
+                late=self._late,
+                expired=fired.expired,
                 keys=self._keys,
+                time=time,
             ),
         )
 

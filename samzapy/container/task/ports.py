@@ -162,6 +162,17 @@ class LocalTransaction(Protocol):
         """
         ...
 
+    def remove_due(self, store: str, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
+        """Remove timers, as `due` has returned them; nothing has written them since."""
+        ...
+
+    def count(self, store: str) -> int:
+        """The number of entries, with those that this transaction has written.
+
+        It is read off the tree, so it takes the same time for any number.
+        """
+        ...
+
     def check(self) -> None:
         """Raise DamagedStateError when a `get` of this transaction has.
 

@@ -25,16 +25,50 @@ _PAGE: Final = 100
 """Entries that are read at once."""
 
 
+class Journal:
+    """The entries that the call in hand overwrote, newest last.
+
+    They are there to roll back a call that fails.
+
+    Attributes:
+        is_kept: only where a call can be rolled back. Under policy `fail` the whole transaction is aborted.
+        entries: in the writes that are held in memory.
+        local: in the local transaction; empty while `entries` is.
+    """
+
+    def __init__(self, *, is_kept: bool) -> None:
+        self.is_kept = is_kept
+        self.entries: list[tuple[dict[bytes, bytes | None], bytes, bool, bytes | None]] = []
+        self.local: list[tuple[str, bytes, bytes | None]] = []
+
+    def clear(self) -> None:
+        """Keep the writes."""
+        self.entries.clear()
+        self.local.clear()
+
+    def roll_back(self, local: LocalTransaction | None) -> None:
+        """Undo the writes."""
+        for entries, key, was_there, before in reversed(self.entries):
+            if was_there:
+                entries[key] = before
+            else:
+                del entries[key]
+        for store, key, before in reversed(self.local):
+            assert local is not None
+            local.write(store, {key: before})
+        self.clear()
+
+
 class TaskState:
     """State as the current transaction sees it: its writes on top of the local store.
 
-    Writes are held in memory until the Kafka commit (bounded by task.transaction.max.bytes). `journal` lists the
-    entries that the current message overwrote, newest last, so that a failed message can be rolled back. It is kept
-    only where that can happen: under policy `fail` the whole transaction is aborted.
+    Writes are held in memory until the Kafka commit (bounded by task.transaction.max.bytes). Those of ordered stores go
+    into the local transaction at once, so that a range is read with them in it. Timers are read in their order only
+    between messages, so theirs go there together, before that (`write_timers`).
 
-    Writes of ordered stores go into the local transaction at once, so that a range is read with them in it.
-    `local_journal` has the values there that the current message overwrote; it is empty while `journal` is. Timers are
-    read in their order only between messages, so theirs go there together, before that (`write_timers`).
+    Attributes:
+        journal: the entries that the current message overwrote.
+        keys: the keys of the task, for calls that no message causes.
     """
 
     def __init__(
@@ -52,26 +86,18 @@ class TaskState:
         self.scope = scope
         self.costs = costs
         self.record_bytes_max = record_bytes_max
-        self.keeps_journal = keeps_journal
         self.local: LocalTransaction | None = None
         self.message_key: bytes | None = None
         # Every task gets the message in hand, so its key belongs to no task.
         self.is_broadcast = False
         # The message key as the prefix of changelog keys, once it was needed.
         self.key_prefix: bytes | None = None
-        # The watermark for the key in hand, of a task that keeps event time.
-        self.watermark_ms: Callable[[], int | None] = lambda: None
-        # Decodes the key in hand, while a window walks over keys.
-        self.key_decode: Callable[[bytes | None], Any] = lambda key: key
-        # The window in which user code may walk over keys.
-        self._window: object | None = None
         self.bytes_held = 0
-        self.journal: list[tuple[dict[bytes, bytes | None], bytes, bool, bytes | None]] = []
-        self.local_journal: list[tuple[str, bytes, bytes | None]] = []
+        self.journal = Journal(is_kept=keeps_journal)
         # The timers whose writes are not in the local transaction yet.
         self.timers_to_write: set[bytes] = set()
         self._written: dict[str, dict[bytes, bytes | None]] = {store.name: {} for store in stores}
-        self._by_key = frozenset(store.name for store in stores if store.scope == "key" and not store.is_own)
+        self.keys = TaskKeys(self, stores)
         self._ordered = frozenset(store.name for store in stores if store.is_ordered)
         self.stores: dict[str, Store] = {
             store.name: _STORES[form_of(store)](store, self, self._written[store.name], task_name) for store in stores
@@ -98,6 +124,9 @@ class TaskState:
         """The changes that are not in the local transaction yet."""
         return [(store, entries) for store, entries in self.changes() if store not in self._ordered]
 
+    def is_ordered(self, store: str) -> bool:
+        return store in self._ordered
+
     def write_timers(self, local: LocalTransaction) -> None:
         """Write the timers that were set and cleared into the local transaction."""
         if self.timers_to_write:
@@ -105,6 +134,36 @@ class TaskState:
             # A message that failed has no write any more.
             local.write(timer_entry.STORE, {key: written[key] for key in self.timers_to_write if key in written})
             self.timers_to_write.clear()
+
+    def time_next_calls(self) -> None:
+        """Time the next call of each kind, for each store."""
+        for store in self.stores.values():
+            store.time_next_calls()
+
+    def forget(self) -> None:
+        """Drop the writes: they are committed, or they never will be."""
+        for entries in self._written.values():
+            entries.clear()
+        self.journal.clear()
+        self.timers_to_write.clear()
+        self.bytes_held, self.local, self.message_key, self.key_prefix = 0, None, None, None
+
+
+class TaskKeys:
+    """The keys of a task, for calls that no message causes.
+
+    Attributes:
+        decode: decodes the key in hand.
+        watermark_ms: the watermark for the key in hand, of a task that keeps event time.
+    """
+
+    def __init__(self, state: TaskState, stores: Sequence[StoreConfig]) -> None:
+        self.decode: Callable[[bytes | None], Any] = lambda key: key
+        self.watermark_ms: Callable[[], int | None] = lambda: None
+        self._state = state
+        self._by_key = frozenset(store.name for store in stores if store.scope == "key" and not store.is_own)
+        # The window in which user code may walk over keys.
+        self._window: object | None = None
 
     @property
     def without_key(self) -> str:
@@ -121,9 +180,9 @@ class TaskState:
             yield
         finally:
             self._window = None
-            self.message_key = self.key_prefix = None
+            self._state.message_key = self._state.key_prefix = None
 
-    def keys_of(self, store: str) -> Iterator[Any]:
+    def of(self, store: str) -> Iterator[Any]:
         """The message keys that have entries in a store.
 
         Each is in hand until the next one.
@@ -134,67 +193,42 @@ class TaskState:
         if store not in self._by_key:
             declared = ", ".join(sorted(self._by_key)) or "none"
             raise TaskError(f"context.keys: wanted a state of scope key of the task ({declared}), found {store!r}")
-        window, before = self._window, self.message_key
+        window, state, before = self._window, self._state, self._state.message_key
         self._check_walk(store, window)
         try:
             for owner in self._owners(store):
-                self.message_key, self.key_prefix = owner, None
-                yield self.key_decode(owner)
+                state.message_key, state.key_prefix = owner, None
+                yield self.decode(owner)
                 self._check_walk(store, window)
         finally:
             # A walk that user code keeps may end at any time later.
             if window is self._window:
-                self.message_key, self.key_prefix = before, None
+                state.message_key, state.key_prefix = before, None
 
     def _owners(self, store: str) -> Iterator[bytes]:
-        written = self._written[store]
+        written = self._state.written(store)
         for owner in owners_in(self._local, store):
             # An ordered store has no writes that are not in the local store.
-            if written.get(changelog_key(owner, b""), b"") is not None or store in self._ordered:
+            if written.get(changelog_key(owner, b""), b"") is not None or self._state.is_ordered(store):
                 yield owner
-        if store not in self._ordered:
+        if not self._state.is_ordered(store):
             for key, value in tuple(written.items()):
                 if value is not None and self._local.get(store, key) is None:
                     yield split_changelog_key(key)[0]
 
     @property
     def _local(self) -> LocalTransaction:
-        assert self.local is not None, "keys are walked over only in a window"
-        return self.local
+        local = self._state.local
+        assert local is not None, "keys are walked over only in a window"
+        return local
 
     def _check_walk(self, store: str, window: object) -> None:
         """Refuse a walk outside of a window, and one that goes on after its window."""
-        if window is None or window is not self._window or not self.scope.is_in_hand():
+        if window is None or window is not self._window or not self._state.scope.is_in_hand():
             raise TaskError(
                 f"context.keys: wanted a walk over the keys of {store} within window, found one elsewhere; while a "
                 "message is handled, only the state of its own key is there"
             )
-
-    def time_next_calls(self) -> None:
-        """Time the next call of each kind, for each store."""
-        for store in self.stores.values():
-            store.time_next_calls()
-
-    def roll_back_message(self) -> None:
-        for entries, key, was_there, before in reversed(self.journal):
-            if was_there:
-                entries[key] = before
-            else:
-                del entries[key]
-        self.journal.clear()
-        for store, key, before in reversed(self.local_journal):
-            assert self.local is not None
-            self.local.write(store, {key: before})
-        self.local_journal.clear()
-
-    def forget(self) -> None:
-        """Drop the writes: they are committed, or they never will be."""
-        for entries in self._written.values():
-            entries.clear()
-        self.journal.clear()
-        self.local_journal.clear()
-        self.timers_to_write.clear()
-        self.bytes_held, self.local, self.message_key, self.key_prefix = 0, None, None, None
 
 
 class Store:
@@ -255,6 +289,28 @@ class Store:
     def delete(self, name: Any = "") -> None:
         self._write(self._key(name), None)
 
+    def add(self, amount: int) -> int:
+        """Add to the number of the entry without a name, and return the sum.
+
+        As `get` and `put`, in one call. There is 0 without an entry.
+        """
+        key, written = self._own_prefix or self._state.key_prefix or self._prefix(), self._written
+        if self.expired_at is not None:
+            self._check_scope(self.expired_at)
+        raw = written[key] if key in written else self._stored(key)
+        serde = self._serde
+        try:
+            total: int = amount if raw is None else serde.decode(raw) + amount
+        except SerdeError as error:
+            raise self._unreadable(error) from error
+        self._write(key, serde.encode(total))
+        return total
+
+    def _stored(self, key: bytes) -> bytes | None:
+        local = self._state.local
+        assert local is not None, "a store is read only while a message is handled"
+        return local.get(self._name, key)
+
     def delete_encoded(self, sub_key: bytes) -> None:
         """Remove an entry, given the bytes of its sub-key."""
         self._write((self._own_prefix or self._state.key_prefix or self._prefix()) + sub_key, None)
@@ -292,8 +348,9 @@ class Store:
         size = len(key) + (0 if raw is None else len(raw))
         if size > state.record_bytes_max:
             raise TaskError(too_large(f"an entry of store {self._name}", size, state.record_bytes_max))
-        if state.keeps_journal:
-            state.journal.append((written, key, key in written, written.get(key)))
+        journal = state.journal
+        if journal.is_kept:
+            journal.entries.append((written, key, key in written, written.get(key)))
         written[key] = raw
         state.bytes_held += size
         # At the end: the message may have ended while a thread was in this method. Its write is never committed then.
@@ -324,7 +381,7 @@ class Store:
                 "every task gets that one, and the entries of a keyed store belong to a key in one task"
             )
         if state.message_key is None:
-            raise TaskError(f"store {self._name}: wanted a message with a key, found {state.without_key}")
+            raise TaskError(f"store {self._name}: wanted a message with a key, found {state.keys.without_key}")
         state.key_prefix = changelog_key(state.message_key, b"")
         return state.key_prefix
 
@@ -406,8 +463,8 @@ class OrderedStore(Store):
     def _write(self, key: bytes, raw: bytes | None) -> None:
         state = self._state
         assert state.local is not None, "a store is written only while a message is handled"
-        if state.keeps_journal:
-            state.local_journal.append((self._name, key, state.local.get(self._name, key)))
+        if state.journal.is_kept:
+            state.journal.local.append((self._name, key, state.local.get(self._name, key)))
         super()._write(key, raw)
         state.local.write(self._name, {key: raw})
 
@@ -417,6 +474,14 @@ class TimerStore(OrderedStore):
 
     __slots__ = ()
     form = "timer"
+
+    def replace(self, value: bytes, name: bytes) -> None:
+        """Set an entry; nothing is written if it has that value."""
+        key = self._key(name)
+        if self.expired_at is not None:
+            self._check_scope(self.expired_at)
+        if (self._written[key] if key in self._written else self._stored(key)) != value:
+            self._write(key, value)
 
     def _write(self, key: bytes, raw: bytes | None) -> None:
         Store._write(self, key, raw)
@@ -458,7 +523,22 @@ def _timed(form: str, kinds: frozenset[str]) -> type[Store]:
     if not kinds:
         return plain
     timed = {kind: _timed_once(form, kind, kinds - {kind}) for kind in kinds}
+    timed |= {"add": _add_by_calls, "replace": _replace_by_calls}
     return type(plain.__name__, (plain,), {"__slots__": (), **timed})
+
+
+def _add_by_calls(store: Store, amount: int) -> int:
+    """As `Store.add`, by the calls that may be timed."""
+    value = store.get()
+    total: int = amount if value is None else value + amount
+    store.put(total)
+    return total
+
+
+def _replace_by_calls(store: Store, value: bytes, name: bytes) -> None:
+    """As `TimerStore.replace`, by the calls that may be timed."""
+    if store.get(name) != value:
+        store.put(value, name)
 
 
 def _timed_once(form: str, kind: str, others: frozenset[str]) -> Callable[..., Any]:

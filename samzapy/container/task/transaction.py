@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from samzapy.container.task.changelog_mark import ChangelogMark, mark_of
+from samzapy.container.task.measures import Fired
 from samzapy.container.task.message_scope import Place
 from samzapy.container.task.ports import LocalPosition, LocalTransaction, Producer
 from samzapy.container.task.ports import TaskEnvironment as Environment
@@ -64,13 +65,14 @@ class LastMessage:
 
 @dataclass(slots=True, kw_only=True)
 class Transaction:
-    """An open transaction, and its counts by route."""
+    """An open transaction, its counts by route, and the timers that fired in it."""
 
     producer: Producer
     local: LocalTransaction
     position: LocalPosition
     begun_at_s: float
     handled: dict[int, Handled] = field(default_factory=dict)
+    fired: Fired = field(default_factory=Fired)
     last: LastMessage | None = None
     written: dict[str, ChangelogMark] = field(default_factory=dict)
 

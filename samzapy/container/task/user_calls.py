@@ -58,7 +58,7 @@ class UserCalls:
         if isinstance(error, OF_NO_MESSAGE) or self.is_interrupted():
             raise error
         self.handles.collector.held.clear()
-        self.state.roll_back_message()
+        self.state.journal.roll_back(self.state.local)
 
     def make(self, timed: TimedCall, transaction: Transaction, handled: Handled) -> None:
         """Call the method, and send its outputs.
@@ -95,4 +95,3 @@ class UserCalls:
     def end(self) -> None:
         """Keep what was written since the last end, whatever fails from here on."""
         self.state.journal.clear()
-        self.state.local_journal.clear()

@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 
 from samzapy.model.serde import serde_of
-from samzapy.model.text import cut
+from samzapy.model.text import cut, cut_mark
 
 TRACEBACK_CHARS_MAX = 16_000
 _PART_CHARS_MAX = 2_000
@@ -44,5 +44,11 @@ def _is_ours(filename: str) -> bool:
 
 
 def shown_key(key: bytes | None) -> str:
-    """A message's key, for a line that an operator reads."""
-    return cut(repr(key), _KEY_CHARS_MAX)
+    """A message's key, for a line that an operator reads.
+
+    The mark of a long key has the digest of the key, not of its text.
+    """
+    text = repr(key)
+    if key is None or len(text) <= _KEY_CHARS_MAX:
+        return text
+    return f"{text[:_KEY_CHARS_MAX]}... [{cut_mark(len(key), 'bytes', key)}]"

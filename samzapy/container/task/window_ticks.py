@@ -62,7 +62,7 @@ class WindowTicks:
         tick = Tick(tick_ms // self._interval_ms, tick_ms)
 
         def call(out: Any) -> None:
-            with state.walking():
+            with state.keys.walking():
                 handler(tick, out)
 
         headers = (("window", str(tick.number).encode()), ("moment", str(tick_ms).encode()))

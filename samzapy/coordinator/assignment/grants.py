@@ -178,7 +178,7 @@ def release(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorR
 
 def _placed_at(grant: Grant, state: CoordinatorState) -> int:
     """The offset of the record that names the owner of the task's processor, or -1."""
-    in_force = 0 if state.generation is None else state.generation.generation
+    in_force = state.generation_number
     planned = state.planned_tasks.get((in_force, grant.task_name))
     return -1 if planned is None else state.placed_offsets.get(planned.processor_id, -1)
 

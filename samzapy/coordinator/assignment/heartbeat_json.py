@@ -29,8 +29,11 @@ commit: `model.failing`) and `figures` (those of a task are in `model.task_stats
 position is true while a worker reads it in a tail). So may `acceptedLosses`, texts as in task.lost.range.accept: what
 the operator gave up when this execution was started; `finished` (default false); `comesBack` (default true: the
 processor's id is configured, or kept); `exitCode`, of the last heartbeat of a process that ends because of an error,
-which `reason` tells; `unansweredMs`, the time since it sent the first heartbeat of those that had no answer; and
-`kafkaSilentMs`, the time since no broker answers it.
+which `reason` tells; `end`, the same for programs, and `formerEnds`, the ends of earlier containers on the host that
+the stream does not have (`model.container_end`); `slowMessages`, the messages that user code has had in hand for long
+(`model.slow_message`); `openForMs` of a position, for how long a transaction of another producer is open at its end;
+`unansweredMs`, the time since it sent the first heartbeat of those that had no answer; and `kafkaSilentMs`, the time
+since no broker answers it.
 """
 
 from __future__ import annotations
@@ -43,8 +46,10 @@ from samzapy.config import AcceptedLoss, accepted_loss
 from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, Position
 from samzapy.errors import ConfigError
 from samzapy.model.container import ContainerPhase
+from samzapy.model.container_end import ContainerEnd
 from samzapy.model.failing import Failing
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.slow_message import SlowMessage
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.strict_json import parse_json
@@ -60,6 +65,7 @@ SLOT_COUNT_MAX: Final = 512
 REASON_LENGTH_MAX: Final = 2000
 _EXIT_CODE_MAX: Final = 255
 STEP_LENGTH_MAX: Final = 100
+FORMER_ENDS_MAX: Final = 20
 
 
 def parse_heartbeat(body: bytes, *, received_ms: int) -> Heartbeat:
@@ -92,7 +98,16 @@ def parse_heartbeat(body: bytes, *, received_ms: int) -> Heartbeat:
         warm=None if fields.get("warm") is None else StandbyProgress.from_json(_object(fields["warm"], "warm")),
         failing=None if fields.get("failing") is None else Failing.from_json(_object(fields["failing"], "failing")),
         exit_code=_number(fields, "exitCode", most=_EXIT_CODE_MAX) if "exitCode" in fields else 0,
+        end=_own_end(fields),
+        former_ends=tuple(
+            ContainerEnd.from_json(_object(item, "each of formerEnds"))
+            for item in (_list(fields, "formerEnds") if "formerEnds" in fields else [])[:FORMER_ENDS_MAX]
+        ),
         step=_step(fields),
+        slow_messages=tuple(
+            SlowMessage.from_json(_object(item, "each of slowMessages"))
+            for item in (_list(fields, "slowMessages") if "slowMessages" in fields else [])[:SLOT_COUNT_MAX]
+        ),
         unanswered_ms=_count(fields, "unansweredMs"),
         kafka_silent_ms=_count(fields, "kafkaSilentMs"),
         received_ms=received_ms,
@@ -150,6 +165,14 @@ def _reason(fields: Mapping[str, object]) -> str:
         raise _wrong("reason", "a text", value)
     # Lone surrogates are legal in JSON and cannot be written to a record.
     return value[:REASON_LENGTH_MAX].encode(errors="replace").decode()
+
+
+def _own_end(fields: Mapping[str, object]) -> ContainerEnd | None:
+    """The end of the container itself, under the ids of the heartbeat."""
+    if fields.get("end") is None:
+        return None
+    ids = {name: fields.get(name) for name in ("executionId", "processorId", "host")}
+    return ContainerEnd.from_json({**_object(fields["end"], "end"), **ids})
 
 
 def _step(fields: Mapping[str, object]) -> str:
@@ -224,6 +247,7 @@ def _position(value: object) -> Position:
         _count(fields, "recordsIn"),
         _count(fields, "bootstrapEnd"),
         fields.get("tailing") is True,
+        _count(fields, "openForMs"),
     )
 
 

@@ -31,13 +31,14 @@ from samzapy.coordinator.commands import (
     LaunchTroubles,
     Tick,
 )
-from samzapy.coordinator.state import CoordinatorState, is_leaving
+from samzapy.coordinator.state import CoordinatorState, is_leaving, remembered, works_for
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.failing import Failing
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import UP
-from samzapy.model.ssp import SystemStream
+from samzapy.model.slow_message import SlowMessage
+from samzapy.model.ssp import SspKeyBucket, SystemStream
 from samzapy.model.standby_progress import StandbyProgress
 from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut, TaskLocalityPut
 
@@ -69,7 +70,10 @@ _TROUBLE_LENGTH_MAX: Final = 500
 class Sighting:
     """The last heartbeat of a living execution.
 
-    `unanswered_from_ms`: when the first heartbeat came of those since then that say that the last one had no answer.
+    Attributes:
+        unanswered_from_ms: when the first heartbeat came of those since then that say that the last one had no answer.
+        first_ms: when this leader received the first heartbeat with the present grants.
+        still_since_ms: since when a position with messages behind it has not moved. Others are left out.
     """
 
     at_ms: int
@@ -82,9 +86,12 @@ class Sighting:
     warm: StandbyProgress | None = None
     failing: Failing | None = None
     step: str = ""
+    slow_messages: tuple[SlowMessage, ...] = ()
     unanswered_ms: int = 0
     unanswered_from_ms: int | None = None
     kafka_silent_ms: int = 0
+    first_ms: int = 0
+    still_since_ms: Mapping[SspKeyBucket, int] = field(default_factory=dict)
 
     def unanswered_for_ms(self, listening_since_ms: int) -> int:
         """For how long its heartbeats arrive here without an answer.
@@ -196,12 +203,28 @@ def sighted(liveness: Liveness, heartbeat: Heartbeat, state: CoordinatorState) -
         warm=heartbeat.warm,
         failing=heartbeat.failing,
         step=heartbeat.step,
+        slow_messages=heartbeat.slow_messages,
         unanswered_ms=heartbeat.unanswered_ms,
         unanswered_from_ms=from_ms,
         kafka_silent_ms=heartbeat.kafka_silent_ms,
+        first_ms=before.first_ms if before is not None and before.held == heartbeat.held else heartbeat.received_ms,
+        still_since_ms=_still_since(heartbeat, before),
     )
     last = {**liveness.last, heartbeat.execution_id: sighting}
     return replace(liveness, last=last, hosts=_with_host_of(heartbeat, state, liveness.hosts))
+
+
+def _still_since(heartbeat: Heartbeat, before: Sighting | None) -> Mapping[SspKeyBucket, int]:
+    known = {} if before is None else before.figures.positions
+    since = {} if before is None else before.still_since_ms
+    still = {}
+    for ssp_kb, position in heartbeat.figures.positions.items():
+        if position.offset_next >= position.offset_end:
+            continue
+        last = known.get(ssp_kb)
+        has_moved = last is None or last.offset_next != position.offset_next
+        still[ssp_kb] = heartbeat.received_ms if has_moved else since.get(ssp_kb, heartbeat.received_ms)
+    return still
 
 
 def _with_host_of(
@@ -261,6 +284,22 @@ def is_alive(state: CoordinatorState, execution_id: ExecutionId) -> bool:
     """Whether the execution is one that may work."""
     container = state.containers.get(execution_id)
     return container is not None and container.phase in LIVING
+
+
+@remembered
+def living_runners(state: CoordinatorState) -> Mapping[ProcessorId, Container]:
+    """By processor, the living container that is to run its tasks."""
+    living = {item.execution_id: item for item in state.containers_sorted if item.phase in LIVING}
+    own: dict[ProcessorId, Container] = {}
+    for container in living.values():
+        if works_for(container, container.processor_id, state):
+            own.setdefault(container.processor_id, container)
+    placed = {
+        processor_id: living[placement.execution_id]
+        for processor_id, placement in state.placed.items()
+        if placement.execution_id in living
+    }
+    return {**own, **placed}
 
 
 def may_work(state: CoordinatorState, execution_id: ExecutionId) -> bool:

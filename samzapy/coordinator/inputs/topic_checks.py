@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from samzapy.config import stores_of
 from samzapy.coordinator.assignment.replanning import recorded_config, streams_planned
 from samzapy.coordinator.commands import TopicsLooked
 from samzapy.coordinator.inputs.growth import expansion_findings
@@ -45,7 +46,10 @@ def topics_of(state: CoordinatorState) -> tuple[str, ...]:
 
 @remembered
 def specs_of(state: CoordinatorState) -> tuple[TopicSpec, ...]:
-    """The specifications of the recorded internal topics."""
+    """The specifications of the recorded internal topics.
+
+    Without the changelogs of stores that were dropped, which may be deleted.
+    """
     intermediate = _intermediate_specs(state)
     specs = (intermediate.get(name) or _spec(state, name) for name in sorted(state.own_topics))
     return tuple(spec for spec in specs if spec is not None)
@@ -160,6 +164,8 @@ def _spec(state: CoordinatorState, name: str) -> TopicSpec | None:
         return placement_spec(job, replicas)
     if name.startswith(changelogs):
         store = name.removeprefix(changelogs)
+        if all(store != declared.name for declared in stores_of(state.config)):
+            return None
         own = _number(state, f"stores.{store}.changelog.replication.factor")
         return changelog_spec(job, store, state.own_topics[name].partition_count, own or replicas)
     return None

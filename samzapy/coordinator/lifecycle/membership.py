@@ -208,7 +208,7 @@ def _executions_over(state: CoordinatorState, absent_members: frozenset[Processo
 def _task_localities_over(state: CoordinatorState) -> Iterable[Removed]:
     """Tombstones of the localities of tasks that have no grant and are not planned."""
     granted = {grant.task_name for grant in state.grants.values()}
-    generation = 0 if state.generation is None else state.generation.generation
+    generation = state.generation_number
     return (
         tombstone(TaskLocalityPut(locality=state.task_localities[name]))
         for name in sorted(state.task_localities.keys() - granted)

@@ -21,7 +21,9 @@ from samzapy.config import (
     JobConfig,
     differences,
     recorded_properties,
+    stores_of,
 )
+from samzapy.coordinator.assignment.grants import changelogs_begun
 from samzapy.coordinator.assignment.liveness import LIVING, Liveness, is_alive
 from samzapy.coordinator.assignment.replanning import (
     config_of,
@@ -46,10 +48,10 @@ from samzapy.model.placement import UNFINISHED, Action, StatusCode
 from samzapy.model.ssp import SystemStream
 from samzapy.model.text import some
 from samzapy.model.topic_checks import made_again, refuse
-from samzapy.model.topics import checkpoint_topic, coordinator_topic, placement_topic
+from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic, placement_topic
 from samzapy.plan.input_patterns import is_match, may_depart, refuse_unmatched, with_inputs
 from samzapy.plan.intermediates import refuse_fewer_partitions
-from samzapy.plan.store_changes import StoreChange, refusals, store_changes
+from samzapy.plan.store_changes import StoreChange, StoreFate, refusals, store_changes
 from samzapy.stream.records import (
     FORMAT_LEVEL,
     ConfigPut,
@@ -92,7 +94,7 @@ def start_term(command: StartTerm, state: CoordinatorState) -> tuple[Coordinator
     if state.format_level is None:
         records.append(FormatLevelPut(level=FORMAT_LEVEL))
     records.extend(schema for schema in command.schemas if state.schemas.get(schema.fingerprint) != schema)
-    in_force = state.generation.generation if state.generation is not None else 0
+    in_force = state.generation_number
     records.extend(plan_tombstones(state, [number for number in generations(state) if number < in_force]))
     return tuple(records)
 
@@ -130,7 +132,7 @@ def submit_job(command: SubmitJob, state: CoordinatorState, liveness: Liveness) 
     check_readable(state, command.config.job_name, command.config.job_id)
     command = _with_inputs_to_read(command, state)
     config = command.config
-    refused = refusals(stores_after(config, state))
+    refused = refusals(stores_after(config, state, _gone(command, state)))
     if refused:
         raise ConfigError("\n".join(refused))
     _refuse_other_mode(command, state, liveness)
@@ -151,7 +153,7 @@ def submit_job(command: SubmitJob, state: CoordinatorState, liveness: Liveness) 
         *resumed_by_losses(config, state),
         *_config_records(command, state),
         *_input_records(command, state),
-        *_own_topic_records(command.own_topics, config.job, state),
+        *_own_topic_records(command.own_topics, config, state),
     )
     with_facts = evolve(state, uncommitted(facts))
     if state.generation is None:
@@ -252,7 +254,7 @@ def check_joinable(state: CoordinatorState, config: JobConfig, *, running: Colle
 def refuse_unexpected(command: SubmitJob, state: CoordinatorState) -> None:
     """Raise RejectedError if the plan is not the one that the submitter has seen."""
     wanted = command.expected_generation
-    generation = 0 if state.generation is None else state.generation.generation
+    generation = state.generation_number
     if wanted not in (None, generation):
         raise RejectedError(
             f"--expected-generation: wanted to apply what was planned from generation {wanted} of "
@@ -275,9 +277,43 @@ def _refuse_beside(
     )
 
 
-def stores_after(config: JobConfig, state: CoordinatorState) -> Sequence[StoreChange]:
-    """The changes of the job's stores under this configuration."""
-    return store_changes(config, state.config, state.own_topics, has_run=bool(state.grants))
+def _gone(command: SubmitJob, state: CoordinatorState) -> Collection[str]:
+    """The recorded topics of the job that others have the names of."""
+    recorded = state.own_topics
+    known = (topic for topic in command.own_topics if topic.name in recorded)
+    return {topic.name for topic in known if topic.topic_id != recorded[topic.name].topic_id}
+
+
+def stores_after(config: JobConfig, state: CoordinatorState, gone: Collection[str]) -> Sequence[StoreChange]:
+    """The changes of the job's stores under this configuration.
+
+    Args:
+        gone: the recorded topics of the job that were deleted.
+    """
+    changes = store_changes(config, state.config, state.own_topics, has_run=bool(state.grants), gone=gone)
+    if config.is_bounded_job:
+        return changes
+    # An offset at which a run of a bounded job begins is one of the topic that was deleted.
+    begun = {store for offsets in changelogs_begun(state).values() for store in offsets}
+    returning = {store for topic, store in _returning(config, state).items() if topic in gone} & begun
+    return [_begun(change) if change.store in returning else change for change in changes]
+
+
+def _begun(change: StoreChange) -> StoreChange:
+    text = (
+        f"stores.{change.store}: wanted a store under a new name, found one that was dropped and that this run of the "
+        "job counts from an offset of its deleted changelog topic: give the store a new name, or the job a new job.id"
+    )
+    return replace(change, fate=StoreFate.REFUSED, text=text)
+
+
+def _returning(config: JobConfig, state: CoordinatorState) -> Mapping[str, str]:
+    """By changelog topic, the stores that were dropped and come back."""
+    before = {store.name for store in stores_of(state.config)}
+    names = {
+        changelog_topic(config.job, store.name): store.name for store in config.stores if store.name not in before
+    }
+    return {topic: name for topic, name in names.items() if topic in state.own_topics}
 
 
 def _factor_records(config: JobConfig, state: CoordinatorState) -> Iterable[FactorPut]:
@@ -426,12 +462,14 @@ def _new_input(current: InputFound, command: SubmitJob, state: CoordinatorState)
 
 
 def _own_topic_records(
-    own_topics: tuple[OwnTopicFound, ...], job: str, state: CoordinatorState
+    own_topics: tuple[OwnTopicFound, ...], config: JobConfig, state: CoordinatorState
 ) -> Iterable[CoordinatorRecord]:
+    job, returning = config.job, _returning(config, state)
     single = (coordinator_topic(job), checkpoint_topic(job), placement_topic(job))
     for topic in sorted(own_topics, key=lambda item: item.name):
         known = state.own_topics.get(topic.name)
-        if known is not None and known.topic_id != topic.topic_id:
+        # A dropped store has no entries under the new id, and local state of the old id is rebuilt.
+        if known is not None and known.topic_id != topic.topic_id and topic.name not in returning:
             refuse([made_again(f"topic {topic.name}", known.topic_id, topic.topic_id)])
         if topic.name in single and topic.partition_count != 1:
             if known is not None:

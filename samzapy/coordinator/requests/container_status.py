@@ -27,6 +27,7 @@ from samzapy.model.placement import (
     ContainerPlacementRequestMessage,
     Refusal,
     StatusCode,
+    recorded_arguments,
     request_meant,
 )
 from samzapy.stream.records import RequestMemoryPut, RequestPut
@@ -57,7 +58,7 @@ def answer(request: RequestPut, together: Mapping[str, RequestPut], state: Coord
     if not request.arguments:
         text = _as_text(_processor_as_json(request.processor_id, state))
         return replace(request, status_code=StatusCode.SUCCEEDED, response_message=text)
-    uuid = request_meant(json.loads(request.arguments))
+    uuid = request_meant(recorded_arguments(request.arguments))
     known = state.requests.get(uuid) or state.request_memory.get(uuid) or together.get(uuid)
     if known is None:
         text = f"arguments.uuid: wanted a request that is known, found {uuid}"

@@ -10,7 +10,6 @@ than the number are left.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -21,7 +20,14 @@ from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, 
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.job import ProcessorId
 from samzapy.model.launch import LaunchPhase, LaunchRole, standby_name
-from samzapy.model.placement import ContainerPlacementRequestMessage, Phase, Refusal, StatusCode, is_standby_wanted
+from samzapy.model.placement import (
+    ContainerPlacementRequestMessage,
+    Phase,
+    Refusal,
+    StatusCode,
+    is_standby_wanted,
+    recorded_arguments,
+)
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, RequestPut, StandbyPut
 
@@ -156,7 +162,7 @@ def roll_back(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord
 
 
 def _is_more(request: RequestPut) -> bool:
-    return is_standby_wanted(json.loads(request.arguments))
+    return is_standby_wanted(recorded_arguments(request.arguments))
 
 
 def _after(count: int, *, is_more: bool) -> int:

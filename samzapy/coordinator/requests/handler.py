@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from samzapy.coordinator.assignment.liveness import Liveness
@@ -19,6 +20,8 @@ from samzapy.model.placement import (
     Phase,
     Refusal,
     StatusCode,
+    generation_expected,
+    recorded_arguments,
 )
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, RequestPut
@@ -111,6 +114,24 @@ class ImmediateHandler:
 def planned_processors(state: CoordinatorState) -> frozenset[ProcessorId]:
     """The processors that have tasks in the plan in force."""
     return frozenset(planned.processor_id for planned in state.plan)
+
+
+def refused_generation(request: RequestPut, state: CoordinatorState) -> Refusal | None:
+    """Why a request does not fit the plan in force; None if it does."""
+    wanted = _generation_of(request.arguments)
+    in_force = state.generation_number
+    if wanted in (None, in_force):
+        return None
+    return Refusal(
+        f"expectedGeneration: wanted the plan that is in force, {in_force}, found {wanted}: the job was planned anew "
+        "since you looked; look again (samzapy job status) and ask again"
+    )
+
+
+@lru_cache(maxsize=256)
+def _generation_of(arguments: str) -> int | None:
+    """The generation in recorded arguments; cached, because each review needs it."""
+    return generation_expected(recorded_arguments(arguments)) if arguments else None
 
 
 def subject_of(request: RequestPut) -> str:

@@ -111,7 +111,8 @@ def _read(requested: Requested, now_ms: int, state: CoordinatorState, turns: Con
         timestamp_ms=0,
         run_id=run_id_of(state),
         status_code=S.BAD_REQUEST,
-        response_message=f"the request cannot be read: {requested.reason}"[:MESSAGE_LENGTH_MAX],
+        response_message=f"the request {'is refused' if requested.is_refused else 'cannot be read'}: "
+        f"{requested.reason}"[:MESSAGE_LENGTH_MAX],
         accepted_at_ms=now_ms,
         decided_at_ms=now_ms,
     )
@@ -136,7 +137,7 @@ def _read(requested: Requested, now_ms: int, state: CoordinatorState, turns: Con
             f"({now_ms}), found {message.timestamp_ms}",
         )
     put = replace(put, timestamp_ms=message.timestamp_ms)
-    refusal = _too_old(put, state.inbox) or _refused(message, state, turns)
+    refusal = _too_old(put, state.inbox) or refused(message, state, turns)
     if refusal is not None:
         return replace(put, response_message=refusal)
     return replace(put, status_code=S.ACCEPTED, response_message="waits for its turn")
@@ -152,7 +153,7 @@ def _too_old(request: RequestPut, inbox: InboxPut) -> Refusal | None:
     )
 
 
-def _refused(
+def refused(
     message: ContainerPlacementRequestMessage, state: CoordinatorState, turns: Container[str]
 ) -> Refusal | None:
     """Why this job cannot serve a readable request now; None if it can."""

@@ -32,14 +32,14 @@ requests fail early or late; it never makes one happen twice.
 from __future__ import annotations
 
 import uuid as uuids
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.commands import ResponsesWritten, ReviewRequests
-from samzapy.coordinator.requests.handler import RequestHandler, Review, ended, subject_of
+from samzapy.coordinator.requests.handler import RequestHandler, Review, ended, refused_generation, subject_of
 from samzapy.coordinator.requests.registry import HANDLERS
 from samzapy.coordinator.requests.rewind import offset_bounds_wanted
 from samzapy.coordinator.requests.turns import in_order, run_id_of, turn_of
@@ -102,8 +102,15 @@ def _review_once(review: Review) -> Sequence[CoordinatorRecord]:
         turn = turn_of(request, review.state)
         if turn not in busy:
             busy.add(turn)
-            steps.add(_handler(request).begin(request, replace(review, state=steps.state)))
+            steps.add(_begun(request, replace(review, state=steps.state)))
     return steps.records
+
+
+def _begun(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """The records that begin a request, or its end if it is for another plan."""
+    if reason := refused_generation(request, review.state):
+        return (ended(request, S.FAILED, reason, review.now_ms),)
+    return _handler(request).begin(request, review)
 
 
 def _end(request: RequestPut, review: Review) -> RequestPut | None:

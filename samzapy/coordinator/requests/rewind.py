@@ -18,7 +18,6 @@ A startpoint is removed when newer grants cover all that it is for, and no unfin
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,10 +27,29 @@ from samzapy.coordinator.assignment.replanning import config_of
 from samzapy.coordinator.assignment.starts import GrantIndex, PositionsRead, starts_of
 from samzapy.coordinator.commands import OffsetBounds, OffsetBoundsRead
 from samzapy.coordinator.launching.suspension import resumed
-from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, counted, ended, with_progress
+from samzapy.coordinator.requests.handler import (
+    RequestHandler,
+    Review,
+    begun,
+    counted,
+    ended,
+    refused_generation,
+    with_progress,
+)
 from samzapy.coordinator.state import CoordinatorState, sorted_processors, tombstone
 from samzapy.model.job import TaskName
-from samzapy.model.placement import UNFINISHED, Action, Mark, Phase, Refusal, Rewind, StatusCode, Target, rewind_of
+from samzapy.model.placement import (
+    UNFINISHED,
+    Action,
+    Mark,
+    Phase,
+    Refusal,
+    Rewind,
+    StatusCode,
+    Target,
+    recorded_arguments,
+    rewind_of,
+)
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition, is_covered
 from samzapy.model.startpoint import Startpoint, StartpointIndex
 from samzapy.model.text import some
@@ -49,8 +67,7 @@ class OffsetBoundsWanted:
 
 def rewind_wanted(request: RequestPut) -> Rewind:
     """The rewind that an accepted request asks for."""
-    arguments: Mapping[str, str] = json.loads(request.arguments)
-    return rewind_of(arguments)
+    return rewind_of(recorded_arguments(request.arguments))
 
 
 def refused_rewind(wanted: Rewind, state: CoordinatorState) -> Refusal | None:
@@ -204,7 +221,7 @@ def offset_bounds_wanted(state: CoordinatorState) -> tuple[OffsetBoundsWanted, .
     if request is None:
         return ()
     wanted = rewind_wanted(request)
-    if refused_rewind(wanted, state):
+    if refused_generation(request, state) or refused_rewind(wanted, state):
         return ()  # The review of the request refuses it.
     return (
         OffsetBoundsWanted(
@@ -225,6 +242,8 @@ def offset_bounds_read(command: OffsetBoundsRead, state: CoordinatorState) -> tu
         return ()
     wanted = rewind_wanted(request)
     positions = [ssp_kb for _, ssp_kb in meant(wanted, state.plan)]
+    if refused_generation(request, state):
+        return ()  # The review of the request refuses it.
     if refused_rewind(wanted, state) or not command.offset_bounds.keys() >= {ssp_kb.ssp for ssp_kb in positions}:
         return ()  # The plan has changed since the bounds were read; they are read again.
     text = f"{len(positions)} positions in {wanted.stream} go to {wanted.to}"
@@ -360,7 +379,7 @@ def is_taken_up(startpoint: Startpoint, grants: GrantIndex, state: CoordinatorSt
     if given:
         return given[-1][1].epoch > startpoint.epoch
     # When other tasks own the key buckets of a removed task, its grants and its positions are removed.
-    in_force = 0 if state.generation is None else state.generation.generation
+    in_force = state.generation_number
     return (in_force, TaskName(startpoint.ssp_kb.reader)) not in state.planned_tasks
 
 

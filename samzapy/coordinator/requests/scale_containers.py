@@ -16,7 +16,7 @@ from samzapy.coordinator.assignment.grants import executions_to_grant, not_at_wo
 from samzapy.coordinator.assignment.liveness import is_alive
 from samzapy.coordinator.launching.launches import to_look_at, to_start, wanted_processors
 from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, counted, ended, with_progress
-from samzapy.coordinator.requests.scale_factor import refused_scale, scale_wanted
+from samzapy.coordinator.requests.scale_factor import scale_wanted
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.launch import Launch
 from samzapy.model.placement import Phase, Refusal, Scale, StatusCode
@@ -42,7 +42,7 @@ def refused_resize(wanted: Scale, state: CoordinatorState) -> Refusal | None:
 def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
     """Record the number. See `RequestHandler`."""
     wanted = scale_wanted(request)
-    if reason := refused_resize(wanted, review.state) or refused_scale(wanted, review.state):
+    if reason := refused_resize(wanted, review.state):
         return (ended(request, StatusCode.FAILED, reason, review.now_ms),)
     assert review.state.container_count is not None, "refused where there is none"
     text = f"from {review.state.container_count.count} containers to {wanted.containers}"

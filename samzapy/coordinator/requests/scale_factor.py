@@ -12,8 +12,7 @@ factor cannot be planned, and then nothing was changed. If a request expires, it
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 
 from samzapy.coordinator.assignment.grants import not_at_work
@@ -22,7 +21,7 @@ from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, 
 from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
 from samzapy.errors import ConfigError, DataError, RejectedError
 from samzapy.model.job import TaskName
-from samzapy.model.placement import Phase, Refusal, Scale, StatusCode, scale_of
+from samzapy.model.placement import Phase, Scale, StatusCode, recorded_arguments, scale_of
 from samzapy.model.text import some
 from samzapy.plan.groupers import Groupers
 from samzapy.stream.records import CoordinatorRecord, FactorPut, RequestPut
@@ -36,19 +35,7 @@ def scale_wanted(request: RequestPut) -> Scale:
 @lru_cache(maxsize=256)
 def _scale_of(text: str) -> Scale:
     """The scale of recorded arguments; cached, because each review step needs it."""
-    arguments: Mapping[str, str] = json.loads(text)
-    return scale_of(arguments)
-
-
-def refused_scale(wanted: Scale, state: CoordinatorState) -> Refusal | None:
-    """Why a scale cannot begin on the plan in force; None if it can."""
-    generation = 0 if state.generation is None else state.generation.generation
-    if wanted.generation_expected not in (None, generation):
-        return Refusal(
-            f"expectedGeneration: wanted the plan that is in force, {generation}, found {wanted.generation_expected}: "
-            "the job was planned anew since you looked; look again (samzapy job status) and ask again"
-        )
-    return None
+    return scale_of(recorded_arguments(text))
 
 
 def scaled(request: RequestPut, state: CoordinatorState, groupers: Groupers) -> Iterable[CoordinatorRecord]:
@@ -82,10 +69,7 @@ def is_scaled(request: RequestPut, review: Review) -> bool:
 
 def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
     """Plan for the factor. See `RequestHandler`."""
-    wanted = scale_wanted(request)
-    if reason := refused_scale(wanted, review.state):
-        return (ended(request, StatusCode.FAILED, reason, review.now_ms),)
-    text = f"from factor {factor_of(review.state)} to {wanted.factor}"
+    text = f"from factor {factor_of(review.state)} to {scale_wanted(request).factor}"
     changes = begun(request, text, review.now_ms, phase=Phase.STARTING)
     records = tuple(advance(changes, review))
     refused = [record for record in records if isinstance(record, RequestPut)]

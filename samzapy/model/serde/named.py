@@ -36,6 +36,7 @@ def key_serde_of(name: str) -> NamedSerde:
 _JSON_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _ESCAPING_ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 _NESTED = (dict, list, tuple)
+_REASON_SHOWN_MAX = 300
 
 
 def _json_text(value: Any) -> bytes:
@@ -133,8 +134,9 @@ def _msgpack(where: str) -> NamedSerde:
             return None
         try:
             return msgspec.msgpack.decode(raw)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise SerdeError(f"serde msgpack: {error}{looks_like(raw)}{where}") from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            # A path to a deep place is as long as the value.
+            raise SerdeError(f"serde msgpack: {str(error)[:_REASON_SHOWN_MAX]}{looks_like(raw)}{where}") from error
 
     return NamedSerde(name="msgpack", encode=encode, decode=decode)
 

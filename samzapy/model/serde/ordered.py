@@ -118,6 +118,9 @@ def _split(name: str, raw: bytes, what: str) -> tuple[bytes, bytes]:
     text, end, rest = raw.partition(_END)
     if not end:
         raise SerdeError(f"{what}: wanted the end of a {name}, found {raw[:20]!r}")
+    if text.count(_ZERO) != text.count(_WRITTEN_ZERO):
+        # Else one value had several spellings, and a map several entries for one sub-key.
+        raise SerdeError(f"{what}: wanted each 00 of a {name} written as 00 ff, found {raw[:20]!r}")
     return text.replace(_WRITTEN_ZERO, _ZERO), rest
 
 

@@ -93,7 +93,7 @@ class Structured(Generic[T]):
         """Raises SerdeError for bytes that are no such value, also after `upgrade`."""
         try:
             return self._decode(raw)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             if self.upgrade is None or not isinstance(error, msgspec.ValidationError):
                 raise SerdeError(f"serde {self}: {error}{looks_like(raw)}") from error
             refusal = error

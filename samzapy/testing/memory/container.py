@@ -261,6 +261,9 @@ class _Slots:
     def in_hand(self, slots: Sequence[int], query_number: int) -> Sequence[tuple[int, int]]:
         return self._slot.notes[-1:] if slots else []
 
+    def slow_messages(self, query_number: int) -> Sequence[tuple[int, int, int]]:
+        return []
+
     def renew(self, slots: Sequence[int]) -> None:
         for _ in slots:
             self._slot.renew()

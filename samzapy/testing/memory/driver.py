@@ -65,6 +65,7 @@ class MemorySlots:
         self.open_slots: set[int] = set()
         # By query and slot: the route and the offset of the message in hand.
         self.noted: dict[tuple[int, int], tuple[int, int]] = {}
+        self.slow: dict[int, list[tuple[int, int, int]]] = {}
         self._trace = trace
 
     def take_all(self, wait_ms: int) -> Sequence[int]:
@@ -76,6 +77,9 @@ class MemorySlots:
 
     def in_hand(self, slots: Sequence[int], query_number: int) -> Sequence[tuple[int, int]]:
         return [self.noted[query_number, slot] for slot in slots if (query_number, slot) in self.noted]
+
+    def slow_messages(self, query_number: int) -> Sequence[tuple[int, int, int]]:
+        return self.slow.get(query_number, [])
 
     def renew(self, slots: Sequence[int]) -> None:
         self._trace.append(f"renew {slots}")

@@ -168,6 +168,13 @@ class MemoryLocalTransaction:
         own = ((key, value) for (name, key), value in self._contents.entries.items() if name == store)
         return timers_due(own, domain, until_ms, count_max)
 
+    def remove_due(self, store: str, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
+        assert all(value == self._contents.entries[store, key] for _, key, value in rows), "it was written since"
+        self.write(store, {key: None for _, key, _ in rows})
+
+    def count(self, store: str) -> int:
+        return sum(name == store for name, _ in self._contents.entries)
+
     def check(self) -> None:
         if self._is_damaged:
             raise DamagedStateError("an entry is not what was written")

@@ -31,6 +31,68 @@ BATCH_MAX = 100
 """The most records of a partition in a micro-batch."""
 
 
+class _Tasks:
+    """The tasks of the worker, each with its local state."""
+
+    def __init__(
+        self,
+        new_task: TaskFactory,
+        state_of: Callable[[str], MemoryStateDirectory],
+        clock: VirtualClock,
+        crash_points: CrashAt,
+    ) -> None:
+        self._new_task = new_task
+        self._state_of = state_of
+        self._clock = clock
+        self._crash_points = crash_points
+        self._runners: dict[int, TaskRunner] = {}
+        self._environments: list[MemoryEnvironment] = []
+
+    def runner(self, plan: WorkPlan, routes: Sequence[int]) -> TaskRunner:
+        """The runner of the task with these routes; it is made at its first use."""
+        first = routes[0]
+        if first not in self._runners:
+            config = plan.config
+            environment = self._state_of(plan.routes[first].task_name).existing()
+            assert environment is not None, "the start has made it"
+            self._environments.append(environment)
+            self._runners[first] = TaskRunner(
+                plan=plan,
+                routes=routes,
+                new_task=self._new_task,
+                environment=environment,
+                limits=TransactionLimits(
+                    duration_max_s=config.transaction_max_ms / 1000,
+                    bytes_max=config.transaction_max_bytes,
+                    now_s=lambda: self._clock.monotonic_ms() / 1000,
+                    wall_ms=self._clock.wall_ms,
+                    boot_ms=self._clock.boot_ms,
+                ),
+                crash_points=self._crash_points,
+                is_interrupted=lambda: False,
+                current_thread=threading.current_thread,
+            )
+        return self._runners[first]
+
+    def timed(self, plan: WorkPlan) -> Sequence[TaskRunner]:
+        """The runners of all tasks, if the job acts by time."""
+        if not self._new_task.declared.acts_by_time:
+            return ()
+        return [self.runner(plan, routes) for routes in plan.tasks]
+
+    def close(self) -> None:
+        """Close the instances of user code."""
+        for runner in self._runners.values():
+            runner.close()
+
+    def drop(self) -> None:
+        """Drop the tasks where they are."""
+        self._runners = {}
+        for environment in self._environments:
+            environment.close()
+        self._environments = []
+
+
 class MemoryQuery:
     """A query and its only worker (`container.ports.Query`).
 
@@ -54,15 +116,11 @@ class MemoryQuery:
     ) -> None:
         self.batch_max = BATCH_MAX
         self._kafka = kafka
-        self._new_task = new_task
+        self._tasks = _Tasks(new_task, state_of, clock, crash_points)
         self._slot = slot
-        self._state_of = state_of
         self._clock = clock
-        self._crash_points = crash_points
         self._pause = pause
         self._plan: WorkPlan | None = None
-        self._runners: dict[int, TaskRunner] = {}
-        self._environments: list[MemoryEnvironment] = []
         self._read_to: dict[SystemStreamPartition, int] = {}
         self._must_tick = False
         self._ends: EndsSeen | None = None
@@ -111,16 +169,13 @@ class MemoryQuery:
 
     def stop(self) -> None:
         """End the query, and the worker with it."""
-        for runner in self._runners.values():
-            runner.close()
+        self._tasks.close()
         self.kill_worker()
 
     def kill_worker(self) -> None:
         """End the worker where it is."""
-        self._plan, self._must_tick, self._runners = None, False, {}
-        for environment in self._environments:
-            environment.close()
-        self._environments = []
+        self._plan, self._must_tick = None, False
+        self._tasks.drop()
 
     def is_level(self, places: Iterable[tuple[str, int]]) -> bool:
         """Whether a query runs that has nothing to do.
@@ -171,10 +226,7 @@ class MemoryQuery:
         return {index: moments[ssp_kb] for index, ssp_kb in own.items()}
 
     def _timed_runners(self) -> Sequence[TaskRunner]:
-        plan = self._plan
-        if plan is None or not self._new_task.declared.acts_by_time:
-            return ()
-        return [self._runner(plan, routes) for routes in plan.tasks]
+        return () if self._plan is None else self._tasks.timed(self._plan)
 
     # --- the work ---
 
@@ -216,8 +268,9 @@ class MemoryQuery:
         self._ends_are_new = False
         try:
             for routes, rows in works:
-                self._runner(plan, routes).covered(covered_ms)
-                reports.extend(self._runner(plan, routes).run(rows, self._slot))
+                runner = self._tasks.runner(plan, routes)
+                runner.covered(covered_ms)
+                reports.extend(runner.run(rows, self._slot))
                 if any_failed(reports):
                     break
         except Crash as crash:
@@ -227,32 +280,6 @@ class MemoryQuery:
             self.kill_worker()
             return QueryFailed(reason=f"samzapy.errors.{type(error).__name__}: {error}", kind=type(error))
         return BatchDone(reports=reports, offsets_end=ends, is_tick=is_tick)
-
-    def _runner(self, plan: WorkPlan, routes: Sequence[int]) -> TaskRunner:
-        first = routes[0]
-        if first not in self._runners:
-            config = plan.config
-            environment = self._state_of(plan.routes[first].task_name).existing()
-            assert environment is not None, "the start has made it"
-            self._environments.append(environment)
-            self._runners[first] = TaskRunner(
-                plan=plan,
-                routes=routes,
-                new_task=self._new_task,
-                declared=self._new_task.declared,
-                environment=environment,
-                limits=TransactionLimits(
-                    duration_max_s=config.transaction_max_ms / 1000,
-                    bytes_max=config.transaction_max_bytes,
-                    now_s=lambda: self._clock.monotonic_ms() / 1000,
-                    wall_ms=self._clock.wall_ms,
-                    boot_ms=self._clock.boot_ms,
-                ),
-                crash_points=self._crash_points,
-                is_interrupted=lambda: False,
-                current_thread=threading.current_thread,
-            )
-        return self._runners[first]
 
 
 def _first(moments: Iterable[int]) -> int:

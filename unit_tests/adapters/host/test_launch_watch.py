@@ -18,7 +18,7 @@ FAR_AHEAD_MS = 2**60
 
 
 class Recorded:
-    """A launcher that notes what it is asked; `trouble` is what it is in."""
+    """A launcher that records its calls; `trouble` is the error that it raises."""
 
     def __init__(self, trouble: Exception | None = None) -> None:
         self.asked: list[tuple[str, str]] = []
@@ -38,8 +38,8 @@ class Recorded:
     def hosts(self) -> Mapping[str, int | None]:
         return {"h2": 1, "h1": None}
 
-    def _note(self, what: str, launch: Launch) -> None:
-        self.asked.append((what, launch.execution_id))
+    def _note(self, act: str, launch: Launch) -> None:
+        self.asked.append((act, launch.execution_id))
         if self.trouble is not None:
             raise self.trouble
 
@@ -70,9 +70,9 @@ ALL = a_state(
 
 
 def test_wanted_launches_are_started_late_ones_killed_and_running_ones_looked_at() -> None:
-    launcher, said = Recorded(), list[LaunchesLooked | LaunchTroubles]()
+    launcher, events = Recorded(), list[LaunchesLooked | LaunchTroubles]()
 
-    watching(launcher, lambda: ALL, said.append).go_on()
+    watching(launcher, lambda: ALL, events.append).go_on()
 
     assert [
         ("launch", "wanted"),
@@ -82,7 +82,7 @@ def test_wanted_launches_are_started_late_ones_killed_and_running_ones_looked_at
         ("look", "stopping"),
         ("look", "wanted"),
     ] == launcher.asked
-    (looked,) = said
+    (looked,) = events
     assert isinstance(looked, LaunchesLooked)
     assert {"late", "launched", "stopping", "wanted"} == set(looked.launched)
     assert {"h1": None, "h2": 1} == looked.hosts
@@ -91,14 +91,14 @@ def test_wanted_launches_are_started_late_ones_killed_and_running_ones_looked_at
 
 def test_a_container_that_has_sent_a_heartbeat_is_not_started() -> None:
     launcher = Recorded()
-    heard = evolve(ALL, committed([ContainerPut(container=a_container("wanted"))], 9))
+    registered = evolve(ALL, committed([ContainerPut(container=a_container("wanted"))], 9))
 
-    watching(launcher, lambda: heard, _ignored).go_on()
+    watching(launcher, lambda: registered, _ignored).go_on()
 
     assert ("launch", "wanted") not in launcher.asked
 
 
-def _ignored(found: LaunchesLooked | LaunchTroubles) -> None:
+def _ignored(event: LaunchesLooked | LaunchTroubles) -> None:
     pass
 
 
@@ -111,7 +111,7 @@ def test_a_launch_watch_that_does_not_lead_does_nothing() -> None:
 
 
 def test_a_launch_that_is_withdrawn_during_a_round_is_not_started() -> None:
-    """Another process leads by now, or the stream says something else."""
+    """Another process leads by now, or the record on the stream has changed."""
     states = [a_state(*(a_launch(f"e{number}", phase=LaunchPhase.WANTED) for number in range(4)))]
 
     class Slow(Recorded):
@@ -127,32 +127,32 @@ def test_a_launch_that_is_withdrawn_during_a_round_is_not_started() -> None:
 
     watching(launcher, lambda: states[0] if states else None, _ignored).go_on()
 
-    assert [("launch", "e0"), ("launch", "e2")] == [asked for asked in launcher.asked if asked[0] == "launch"]
+    assert [("launch", "e0"), ("launch", "e2")] == [call for call in launcher.asked if call[0] == "launch"]
 
 
 def test_trouble_with_one_launch_delays_no_other_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    launcher, said = Recorded(LaunchError("no slot is free")), list[LaunchesLooked | LaunchTroubles]()
-    watch = watching(launcher, lambda: ALL, said.append)
+    launcher, events = Recorded(LaunchError("no slot is free")), list[LaunchesLooked | LaunchTroubles]()
+    watch = watching(launcher, lambda: ALL, events.append)
 
     watch.go_on()
     watch.go_on()
 
     assert 2 == launcher.asked.count(("kill", "late"))
-    told = LaunchTroubles({ExecutionId(name): "no slot is free" for name in ("wanted", "late")})
-    assert [told, told] == said
+    expected = LaunchTroubles({ExecutionId(name): "no slot is free" for name in ("wanted", "late")})
+    assert [expected, expected] == events
     assert 1 == caplog.text.count("no slot is free")
 
 
 def test_the_end_of_a_trouble_is_reported_once() -> None:
-    launcher, said = Recorded(LaunchError("no slot is free")), list[LaunchesLooked | LaunchTroubles]()
-    watch = watching(launcher, lambda: ALL, said.append)
+    launcher, events = Recorded(LaunchError("no slot is free")), list[LaunchesLooked | LaunchTroubles]()
+    watch = watching(launcher, lambda: ALL, events.append)
 
     watch.go_on()
     launcher.trouble = None
     watch.go_on()
     watch.go_on()
 
-    assert [2, 0] == [len(found.troubles) for found in said if isinstance(found, LaunchTroubles)]
+    assert [2, 0] == [len(event.troubles) for event in events if isinstance(event, LaunchTroubles)]
 
 
 def test_a_start_that_waits_has_the_reason_that_the_cluster_manager_is_silent() -> None:
@@ -160,11 +160,11 @@ def test_a_start_that_waits_has_the_reason_that_the_cluster_manager_is_silent() 
         def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
             raise LaunchError("no answer")
 
-    said = list[LaunchesLooked | LaunchTroubles]()
+    events = list[LaunchesLooked | LaunchTroubles]()
 
-    watching(Away(), lambda: ALL, said.append).go_on()
+    watching(Away(), lambda: ALL, events.append).go_on()
 
-    assert [LaunchTroubles({ExecutionId("wanted"): "no answer"})] == said
+    assert [LaunchTroubles({ExecutionId("wanted"): "no answer"})] == events
 
 
 def test_an_unexpected_error_of_a_launcher_ends_the_process() -> None:
@@ -178,7 +178,7 @@ def test_an_unexpected_error_of_a_launcher_ends_the_process() -> None:
     )
 
     watch.start()
-    wait_until(lambda: failures, 10, "the failure to be told")
+    wait_until(lambda: failures, 10, "the failure to be reported")
     watch.close(5)
 
     assert ["a fault of ours"] == [str(error) for error in failures]

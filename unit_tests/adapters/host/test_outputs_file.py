@@ -10,7 +10,7 @@ from samzapy.adapters.host.outputs_file import OutputsFile
 from samzapy.testing.builders import a_config
 
 
-def test_what_one_process_notes_another_one_knows(tmp_path: Path) -> None:
+def test_a_note_of_one_process_is_read_by_another(tmp_path: Path) -> None:
     config = a_config(local_store_dir=str(tmp_path))
 
     one, other = OutputsFile.of(config), OutputsFile.of(config)

@@ -16,6 +16,7 @@ from samzapy.adapters.host.process_launcher import ProcessLauncher
 from samzapy.adapters.host.processes import ProcessIdentity, processes_bearing, processes_with
 from samzapy.config import HostSlots
 from samzapy.errors import ConfigError, EnvironmentMissingError, LaunchError
+from samzapy.model.credential import CREDENTIAL_VARIABLE
 from samzapy.model.launch import (
     EXECUTION_VARIABLE,
     HOST_VARIABLE,
@@ -33,7 +34,7 @@ SLEEPS = "sleep 600 & wait"
 
 
 class Cluster:
-    """Launchers of one directory, and what their containers do."""
+    """Launchers of one directory, and the acts of their containers."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -54,24 +55,24 @@ class Cluster:
         return list(processes_with(EXECUTION_VARIABLE, launch.execution_id))
 
     def end(self) -> None:
-        def are_gone() -> bool:
-            # What a shell starts just when it is killed is met the next time.
+        def have_ended() -> bool:
+            # A process that a shell starts just when it is killed is found the next time.
             left = processes_with("SAMZAPY_PROCESS_DIR", str(self.directory.resolve()))
             for process in left:
                 process.send(signal.SIGKILL)
             return not left
 
-        wait_until(are_gone, WAIT_S, "what the containers started to be gone")
+        wait_until(have_ended, WAIT_S, "the processes of the containers to be gone")
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    found = Cluster(tmp_path)
-    yield found
-    found.end()
+    started = Cluster(tmp_path)
+    yield started
+    started.end()
 
 
-def wanted(name: str, processor_id: str = "0", host: str = "", role: LaunchRole = LaunchRole.ACTIVE) -> Launch:
+def wanted_launch(name: str, processor_id: str = "0", host: str = "", role: LaunchRole = LaunchRole.ACTIVE) -> Launch:
     return a_launch(
         f"{name}-{os.getpid()}", processor_id=processor_id, host=host, role=role, phase=LaunchPhase.WANTED
     )
@@ -86,13 +87,13 @@ def seen(launcher: ProcessLauncher, launch: Launch) -> Launched | None:
 
 
 def test_a_container_runs_on_the_host_that_is_wanted_with_a_directory_of_its_own(cluster: Cluster) -> None:
-    launcher, launch = cluster.launcher(), wanted("e1", host="h2")
+    launcher, launch = cluster.launcher(), wanted_launch("e1", host="h2")
 
     launcher.launch(launch)
 
-    found = seen(launcher, launch)
-    assert found is not None
-    assert (LaunchedState.RUNNING, "h2") == (found.state, found.host)
+    observed = seen(launcher, launch)
+    assert observed is not None
+    assert (LaunchedState.RUNNING, "h2") == (observed.state, observed.host)
     assert [(launch.execution_id, cluster.directory / "h2" / "state")] == cluster.asked
     assert {"h2"} == {
         of[HOST_VARIABLE]
@@ -102,8 +103,33 @@ def test_a_container_runs_on_the_host_that_is_wanted_with_a_directory_of_its_own
     assert (cluster.directory / "h2" / f"{launch.execution_id}.log").exists()
 
 
+def test_a_container_gets_the_credential_of_its_execution_in_its_environment(cluster: Cluster) -> None:
+    launcher = ProcessLauncher(
+        hosts=[HostSlots(host="h1", slot_count=2)],
+        directory=cluster.directory,
+        command_of=cluster.command,
+        environment=dict(os.environ),
+        credential_of=lambda execution_id: f"heartbeat.{execution_id}.mac",
+    )
+    launches = [wanted_launch("a"), wanted_launch("b", "1")]
+    for launch in launches:
+        launcher.launch(launch)
+
+    for launch in launches:
+        own = f"heartbeat.{launch.execution_id}.mac"
+        wait_until(
+            lambda launch=launch, own=own: bears(cluster, launch, own), WAIT_S, f"{launch.execution_id} to bear it"
+        )
+
+
+def bears(cluster: Cluster, launch: Launch, credential: str) -> bool:
+    """Whether the processes of the launch, and no others, have the credential."""
+    bearing = {process.pid for process in processes_with(CREDENTIAL_VARIABLE, credential)}
+    return bearing == {process.pid for process in cluster.processes(launch)} != set()
+
+
 def test_a_repeated_launch_starts_nothing_from_any_coordinator(cluster: Cluster) -> None:
-    first, second, launch = cluster.launcher(), cluster.launcher(), wanted("e1")
+    first, second, launch = cluster.launcher(), cluster.launcher(), wanted_launch("e1")
 
     first.launch(launch)
     first.launch(launch)
@@ -114,18 +140,18 @@ def test_a_repeated_launch_starts_nothing_from_any_coordinator(cluster: Cluster)
 
 
 def test_a_wanted_launch_that_was_not_started_is_unknown(cluster: Cluster) -> None:
-    assert None is seen(cluster.launcher(), wanted("e1"))
+    assert None is seen(cluster.launcher(), wanted_launch("e1"))
 
 
 def test_a_container_that_was_started_and_is_not_there_has_ended(cluster: Cluster) -> None:
-    found = seen(cluster.launcher(), launched(wanted("e1")))
+    observed = seen(cluster.launcher(), launched(wanted_launch("e1")))
 
-    assert found == Launched(state=LaunchedState.ENDED)
+    assert observed == Launched(state=LaunchedState.ENDED)
 
 
 def test_the_launcher_that_started_a_container_knows_its_exit_code_and_last_line(cluster: Cluster) -> None:
     cluster.script = "echo first; echo 'samzapy: no such topic'; echo; exit 8"
-    first, second, launch = cluster.launcher(), cluster.launcher(), wanted("e1")
+    first, second, launch = cluster.launcher(), cluster.launcher(), wanted_launch("e1")
     first.launch(launch)
     wait_until(lambda: _has_ended(first, launch), WAIT_S, "the container to end")
 
@@ -135,7 +161,7 @@ def test_the_launcher_that_started_a_container_knows_its_exit_code_and_last_line
 
 def test_a_container_that_ended_before_a_look_is_not_started_again(cluster: Cluster) -> None:
     cluster.script = "exit 2"
-    launcher, launch = cluster.launcher(), wanted("e1")
+    launcher, launch = cluster.launcher(), wanted_launch("e1")
     launcher.launch(launch)
     wait_until(lambda: _has_ended(launcher, launch), WAIT_S, "the container to end")
 
@@ -145,32 +171,32 @@ def test_a_container_that_ended_before_a_look_is_not_started_again(cluster: Clus
 
 
 def _has_ended(launcher: ProcessLauncher, launch: Launch) -> bool:
-    found = seen(launcher, launch)
-    return found is not None and found.state is LaunchedState.ENDED
+    observed = seen(launcher, launch)
+    return observed is not None and observed.state is LaunchedState.ENDED
 
 
 def test_the_launcher_that_started_a_container_finds_it_without_its_environment(cluster: Cluster) -> None:
     cluster.script = "sleep 600 & exec env -i sleep 600"
-    launcher, launch = cluster.launcher(h1=1), wanted("e1")
+    launcher, launch = cluster.launcher(h1=1), wanted_launch("e1")
     launcher.launch(launch)
 
     def leaders_of_the_others() -> set[int]:
-        found = cluster.processes(launch)
-        return {os.getsid(process.pid) for process in found} - {process.pid for process in found}
+        running = cluster.processes(launch)
+        return {os.getsid(process.pid) for process in running} - {process.pid for process in running}
 
-    leader = wait_until(leaders_of_the_others, WAIT_S, "only what it started to show an environment").pop()
-    found = seen(launcher, launch)
+    leader = wait_until(leaders_of_the_others, WAIT_S, "only the started processes to show an environment").pop()
+    observed = seen(launcher, launch)
 
-    assert found is not None
-    assert (LaunchedState.RUNNING, "h1") == (found.state, found.host)
-    assert found.handle.startswith(f"{leader}@"), "what it started is not taken for what is left of it"
+    assert observed is not None
+    assert (LaunchedState.RUNNING, "h1") == (observed.state, observed.host)
+    assert observed.handle.startswith(f"{leader}@"), "the started processes are not taken for the remains of it"
     assert {"h1": 0} == launcher.hosts()
     launcher.kill(launch)
     wait_until(lambda: _has_ended(launcher, launch), WAIT_S, "the container to end")
 
 
 def test_a_kill_ends_all_processes_of_a_container(cluster: Cluster) -> None:
-    launcher, other, launch = cluster.launcher(), cluster.launcher(), wanted("e1")
+    launcher, other, launch = cluster.launcher(), cluster.launcher(), wanted_launch("e1")
     launcher.launch(launch)
     wait_until(lambda: len(cluster.processes(launch)) == 2, WAIT_S, "the shell and its child to run")
 
@@ -178,16 +204,16 @@ def test_a_kill_ends_all_processes_of_a_container(cluster: Cluster) -> None:
     other.kill(launch)
 
     wait_until(lambda: _has_ended(launcher, launch), WAIT_S, "the container to end")
-    found = seen(launcher, launch)
-    assert found is not None and 128 + signal.SIGKILL == found.exit_code
+    observed = seen(launcher, launch)
+    assert observed is not None and 128 + signal.SIGKILL == observed.exit_code
     assert [] == cluster.processes(launch)
 
 
 def test_processes_that_a_dead_container_leaves_behind_are_killed(cluster: Cluster) -> None:
-    launcher, launch = cluster.launcher(), wanted("e1")
+    launcher, launch = cluster.launcher(), wanted_launch("e1")
     launcher.launch(launch)
     wait_until(lambda: len(cluster.processes(launch)) == 2, WAIT_S, "the shell and its child to run")
-    shell = next(found for found in cluster.processes(launch) if os.getsid(found.pid) == found.pid)
+    shell = next(process for process in cluster.processes(launch) if os.getsid(process.pid) == process.pid)
 
     shell.send(signal.SIGKILL)
 
@@ -197,7 +223,7 @@ def test_processes_that_a_dead_container_leaves_behind_are_killed(cluster: Clust
 
 def test_a_host_takes_no_more_than_its_slots(cluster: Cluster) -> None:
     launcher = cluster.launcher(h1=1, h2=1)
-    first, second, third = wanted("e1", host="h1"), wanted("e2", host="h1"), wanted("e3")
+    first, second, third = wanted_launch("e1", host="h1"), wanted_launch("e2", host="h1"), wanted_launch("e3")
     launcher.launch(first)
 
     with pytest.raises(LaunchError, match="free slot on h1"):
@@ -209,34 +235,34 @@ def test_a_host_takes_no_more_than_its_slots(cluster: Cluster) -> None:
     wait_until(lambda: _has_ended(launcher, first), WAIT_S, "the first one to end")
     launcher.launch(second)
 
-    hosts = [found.host if (found := seen(launcher, one)) else None for one in (second, third)]
+    hosts = [observed.host if (observed := seen(launcher, one)) else None for one in (second, third)]
     assert ["h1", "h2"] == hosts
 
 
 def test_hosts_have_room_for_as_many_as_have_no_slot_yet(cluster: Cluster) -> None:
     launcher = cluster.launcher(h1=1, h2=3)
     for number, host in enumerate(("h1", "h2")):
-        launcher.launch(wanted(f"e{number}", str(number), host=host))
+        launcher.launch(wanted_launch(f"e{number}", str(number), host=host))
 
     assert {"h1": 0, "h2": 2} == launcher.hosts()
-    assert {"h1": 0, "h2": 0} == cluster.launcher(h1=1, h2=1).hosts(), "whoever started them"
+    assert {"h1": 0, "h2": 0} == cluster.launcher(h1=1, h2=1).hosts(), "whichever process started them"
 
 
 def test_without_a_requested_host_the_one_with_the_fewest_containers_is_chosen(cluster: Cluster) -> None:
     launcher = cluster.launcher(h1=3, h2=3)
-    launches = [wanted(f"e{number}", str(number)) for number in range(4)]
+    launches = [wanted_launch(f"e{number}", str(number)) for number in range(4)]
 
     for launch in launches:
         launcher.launch(launch)
 
-    found = launcher.look(launches)
-    assert ["h1", "h2", "h1", "h2"] == [found[launch.execution_id].host for launch in launches]
+    observed = launcher.look(launches)
+    assert ["h1", "h2", "h1", "h2"] == [observed[launch.execution_id].host for launch in launches]
 
 
 def test_a_standby_is_never_on_a_host_of_its_processor(cluster: Cluster) -> None:
     launcher = cluster.launcher(h1=3, h2=1)
-    active, standby = wanted("e1", host="h1"), wanted("e2", role=LaunchRole.STANDBY)
-    another = wanted("e3", role=LaunchRole.STANDBY)
+    active, standby = wanted_launch("e1", host="h1"), wanted_launch("e2", role=LaunchRole.STANDBY)
+    another = wanted_launch("e3", role=LaunchRole.STANDBY)
     launcher.launch(active)
 
     launcher.launch(standby)
@@ -244,26 +270,26 @@ def test_a_standby_is_never_on_a_host_of_its_processor(cluster: Cluster) -> None
         launcher.launch(another)
     launcher.launch(replace(another, role=LaunchRole.ACTIVE))
 
-    hosts = [found.host if (found := seen(launcher, one)) else None for one in (active, standby, another)]
+    hosts = [observed.host if (observed := seen(launcher, one)) else None for one in (active, standby, another)]
     assert ["h1", "h2", "h1"] == hosts
 
 
 def test_a_launch_on_an_unknown_host_fails_at_once(cluster: Cluster) -> None:
-    launcher, launch = cluster.launcher(), wanted("e1", host="h9")
+    launcher, launch = cluster.launcher(), wanted_launch("e1", host="h9")
 
     launcher.launch(launch)
 
-    found = seen(launcher, launch)
-    assert found is not None
-    assert LaunchedState.ENDED is found.state
-    assert "found h9" in found.reason
+    observed = seen(launcher, launch)
+    assert observed is not None
+    assert LaunchedState.ENDED is observed.state
+    assert "found h9" in observed.reason
 
 
 def test_a_start_that_lacks_resources_is_retried(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(launch: Launch, store_dir: Path) -> Sequence[str]:
         raise EnvironmentMissingError("wanted spark-submit")
 
-    launch = wanted("e1")
+    launch = wanted_launch("e1")
     for command_of in (missing, lambda launch, store_dir: ["/no/such/program"]):
         with monkeypatch.context() as lacking:
             lacking.setattr(cluster, "command", command_of)
@@ -285,7 +311,7 @@ def test_a_launch_that_can_never_start_has_ended(cluster: Cluster, monkeypatch: 
         raise ConfigError("no such option")
 
     monkeypatch.setattr(cluster, "command", refused)
-    launcher, launch = cluster.launcher(), wanted("e1")
+    launcher, launch = cluster.launcher(), wanted_launch("e1")
 
     launcher.launch(launch)
 
@@ -295,12 +321,12 @@ def test_a_launch_that_can_never_start_has_ended(cluster: Cluster, monkeypatch: 
 
 
 def test_a_look_without_free_descriptors_is_retried(cluster: Cluster) -> None:
-    launcher, launch = cluster.launcher(), wanted("e1")
+    launcher, launch = cluster.launcher(), wanted_launch("e1")
     launcher.launch(launch)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
-        for act in (lambda: launcher.launch(wanted("e2")), launcher.hosts, lambda: launcher.look([launch])):
+        for act in (lambda: launcher.launch(wanted_launch("e2")), launcher.hosts, lambda: launcher.look([launch])):
             with pytest.raises(LaunchError, match="Too many open files"):
                 act()
     finally:
@@ -310,7 +336,7 @@ def test_a_look_without_free_descriptors_is_retried(cluster: Cluster) -> None:
 
 
 def test_a_lock_that_another_coordinator_holds_is_not_waited_for(cluster: Cluster) -> None:
-    launcher, launch = cluster.launcher(), wanted("e1")
+    launcher, launch = cluster.launcher(), wanted_launch("e1")
     with (cluster.directory / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(LaunchError, match="lock"):
@@ -321,12 +347,12 @@ def test_a_lock_that_another_coordinator_holds_is_not_waited_for(cluster: Cluste
 
 
 def test_containers_of_another_directory_belong_to_another_cluster(cluster: Cluster, tmp_path: Path) -> None:
-    launch = wanted("e1")
+    launch = wanted_launch("e1")
     cluster.launcher().launch(launch)
     other = Cluster(tmp_path / "other")
 
-    found = seen(other.launcher(), launched(launch))
+    observed = seen(other.launcher(), launched(launch))
     other.launcher().kill(launch)
 
-    assert found is not None and LaunchedState.ENDED is found.state
+    assert observed is not None and LaunchedState.ENDED is observed.state
     assert [] != cluster.processes(launch)

@@ -118,11 +118,11 @@ def test_processes_are_found_by_a_variable_that_their_parents_were_started_with(
     environment = {**os.environ, "SAMZAPY_TEST_MARK": "m-1"}
     parent = start_in_own_session(["/bin/sh", "-c", script], tmp_path / "log", environment)
     try:
-        found = wait_until(lambda: processes_with("SAMZAPY_TEST_MARK", "m-1")[1:], 10.0, "parent and child")
+        processes = wait_until(lambda: processes_with("SAMZAPY_TEST_MARK", "m-1")[1:], 10.0, "parent and child")
         assert parent.send(signal.SIGKILL)
         assert parent.wait_gone(deadline_s=10)
 
-        assert found == processes_with("SAMZAPY_TEST_MARK", "m-1")
+        assert processes == processes_with("SAMZAPY_TEST_MARK", "m-1")
         assert () == processes_with("SAMZAPY_TEST_MARK", "m-")
     finally:
         for process in processes_with("SAMZAPY_TEST_MARK", "m-1"):
@@ -131,7 +131,7 @@ def test_processes_are_found_by_a_variable_that_their_parents_were_started_with(
 
 @pytest.fixture
 def before_its_children() -> Iterator[None]:
-    """On one processor, where what we start gets no time before we wait; without the right to that, now and then."""
+    """On one core, where a started process gets no time before we wait; without the right to that, now and then."""
     processors = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(processors)})
     with suppress(PermissionError):
@@ -148,13 +148,13 @@ def test_a_started_process_is_found_at_once(tmp_path: Path) -> None:
     value = uuid.uuid4().hex
     for _ in range(20):
         process = start_in_own_session(["/bin/sleep", "60"], tmp_path / "log", {"SAMZAPY_FOUND_AT_ONCE": value})
-        found = processes_with("SAMZAPY_FOUND_AT_ONCE", value)
+        processes = processes_with("SAMZAPY_FOUND_AT_ONCE", value)
         process.send(signal.SIGKILL)
         os.waitpid(process.pid, 0)
-        assert (process,) == found
+        assert (process,) == processes
 
 
-def test_a_process_is_found_while_it_becomes_another_program(tmp_path: Path) -> None:
+def test_a_process_is_found_while_it_executes_another_program(tmp_path: Path) -> None:
     again, value = 'exec /bin/sh -c "$0" "$0"', uuid.uuid4().hex
     process = start_in_own_session(["/bin/sh", "-c", again, again], tmp_path / "log", {"SAMZAPY_BECOMES": value})
     try:

@@ -1,4 +1,4 @@
-"""Scratch directories live in memory, so what a killed execution leaves there must not stay."""
+"""Scratch directories are in memory, so the files of a killed execution must not stay."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def root() -> Iterator[Path]:
 
 
 def left_behind(root: Path, owner: str | None, *, age_s: float = 3600.0) -> Path:
-    """What an execution left in its directory, the owner's name included unless it is None."""
+    """The remains of an execution in its directory; without the owner's name if it is None."""
     path = root / an_execution()
     (path / "spark").mkdir(parents=True)
     if owner is not None:
@@ -149,7 +149,7 @@ def test_with_little_memory_scratch_is_on_disk_which_is_logged(
 def test_scratch_of_a_person_is_not_where_a_logout_removes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """systemd-logind empties /dev/shm of a user's files with their last session, also of a job that goes on."""
+    """systemd-logind empties /dev/shm of a user's files with their last session, also of a job that still runs."""
     logind, lingering, disk = tmp_path / "users", tmp_path / "linger", tmp_path / "disk"
     for directory in (lingering, disk):
         directory.mkdir()
@@ -162,12 +162,12 @@ def test_scratch_of_a_person_is_not_where_a_logout_removes_it(
         with scratch_directory(an_execution()) as path:
             return path.is_relative_to(disk)
 
-    monkeypatch.setattr(scratch, "_SYSTEM_UID_MAX", -1)  # Whoever runs the tests is a person.
-    assert not is_on_disk(), "nobody is logged out where there is no logind"
+    monkeypatch.setattr(scratch, "_SYSTEM_UID_MAX", -1)  # The user that runs the tests is a person.
+    assert not is_on_disk(), "no user is logged out where there is no logind"
     logind.mkdir()
     assert is_on_disk()
     (lingering / pwd.getpwuid(os.getuid()).pw_name).touch()
-    assert not is_on_disk(), "who lingers is spared"
+    assert not is_on_disk(), "a user that lingers is spared"
     (lingering / pwd.getpwuid(os.getuid()).pw_name).unlink()
     monkeypatch.setattr(scratch, "_SYSTEM_UID_MAX", max(uid_max, os.getuid()))
     assert not is_on_disk(), "system users are spared"

@@ -1,4 +1,4 @@
-"""What is asked of a cluster and how it goes on; what a real one answers is in integration_tests."""
+"""Questions to a cluster and the effect of errors; answers of a real one are in integration_tests."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.acls import KafkaAcls
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.errors import BrokerUnavailableError, ConfigError, MissingTopicError
+from samzapy.errors import BrokerUnavailableError, ConfigError, MissingTopicError, TopicPolicyError
 
 REFUSED = KafkaError(KafkaError._AUTHENTICATION, "SASL handshake failed: Disconnected")
 TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)
 
 
 class Client:
-    """An admin client that answers what it is told to, and says what happens to its connection when polled.
+    """An admin client with given answers, which reports the events of its connection when polled.
 
     Args:
         answers: one per question: an error, after which `events` happened, or None for a list of one broker.
@@ -40,15 +40,16 @@ class Client:
 
     def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
         nodes = [SimpleNamespace(id=1), None, SimpleNamespace(id=-1)]
-        found = [SimpleNamespace(id=number, replicas=["b"], leader=node) for number, node in enumerate(nodes)]
+        partitions = [SimpleNamespace(id=number, replicas=["b"], leader=node) for number, node in enumerate(nodes)]
         return {
-            name: answered(SimpleNamespace(name=name, topic_id=name, partitions=found)) for name in topics.topic_names
+            name: future_of(SimpleNamespace(name=name, topic_id=name, partitions=partitions))
+            for name in topics.topic_names
         }
 
     def describe_configs(self, resources: Any, **_: Any) -> dict[Any, Future[Any]]:
         """The owner of a topic whose name begins with `their` has granted nothing but reading."""
         return {
-            resource: answered(
+            resource: future_of(
                 KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
                 if resource.name.startswith("their")
                 else {"retention.ms": SimpleNamespace(name="retention.ms", value="5")}
@@ -61,7 +62,7 @@ class Client:
             self.tell(self.waiting.pop(0))
 
 
-def answered(answer: Any) -> Future[Any]:
+def future_of(answer: Any) -> Future[Any]:
     future: Future[Any] = Future()
     if isinstance(answer, Exception):
         future.set_exception(answer)
@@ -70,10 +71,10 @@ def answered(answer: Any) -> Future[Any]:
     return future
 
 
-def an_admin(client: Client, *, deadline_s: float = 0.0) -> KafkaAdmin:
-    admin = KafkaAdmin(KafkaConnection(bootstrap_servers="127.0.0.1:1"), deadline_s=deadline_s)
-    client.tell = admin._admin.events.add
-    admin._admin.client = client  # type: ignore[assignment]
+def an_admin(client: Client, *, deadline_s: float = 0.0) -> KafkaAcls:
+    admin = KafkaAcls(KafkaConnection(bootstrap_servers="127.0.0.1:1"), deadline_s=deadline_s)
+    client.tell = admin._questions.admin.events.add
+    admin._questions.admin.client = client  # type: ignore[assignment]
     return admin
 
 
@@ -116,6 +117,34 @@ def test_partitions_without_a_leader_are_left_out() -> None:
     assert {"orders": {0}} == an_admin(Client()).led(["orders"])
 
 
+class GuardedClient(Client):
+    """An admin client that may see and read the topics whose names begin with `our`."""
+
+    def describe_topics(self, topics: Any, **options: Any) -> dict[str, Future[Any]]:
+        refused = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+        known = super().describe_topics(topics, **options)
+        return {name: future if name.startswith("our") else future_of(refused) for name, future in known.items()}
+
+    def describe_cluster(self, **_: Any) -> Future[Any]:
+        return future_of(SimpleNamespace(authorized_operations=[]))
+
+    def describe_acls(self, *_: Any, **__: Any) -> Future[Any]:
+        """The client answers a refused question so."""
+        return future_of([])
+
+
+def test_a_refused_question_names_the_one_topic_that_it_is_refused_for() -> None:
+    with pytest.raises(ConfigError, match=r"^describing secret: .*lacks a right on the topic.*samzapy acl"):
+        an_admin(GuardedClient()).find(["ours", "secret"])
+    with pytest.raises(ConfigError, match=r"^reading the settings of theirs: .*samzapy acl"):
+        an_admin(Client()).look(["ours", "theirs"])
+
+
+def test_acls_that_may_not_be_read_are_refused_and_not_empty() -> None:
+    with pytest.raises(ConfigError, match="reading the ACLs of the cluster: .*lacks a right on the cluster"):
+        an_admin(GuardedClient()).acls()
+
+
 UNKNOWN_TOPIC = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
@@ -140,7 +169,7 @@ class ClusterClient(Client):
 
     def _answer(self, answer: Any) -> Future[Any]:
         self._unaware -= 1
-        return answered(answer if self._unaware < 0 else KafkaException(UNKNOWN_TOPIC))
+        return future_of(answer if self._unaware < 0 else KafkaException(UNKNOWN_TOPIC))
 
 
 def test_a_topic_is_described_though_the_first_brokers_asked_do_not_know_it_yet() -> None:
@@ -158,6 +187,44 @@ def test_settings_of_a_topic_that_no_broker_knows_are_a_missing_topic() -> None:
         an_admin(ClusterClient(unaware=10**6))._settings(["orders"])
 
 
+class DeletingClient(Client):
+    """An admin client that deletes a topic, or answers with an error, and then knows it for some more questions."""
+
+    def __init__(self, answer: int | None, known_for: int) -> None:
+        super().__init__()
+        self.deleted: list[str] = []
+        self._answer = answer
+        self._known_for = known_for
+
+    def delete_topics(self, names: Any, **_: Any) -> dict[str, Future[Any]]:
+        self.deleted += names
+        error = None if self._answer is None else KafkaException(KafkaError(self._answer))
+        return dict.fromkeys(names, future_of(error))
+
+    def describe_topics(self, topics: Any, **options: Any) -> dict[str, Future[Any]]:
+        if self._known_for:
+            self._known_for -= 1
+            return super().describe_topics(topics, **options)
+        return dict.fromkeys(topics.topic_names, future_of(KafkaException(UNKNOWN_TOPIC)))
+
+
+@pytest.mark.parametrize("answer", [None, KafkaError.UNKNOWN_TOPIC_OR_PART], ids=["first try", "second try"])
+def test_a_topic_is_deleted_once_no_broker_knows_it_any_more(answer: int | None) -> None:
+    client = DeletingClient(answer, known_for=2)
+
+    an_admin(client).delete_topic("orders")
+
+    assert ["orders"] == client.deleted
+    assert {} == an_admin(client).find(["orders"])
+
+
+def test_a_topic_that_the_cluster_does_not_release_is_named_with_the_right() -> None:
+    client = DeletingClient(KafkaError.TOPIC_AUTHORIZATION_FAILED, known_for=9)
+
+    with pytest.raises(TopicPolicyError, match="wanted to delete the topic orders, .* allow Delete on the topic"):
+        an_admin(client).delete_topic("orders")
+
+
 class FailoverClient(Client):
     """An admin client whose controller was killed: it learns the new one only from a look at the cluster."""
 
@@ -170,7 +237,7 @@ class FailoverClient(Client):
     def describe_topics(self, topics: Any, **options: Any) -> dict[str, Future[Any]]:
         if self.knows_the_controller:
             return super().describe_topics(topics, **options)
-        return dict.fromkeys(topics.topic_names, answered(KafkaException(TIMED_OUT)))
+        return dict.fromkeys(topics.topic_names, future_of(KafkaException(TIMED_OUT)))
 
 
 def test_a_question_reaches_the_controller_that_took_over_from_a_killed_one() -> None:

@@ -33,7 +33,7 @@ def test_every_code_of_librdkafka_has_its_branch_of_the_error_tree(name: str) ->
 
     translated = translate(error, "testing x")
 
-    assert getattr(KafkaError, name) in ERROR_TYPES, f"{name} is new: decide who can do something about it"
+    assert getattr(KafkaError, name) in ERROR_TYPES, f"{name} is new: decide which party can act on it"
     assert type(translated) is ERROR_TYPES[error.code()]
     assert str(translated).startswith("testing x: Kafka answered ")
     assert "; " in str(translated)

@@ -17,7 +17,7 @@ RECORDS = [LogRecord(offset=offset, timestamp_ms=0, key=b"k", value=b"v") for of
 
 
 class Broker:
-    """A topic of five records, of which a reading takes three before nobody answers any more."""
+    """A topic of five records; a reading takes three before no broker answers any more."""
 
     def __init__(self) -> None:
         self.fails = True
@@ -97,8 +97,8 @@ def a_term(term: int, url: str, *, offset: int, is_leaders: bool) -> LogRecord:
         term=term, coordinator_id="c", host="h", boot_id="b", pid=1, process_started_ms=1, url=url, started_at_ms=1
     )
     key, value = encode(put)
-    said = headers(term=term, seq=offset, event="TermStarted", cause="c", actor="a") if is_leaders else {}
-    return LogRecord(offset, 0, key, value, tuple(said.items()))
+    record_headers = headers(term=term, seq=offset, event="TermStarted", cause="c", actor="a") if is_leaders else {}
+    return LogRecord(offset, 0, key, value, tuple(record_headers.items()))
 
 
 def test_the_leader_is_searched_among_the_leaders_own_records_and_others_stop_no_search(
@@ -112,7 +112,7 @@ def test_the_leader_is_searched_among_the_leaders_own_records_and_others_stop_no
     ]
     monkeypatch.setattr(PartitionReader, "read_to_end", lambda *_, **__: iter(records))
 
-    found = KafkaLeaderSearch(KafkaConnection(bootstrap_servers="b:1"), "stream").newest_term(0)
+    search = KafkaLeaderSearch(KafkaConnection(bootstrap_servers="b:1"), "stream").newest_term(0)
 
-    assert found is not None
-    assert (1, "http://one") == (found.term, found.url)
+    assert search is not None
+    assert (1, "http://one") == (search.term, search.url)

@@ -17,7 +17,7 @@ ORDERS, REFUNDS = an_ssp("kafka.orders.0"), an_ssp("kafka.refunds.0")
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str]], KafkaPositions]:
+def reader_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str]], KafkaPositions]:
     """Positions on a cluster where a topic is missing when offsets are asked for, and `there` are when asked again."""
 
     def after(there: set[str]) -> KafkaPositions:
@@ -37,14 +37,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str]], KafkaPosition
     return after
 
 
-def test_an_input_that_is_deleted_between_two_questions_is_a_temporary_error(asked: Any) -> None:
+def test_an_input_that_is_deleted_between_two_questions_is_a_temporary_error(reader_with: Any) -> None:
     with pytest.raises(TemporaryError, match="refunds"):
-        asked({"orders"}).read([ORDERS, REFUNDS])
+        reader_with({"orders"}).read([ORDERS, REFUNDS])
 
 
-def test_a_missing_topic_error_of_an_input_with_a_leader_is_raised(asked: Any) -> None:
+def test_a_missing_topic_error_of_an_input_with_a_leader_is_raised(reader_with: Any) -> None:
     with pytest.raises(MissingTopicError, match="refunds"):
-        asked({"orders", "refunds"}).read([ORDERS, REFUNDS])
+        reader_with({"orders", "refunds"}).read([ORDERS, REFUNDS])
 
 
 def test_a_partition_without_a_leader_is_left_out_and_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,8 +58,8 @@ def test_a_partition_without_a_leader_is_left_out_and_delays_no_other(monkeypatc
     monkeypatch.setattr(KafkaTopics, "checkpoint_records", lambda _: iter(()))
     monkeypatch.setattr(positions, "beginning_offsets", offsets)
     monkeypatch.setattr(positions, "end_offsets", offsets)
-    asked = [an_ssp("kafka.orders.0"), an_ssp("kafka.orders.1")]
+    partitions = [an_ssp("kafka.orders.0"), an_ssp("kafka.orders.1")]
 
-    found = KafkaPositions(KafkaConnection(bootstrap_servers="b:1"), "flights-1").read(asked)
+    read_positions = KafkaPositions(KafkaConnection(bootstrap_servers="b:1"), "flights-1").read(partitions)
 
-    assert [asked[0]] == list(found.bounds)
+    assert [partitions[0]] == list(read_positions.bounds)

@@ -55,9 +55,9 @@ def test_settings_that_exactly_once_rests_on_cannot_be_configured() -> None:
         "retry.backoff.ms": 250,
         "statistics.interval.ms": 500,
     }
-    found = settings_with(**dict.fromkeys(ours, "1"))
+    settings = settings_with(**dict.fromkeys(ours, "1"))
 
-    assert ours == {name: found[name] for name in ours}
+    assert ours == {name: settings[name] for name in ours}
     assert ours.keys() <= set(CLIENT_PROPERTIES_REFUSED)
 
 

@@ -1,4 +1,4 @@
-"""Asking for offsets while brokers come and go; what a real broker shows is in integration_tests."""
+"""Asking for offsets while brokers come and go; the answers of a real broker are in integration_tests."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from samzapy.adapters.kafka import reading
+from samzapy.adapters.kafka.broker_wait import CommandWait
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import PartitionReader
-from samzapy.errors import BrokerUnavailableError, MissingTopicError
+from samzapy.errors import BrokerUnavailableError, ConfigError, DeadlineError, MissingTopicError
 
 
 class Cluster:
@@ -23,36 +24,36 @@ class Cluster:
         self._asks_left = asks_without_leader
         self._partitions = partitions
 
-    def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
+    def list_offsets(self, partitions: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
         self._asks_left -= 1
-        found: dict[TopicPartition, Future[Any]] = {at: Future() for at in wanted}
-        for future in found.values():
+        futures: dict[TopicPartition, Future[Any]] = {at: Future() for at in partitions}
+        for future in futures.values():
             if self._asks_left >= 0:
                 error = KafkaError(KafkaError._NOENT, "Failed to query partition leaders: No leaders found")
                 future.set_exception(KafkaException(error))
             else:
                 future.set_result(SimpleNamespace(offset=42))
-        return found
+        return futures
 
     def list_topics(self, topic: str, **_: Any) -> SimpleNamespace:
         known = self._partitions if topic == "orders" else ()
         partitions = {number: SimpleNamespace(leader=-1) for number in known}
-        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions)})
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions, error=None)})
 
 
 class Restarted(Cluster):
-    """One whose broker was restarted: the client's leader epoch is refused until it looks who leads."""
+    """After a restart of its broker: the client's leader epoch is refused until it asks for the leader."""
 
     def __init__(self) -> None:
         super().__init__(asks_without_leader=0)
         self._has_looked = False
 
-    def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
+    def list_offsets(self, partitions: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
         if self._has_looked:
-            return super().list_offsets(wanted)
+            return super().list_offsets(partitions)
         refused: Future[Any] = Future()
         refused.set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
-        return dict.fromkeys(wanted, refused)
+        return dict.fromkeys(partitions, refused)
 
     def list_topics(self, topic: str, **_: Any) -> SimpleNamespace:
         self._has_looked = True
@@ -60,28 +61,45 @@ class Restarted(Cluster):
 
 
 class LeaderGone(Cluster):
-    """One whose client asks a leader that is gone, and gives no offset and no error, until it looks who leads."""
+    """A cluster whose client asks a former leader, and gives no offset and no error, until it asks for the leader."""
 
     def __init__(self) -> None:
         super().__init__(asks_without_leader=0)
         self._has_looked = False
 
-    def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
+    def list_offsets(self, partitions: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
         if self._has_looked:
-            return super().list_offsets(wanted)
-        answered: Future[Any] = Future()
-        answered.set_result(SimpleNamespace(offset=OFFSET_INVALID))
-        return dict.fromkeys(wanted, answered)
+            return super().list_offsets(partitions)
+        answer: Future[Any] = Future()
+        answer.set_result(SimpleNamespace(offset=OFFSET_INVALID))
+        return dict.fromkeys(partitions, answer)
 
     def list_topics(self, topic: str, **_: Any) -> SimpleNamespace:
         self._has_looked = True
         return super().list_topics(topic)
 
 
-def asked(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, topic: str, deadline_s: float) -> int:
+class Guarded(Cluster):
+    """One that does not let this user see the topic: its answer about offsets is that of a missing one."""
+
+    def list_topics(self, topic: str, **_: Any) -> SimpleNamespace:
+        refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions={}, error=refused)})
+
+
+def read_topic(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    topic: str,
+    deadline_s: float,
+    command_wait: CommandWait | None = None,
+) -> int:
     monkeypatch.setattr(reading, "_APPEARS_WITHIN_S", 0.1)
-    admin = SimpleNamespace(client=cluster, connection=KafkaConnection(bootstrap_servers="b:1"))
+    admin = SimpleNamespace(
+        client=cluster, connection=KafkaConnection(bootstrap_servers="b:1", command_wait=command_wait)
+    )
     admin.unavailable = lambda waited_s, doing: BrokerUnavailableError(doing)
+    admin.reported, admin.note = list, lambda cause: None
     monkeypatch.setattr(reading, "Admin", lambda connection: admin)
     return PartitionReader(admin.connection, topic).end_offset(deadline_s)
 
@@ -90,21 +108,21 @@ def test_a_partition_without_a_leader_is_waited_for_longer_than_a_topic_that_may
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A broker that is killed and comes back knows the topics before it leads them."""
-    assert 42 == asked(Cluster(asks_without_leader=6), monkeypatch, "orders", 30.0)
+    assert 42 == read_topic(Cluster(asks_without_leader=6), monkeypatch, "orders", 30.0)
 
 
 def test_a_partition_that_never_gets_a_leader_is_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BrokerUnavailableError):
-        asked(Cluster(asks_without_leader=float("inf")), monkeypatch, "orders", 0.5)
+        read_topic(Cluster(asks_without_leader=float("inf")), monkeypatch, "orders", 0.5)
 
 
 def test_a_refused_client_looks_for_the_leader_and_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 42 == asked(Restarted(), monkeypatch, "orders", 30.0)
+    assert 42 == read_topic(Restarted(), monkeypatch, "orders", 30.0)
 
 
 def test_an_answer_without_an_offset_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read up to there, a topic would be empty."""
-    assert 42 == asked(LeaderGone(), monkeypatch, "orders", 30.0)
+    assert 42 == read_topic(LeaderGone(), monkeypatch, "orders", 30.0)
 
 
 @pytest.mark.parametrize(("topic", "partitions"), [("others", (0,)), ("orders", (1,))])
@@ -114,7 +132,14 @@ def test_a_missing_topic_is_named_soon(
     cluster = Cluster(asks_without_leader=float("inf"), partitions=partitions)
 
     with pytest.raises(MissingTopicError, match=f"the offsets of {topic} at b:1"):
-        asked(cluster, monkeypatch, topic, 30.0)
+        read_topic(cluster, monkeypatch, topic, 30.0)
+
+
+def test_a_topic_that_this_user_may_not_see_is_refused_and_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        ConfigError, match="partitions of orders: .* this user lacks a right on the topic.*samzapy acl"
+    ):
+        read_topic(Guarded(asks_without_leader=10**6), monkeypatch, "orders", 60.0)
 
 
 class Late:
@@ -126,8 +151,8 @@ class Late:
         self._queue: list[Any] = []
         self.rests = 0
 
-    def assign(self, wanted: Sequence[TopicPartition]) -> None:
-        (at,) = wanted
+    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        (at,) = partitions
         late = self._left if self._queue else []
         self._queue = [*late, *self._held[at.partition]]
 
@@ -135,8 +160,8 @@ class Late:
         return self._queue.pop(0) if self._queue else None
 
     def consume(self, count: int, _timeout_s: float) -> list[Any]:
-        found, self._queue[:count] = self._queue[:count], []
-        return found
+        portion, self._queue[:count] = self._queue[:count], []
+        return portion
 
     def unassign(self) -> None:
         self.rests += 1
@@ -205,3 +230,57 @@ def test_a_reader_that_is_kept_fetches_nothing_between_two_readings(monkeypatch:
 
         assert list(records) == []
         assert consumer.rests == 1
+
+
+class Timed(Cluster):
+    """A cluster that notes how long each question about offsets may take."""
+
+    def __init__(self) -> None:
+        super().__init__(asks_without_leader=float("inf"))
+        self.timeouts_s: list[float] = []
+
+    def list_offsets(
+        self, partitions: dict[TopicPartition, Any], **options: Any
+    ) -> dict[TopicPartition, Future[Any]]:
+        self.timeouts_s.append(options["request_timeout"])
+        return super().list_offsets(partitions)
+
+
+def test_no_try_of_a_question_is_longer_than_the_time_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Timed()
+    with pytest.raises(BrokerUnavailableError):
+        read_topic(cluster, monkeypatch, "orders", 30.0, CommandWait(0.3, lambda _: None))
+
+    assert max(cluster.timeouts_s) <= 0.3
+
+
+class Silent(Late):
+    """A consumer whose brokers send the end of the partition that they have so far, and nothing more."""
+
+    def __init__(self, *ends: int) -> None:
+        super().__init__({0: [Message(0, end) for end in ends]}, [])
+
+
+def stalled(monkeypatch: pytest.MonkeyPatch, consumer: Late, *, timeout_s: float, deadline_s: float) -> str:
+    """The error of a command that waits `timeout_s` for brokers, and reads with `deadline_s`."""
+    monkeypatch.setattr(reading, "make_consumer", lambda *_: consumer)
+    monkeypatch.setattr(PartitionReader, "end_offset", lambda *_: 42)
+    wait = CommandWait(timeout_s, lambda _: None)
+    with (
+        PartitionReader(KafkaConnection(bootstrap_servers="b:1", command_wait=wait), "sums") as reader,
+        pytest.raises((BrokerUnavailableError, DeadlineError)) as raised,
+    ):
+        list(reader.read_to_end(7, deadline_s))
+    return str(raised.value)
+
+
+def test_a_command_gives_up_reading_after_its_own_time_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "no broker answered within 0.1 s" in stalled(monkeypatch, Silent(), timeout_s=0.1, deadline_s=30.0)
+
+
+def test_an_open_transaction_is_waited_for_however_long_a_command_waits_for_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error = stalled(monkeypatch, Silent(20), timeout_s=0.1, deadline_s=1.0)
+
+    assert "an open transaction from offset 20 on for 1 s" in error

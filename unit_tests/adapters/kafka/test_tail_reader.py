@@ -83,7 +83,7 @@ def test_a_consumer_keeps_its_place_from_one_tail_to_the_next(monkeypatch: pytes
     assert [0] == consumer.assigned
 
 
-def test_a_consumer_goes_back_for_records_that_no_tail_has_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_moves_back_for_records_that_no_tail_has_handled(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, consumer = a_reader(monkeypatch, Message(0), Message(1))
     reader.poll(0, 10)
 
@@ -95,7 +95,7 @@ def test_a_consumer_goes_back_for_records_that_no_tail_has_handled(monkeypatch: 
 @pytest.mark.parametrize(
     "odd", [Message(1, has_odd_header=True), Message(1, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))]
 )
-def test_a_consumer_that_had_to_give_up_is_placed_anew(monkeypatch: pytest.MonkeyPatch, odd: Message) -> None:
+def test_a_consumer_that_had_to_give_up_is_positioned_again(monkeypatch: pytest.MonkeyPatch, odd: Message) -> None:
     """It has read beyond the records that the tail got, or it fetches a partition no more."""
     reader, consumer = a_reader(monkeypatch, Message(0), odd, Message(2))
     with pytest.raises(TailEndedError):

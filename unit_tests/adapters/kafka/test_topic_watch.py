@@ -52,24 +52,24 @@ def test_the_next_look_comes_sooner_while_a_topic_is_missing(monkeypatch):
 def test_inputs_are_looked_at_without_settings_even_if_missing():
     topics = Topics("own", "input")
     watch = TopicWatch(
-        topics, names=tuple, put=print, interval_ms=1_000, names_found=lambda found: [*sorted(found), "gone"]
+        topics, names=tuple, put=print, interval_ms=1_000, names_found=lambda matches: [*sorted(matches), "gone"]
     )
 
     looked = watch.look(["own"])
 
     assert [(("own",), ("input", "own", "gone"))] == topics.looks
-    assert ["gone"] == [name for name, found in looked.described.items() if found is None]
+    assert ["gone"] == [name for name, description in looked.described.items() if description is None]
     assert ["gone", "input", "own"] == sorted(looked.described)
 
 
 def test_a_refused_look_is_logged_once_and_one_without_an_answer_is_not(caplog):
     refused, away = ConfigError("not allowed"), BrokerUnavailableError("no broker")
-    topics, found = Topics("a", errors=[away, refused, refused]), []
-    watch = TopicWatch(topics, names=lambda: ["a"], put=found.append, interval_ms=500)
+    topics, looks = Topics("a", errors=[away, refused, refused]), []
+    watch = TopicWatch(topics, names=lambda: ["a"], put=looks.append, interval_ms=500)
 
     with caplog.at_level(logging.WARNING, topic_watch.__name__):
         watch.start()
-        wait_until(lambda: found, 30.0, "a look after three that failed")
+        wait_until(lambda: looks, 30.0, "a look after three that failed")
 
     watch.close()
     assert ["cannot look at the topics, will retry: not allowed"] == [record.message for record in caplog.records]

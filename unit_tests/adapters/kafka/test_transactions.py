@@ -1,4 +1,4 @@
-"""What of a transactional producer needs no broker; the rest is in integration_tests."""
+"""The parts of a transactional producer that need no broker; the rest is in integration_tests."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ NOWHERE = KafkaConnection(bootstrap_servers="127.0.0.1:1")
 
 
 def test_serving_a_producer_drains_its_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
+    statistics: list[str] = []
 
     def parse(text: str) -> ConnectionCounters:
-        told.append(text)
+        statistics.append(text)
         return ConnectionCounters()
 
     monkeypatch.setattr(end_txn_signs, "parse_counters", parse)
     producer = TransactionalProducer(NOWHERE, "flights-1/w")
 
-    def is_told() -> bool:
+    def has_statistics() -> bool:
         producer.serve()
-        return bool(told)
+        return bool(statistics)
 
-    wait_until(is_told, 30.0, "the first statistics")
+    wait_until(has_statistics, 30.0, "the first statistics")
     producer.close()
     producer.serve()
 
 
 def test_a_fence_asks_for_the_time_out_of_its_maker(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, int]] = []
+    fences: list[tuple[str, int]] = []
 
     class Producer:
         def __init__(self, connection: KafkaConnection, transactional_id: str, **settings: Any) -> None:
-            asked.append((transactional_id, settings["transaction_timeout_ms"]))
+            fences.append((transactional_id, settings["transaction_timeout_ms"]))
 
         def take_over(self, deadline_s: float) -> None:
             pass
@@ -52,4 +52,4 @@ def test_a_fence_asks_for_the_time_out_of_its_maker(monkeypatch: pytest.MonkeyPa
 
     KafkaFence(NOWHERE, 7_000).fence(["a", "b"])
 
-    assert [("a", 7_000), ("b", 7_000)] == sorted(asked)
+    assert [("a", 7_000), ("b", 7_000)] == sorted(fences)

@@ -1,4 +1,4 @@
-"""State that is not what was written: found, left behind once, and never taken for what it is not."""
+"""Damaged state: found, left behind once, and never taken for good state."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_file_that_is_cut_while_it_is_open_is_named_and_left_behind(task: Path
 
 
 def read_all(task: Path) -> str:
-    """Reads all entries in a process of its own; what the process says of them."""
+    """Read all entries in a process of its own; returns the output of the process."""
     code = f"""
 environment = directory.existing()
 if environment is None:
@@ -188,7 +188,7 @@ sys.exit('right' if position is None or position.epoch == 7 else 'WRONG position
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_bytes_that_were_changed_in_place_are_found_and_never_taken_for_state(
+def test_bytes_that_were_changed_in_place_are_detected_and_never_taken_for_state(
     task: Path, data: Path, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -281,7 +281,7 @@ LEAF, BRANCH = b"\x02\0", b"\x01\0"
 @pytest.mark.parametrize(
     ("flags", "at", "content", "value"),
     [
-        # The free space of the root: LMDB ends the transaction, and says so at the next call only.
+        # The free space of the root: LMDB ends the transaction, and reports it at the next call only.
         pytest.param(BRANCH, 14, b"\xa7\xb5", b"new", id="free space"),
         # The place of an entry: the next one behind a removed one is no entry.
         pytest.param(LEAF, 24, b"\x01\0", None, id="place of an entry"),
@@ -319,7 +319,7 @@ def test_changed_entries_are_copied_to_no_target(task: Path, data: Path, tmp_pat
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 300])
-def test_keys_that_are_not_there_are_absent_whatever_stands_beside_them(tmp_path: Path, count: int) -> None:
+def test_missing_keys_are_absent_whatever_other_keys_exist(tmp_path: Path, count: int) -> None:
     with opened(tmp_path / "1") as environment:
         transaction = environment.begin()
         transaction.write("sums", dict(list(VALUES.items())[:count]))
@@ -336,7 +336,7 @@ def test_a_checksum_holds_for_its_own_key_and_value_only() -> None:
     assert b"" == unsealed(b"", sealed(b"", b""))
 
 
-def test_what_an_earlier_release_wrote_has_no_checksums_and_is_rebuilt(
+def test_the_state_of_an_earlier_release_has_no_checksums_and_is_rebuilt(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with opened(tmp_path / "1"):
@@ -423,7 +423,7 @@ def test_the_third_process_in_a_row_that_is_killed_in_its_first_transaction_spea
     assert "2" == number_of(task)
 
 
-def test_a_transaction_that_ended_begins_the_count_of_killed_processes_anew(task: Path) -> None:
+def test_a_transaction_that_ended_restarts_the_count_of_killed_processes(task: Path) -> None:
     for _ in range(5):
         die(task, "by SIGKILL", after="e = directory.open()\ne.begin().abort()\ntransaction = e.begin()")
 

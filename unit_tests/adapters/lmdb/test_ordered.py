@@ -80,15 +80,15 @@ class Ranges(RuleBasedStateMachine):
         count_max=st.integers(1, 4),
     )
     def scan(self, prefix: bytes, first: bytes, end: bytes | None, reverse: bool, count_max: int) -> None:
-        # Owners are told apart by their length, so no key of another owner begins with this prefix.
+        # Owners are distinguished by their length, so no key of another owner begins with this prefix.
         own = sorted((key[len(prefix) :], value) for key, value in self.current.items() if key.startswith(prefix))
-        wanted = [row for row in own if row[0] >= first and (end is None or row[0] < end)]
+        expected = [row for row in own if row[0] >= first and (end is None or row[0] < end)]
         if reverse:
-            wanted.reverse()
+            expected.reverse()
 
         rows = self.transaction.scan("map", prefix, first, end, reverse=reverse, count_max=count_max)
 
-        assert wanted[:count_max] == rows
+        assert expected[:count_max] == rows
 
     @rule(count_max=st.integers(1, 4))
     def owners(self, count_max: int) -> None:
@@ -104,7 +104,7 @@ class Ranges(RuleBasedStateMachine):
         assert sorted({split_changelog_key(key)[0] for key in self.current}) == sorted(owners)
 
     @invariant()
-    def entries_are_found_by_their_keys(self) -> None:
+    def check_entries_by_key(self) -> None:
         if hasattr(self, "current"):
             for key, value in self.current.items():
                 assert value == self.transaction.get("map", key)
@@ -143,7 +143,7 @@ def test_a_changed_entry_in_a_range_is_damage(tmp_path: Path) -> None:
     environment.close()
 
 
-def test_the_owners_of_a_store_without_order_are_found_each_once(tmp_path: Path) -> None:
+def test_each_owner_of_a_store_without_order_is_listed_once(tmp_path: Path) -> None:
     environment = LmdbEnvironment(tmp_path / "1", STORES)
     transaction = environment.begin()
     keys = {bytes((letter,)) * size for letter in b"ab\xff" for size in (1, 200, 511, 600, 700)}
@@ -159,7 +159,7 @@ def test_the_owners_of_a_store_without_order_are_found_each_once(tmp_path: Path)
     environment.close()
 
 
-def test_the_entries_of_long_keys_go_to_the_environment_of_their_bucket(tmp_path: Path) -> None:
+def test_the_entries_of_long_keys_move_to_the_environment_of_their_bucket(tmp_path: Path) -> None:
     source = LmdbEnvironment(tmp_path / "a" / "1", STORES)
     targets = [LmdbEnvironment(tmp_path / name / "1", STORES) for name in ("b", "c")]
     owners = [letter * 300 for letter in (b"a", b"b", b"c", b"d", b"e")]

@@ -67,7 +67,7 @@ def opened(path: Path, *stores: StoreConfig, lock_wait_s: float = 5.0) -> Iterat
 
 @contextmanager
 def another_process(code: str, path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Runs `code` with an environment at `path`, until it says that it is ready."""
+    """Run `code` with an environment at `path`, until it prints that it is ready."""
     setup = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -95,7 +95,7 @@ def another_process(code: str, path: Path) -> Iterator[subprocess.Popen[str]]:
 # --- entries ---
 
 
-def test_what_was_committed_is_there_after_opening_again(tmp_path: Path) -> None:
+def test_committed_entries_are_there_after_opening_again(tmp_path: Path) -> None:
     with opened(tmp_path / "1") as environment:
         transaction = environment.begin()
         transaction.write("sums", {b"a": b"1"})
@@ -114,7 +114,7 @@ def test_what_was_committed_is_there_after_opening_again(tmp_path: Path) -> None
         transaction.abort()
 
 
-def test_what_was_aborted_is_not_there_and_aborting_again_is_harmless(tmp_path: Path) -> None:
+def test_aborted_entries_are_absent_and_aborting_again_is_harmless(tmp_path: Path) -> None:
     with opened(tmp_path / "1") as environment:
         transaction = environment.begin()
         transaction.write("sums", {b"a": b"1"})
@@ -128,7 +128,7 @@ def test_what_was_aborted_is_not_there_and_aborting_again_is_harmless(tmp_path: 
         transaction.abort()
 
 
-def test_aborting_after_the_commit_undoes_nothing_and_lets_no_other_lock_go(tmp_path: Path) -> None:
+def test_aborting_after_the_commit_undoes_nothing_and_releases_no_other_lock(tmp_path: Path) -> None:
     with opened(tmp_path / "1") as environment:
         first = environment.begin()
         first.write("sums", {b"a": b"1"})
@@ -157,7 +157,7 @@ def test_a_key_of_any_length_is_kept_whole_replaced_and_removed(tmp_path: Path, 
         transaction.abort()
 
 
-def test_long_keys_that_begin_alike_are_different_keys_and_values_may_be_empty(tmp_path: Path) -> None:
+def test_long_keys_with_the_same_beginning_are_different_keys_and_values_may_be_empty(tmp_path: Path) -> None:
     with opened(tmp_path / "1") as environment:
         transaction = environment.begin()
         transaction.write("sums", {LONG + b"a": b""})
@@ -179,7 +179,7 @@ def test_long_keys_that_begin_alike_are_different_keys_and_values_may_be_empty(t
         max_size=20,
     )
 )
-def test_a_store_behaves_as_a_dictionary_of_what_was_committed(
+def test_a_store_behaves_as_a_dictionary_of_the_committed_entries(
     tmp_path: Path, writes: list[tuple[str, bytes, bytes | None, bool]]
 ) -> None:
     directory = LmdbStateDirectory(tmp_path / "task", STORES)
@@ -199,11 +199,11 @@ def test_a_store_behaves_as_a_dictionary_of_what_was_committed(
             expected[name, key] = value
     transaction = environment.begin()
 
-    found = {(name, key): transaction.get(name, key) for name, key, _, _ in writes}
+    contents = {(name, key): transaction.get(name, key) for name, key, _, _ in writes}
 
     transaction.abort()
     environment.close()
-    assert expected == {place: value for place, value in found.items() if value is not None}
+    assert expected == {place: value for place, value in contents.items() if value is not None}
 
 
 FULL = r"the environment is full; raise stores.<name>.size.max.bytes"
@@ -261,17 +261,17 @@ def filled(path: Path, entries: Iterable[tuple[str, bytes, bytes]], *stores: Sto
     return environment
 
 
-def what_is_in(
+def entries_in(
     environment: LmdbEnvironment, entries: Iterable[tuple[str, bytes, bytes]]
 ) -> list[tuple[str, bytes, bytes]]:
     """Those of `entries` that are in the environment; and there is nothing else."""
     transaction = environment.begin()
-    found = [(store, key, value) for store, key, value in entries if transaction.get(store, key) == value]
+    contents = [(store, key, value) for store, key, value in entries if transaction.get(store, key) == value]
     transaction.abort()
     with environment._environment.begin() as read:
         counts = [read.stat(db=environment.stores[store.name])["entries"] for store in STORES]
-    assert sum(counts) == len(found)
-    return found
+    assert sum(counts) == len(contents)
+    return contents
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -283,7 +283,7 @@ def what_is_in(
     ),
     st.dictionaries(st.tuples(st.just("sums"), LONG_KEYS, st.just(b"")), st.binary(max_size=3), max_size=5),
 )
-def test_entries_go_to_the_heir_of_their_key_bucket_whatever_their_length_and_how_many_they_come_from(
+def test_entries_move_to_the_heir_of_their_key_bucket_whatever_their_length_and_the_number_of_parents(
     short: dict[tuple[str, bytes, bytes], bytes], long: dict[tuple[str, bytes, bytes], bytes]
 ) -> None:
     """First split into 4, of which the heir of one is missing; then those of two are put together again."""
@@ -296,13 +296,13 @@ def test_entries_go_to_the_heir_of_their_key_bucket_whatever_their_length_and_ho
 
         for bucket, number in ((0, 2), (1, 0), (3, 1)):
             own = [entry for entry in entries if bucket_of[entry[0], entry[1]] == bucket]
-            assert sorted(own) == sorted(what_is_in(targets[number], entries))
+            assert sorted(own) == sorted(entries_in(targets[number], entries))
         merged = LmdbEnvironment(Path(directory) / "merged", STORES)
         for target in targets[:2]:
             target.hand_over(["seen", "sums"], [merged], [-1, 0])
         odd = [entry for entry in entries if bucket_of[entry[0], entry[1]] % 2]
-        assert sorted(odd) == sorted(what_is_in(merged, entries))
-        assert sorted(entries) == sorted(what_is_in(source, entries))
+        assert sorted(odd) == sorted(entries_in(merged, entries))
+        assert sorted(entries) == sorted(entries_in(source, entries))
         for environment in (source, merged, *targets):
             environment.close()
 
@@ -316,7 +316,7 @@ def test_entries_are_handed_over_many_at_a_time_and_in_bounded_memory(
 
     source.hand_over(["sums"], [target], [0])
 
-    assert entries == what_is_in(target, entries)
+    assert entries == entries_in(target, entries)
     source.close()
     target.close()
 
@@ -337,7 +337,7 @@ def test_an_heir_that_is_too_small_is_named_with_the_setting_that_makes_it_large
 # --- processes ---
 
 
-def test_a_process_killed_in_a_transaction_leaves_what_was_committed_and_no_lock(tmp_path: Path) -> None:
+def test_a_process_killed_in_a_transaction_leaves_the_committed_entries_and_no_lock(tmp_path: Path) -> None:
     code = (
         "transaction = environment.begin()\n"
         "transaction.write('sums', {b'a': b'committed'})\n"
@@ -360,7 +360,7 @@ def test_a_process_killed_in_a_transaction_leaves_what_was_committed_and_no_lock
 
 @contextmanager
 def another_process_that_waits_for(path: Path) -> Iterator[str]:
-    """What another process is told that wants a transaction at once."""
+    """The output of another process that wants a transaction at once."""
     code = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -440,7 +440,7 @@ def test_of_two_that_rebuild_at_once_each_has_an_environment_of_its_own(
     first, second = one.fresh(), other.fresh()
 
     assert ["2", "3"] == [first.path.name, second.path.name]
-    # Who comes later removes what was there, and nobody what came after it.
+    # A later process removes earlier state, and no process removes later state.
     late = LmdbStateDirectory(tmp_path, STORES)
     monkeypatch.setattr(late, "_number_taken", lambda number: 2)
     late.fresh().close()
@@ -454,9 +454,9 @@ def test_looking_for_an_environment_makes_none_and_takes_none_that_is_damaged_or
     assert directory.existing() is None
     assert not (tmp_path / "task").exists()
     directory.fresh().close()
-    found = directory.existing()
-    assert found is not None and "1" == found.path.name
-    found.close()
+    existing = directory.existing()
+    assert existing is not None and "1" == existing.path.name
+    existing.close()
     with (
         another_process("transaction = environment.begin()", tmp_path / "task" / "1"),
         pytest.raises(DeadlineError, match="kept it"),
@@ -469,7 +469,7 @@ def test_looking_for_an_environment_makes_none_and_takes_none_that_is_damaged_or
     assert tmp_path / "task" / "1" == current_environment(tmp_path / "task")
 
 
-def test_what_another_container_removes_meanwhile_is_not_made_again(
+def test_an_environment_that_another_container_removes_is_not_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "half-removed" / "1").mkdir(parents=True)
@@ -486,7 +486,7 @@ def test_what_another_container_removes_meanwhile_is_not_made_again(
 
 
 @pytest.mark.parametrize("step", ["_lock", "_check_mark", "_opened"])
-def test_what_another_container_removes_while_it_is_opened_is_none(
+def test_an_environment_that_another_container_removes_during_the_opening_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     directory = LmdbStateDirectory(tmp_path / "task", STORES)
@@ -592,16 +592,16 @@ def test_a_task_directory_that_is_removed_while_it_is_read_has_no_environment(tm
 def test_a_directory_that_is_removed_while_old_environments_are_removed_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(_: Path) -> Iterator[Path]:
+    def refuse_to_list(_: Path) -> Iterator[Path]:
         raise FileNotFoundError
 
-    monkeypatch.setattr(Path, "iterdir", gone)
+    monkeypatch.setattr(Path, "iterdir", refuse_to_list)
 
     LmdbStateDirectory(tmp_path / "task", STORES).fresh().close()
 
 
 def test_state_is_in_use_while_another_process_has_it_open(tmp_path: Path) -> None:
-    """Also between its transactions, when nobody keeps our lock; one that was stopped has it open for ever."""
+    """Also between its transactions, when no process holds our lock; a stopped one has it open for ever."""
     directory = LmdbStateDirectory(tmp_path, STORES)
     with opened(tmp_path / "1") as environment:
         transaction = environment.begin()
@@ -635,7 +635,7 @@ def test_looking_at_state_is_no_use_of_it(tmp_path: Path) -> None:
     assert 0 != directory.unused_since_ms()
 
 
-def test_of_state_that_is_not_there_nothing_is_known(tmp_path: Path) -> None:
+def test_missing_state_has_no_known_position(tmp_path: Path) -> None:
     assert LmdbStateDirectory(tmp_path / "task", STORES).unused_since_ms() is None
 
 
@@ -685,7 +685,7 @@ def test_a_directory_that_cannot_be_made_is_named_with_its_setting(tmp_path: Pat
         LmdbEnvironment(tmp_path / "file" / "1", STORES)
 
 
-def test_syncing_leaves_it_open(tmp_path: Path) -> None:
+def test_syncing_leaves_the_environment_open(tmp_path: Path) -> None:
     with opened(tmp_path / "1") as environment:
         environment.sync()
 
@@ -707,17 +707,17 @@ def test_a_task_s_directory_carries_its_name_and_a_long_one_its_digest(tmp_path:
 
 
 def written(directory: Path, *, cleanly: bool) -> LmdbStateDirectory:
-    """State that a process left that had come to `POSITION`; it stands in many pages."""
-    found = LmdbStateDirectory(directory, STORES)
-    environment = found.fresh()
+    """State that a process left at `POSITION`; it takes many pages."""
+    directory_of_state = LmdbStateDirectory(directory, STORES)
+    environment = directory_of_state.fresh()
     transaction = environment.begin()
     transaction.write("sums", {key: b"x" * 100 for key in KEYS[:1000]})
     transaction.set_position(POSITION)
     transaction.commit()
     environment.close()
     if cleanly:
-        close_cleanly(found)
-    return found
+        close_cleanly(directory_of_state)
+    return directory_of_state
 
 
 def reboot(patch: pytest.MonkeyPatch) -> None:
@@ -725,7 +725,7 @@ def reboot(patch: pytest.MonkeyPatch) -> None:
 
 
 def opened_as(directory: LmdbStateDirectory) -> tuple[str, LocalPosition | None]:
-    """Which environment a start gets, and what it says of itself."""
+    """Which environment a start gets, and its position."""
     environment = directory.open()
     try:
         return environment.path.name, position_in(environment)
@@ -749,7 +749,7 @@ def test_state_is_trusted_unless_the_host_was_rebooted_before_it_was_synced(
     assert {number, f"{number}.lock"} == {path.name for path in tmp_path.iterdir()}
 
 
-def test_what_another_boot_left_is_not_even_opened(tmp_path: Path) -> None:
+def test_an_environment_of_another_boot_is_not_even_opened(tmp_path: Path) -> None:
     """The file may be shorter than LMDB believes, and reading behind its end is a SIGBUS. So not in this process."""
     written(tmp_path, cleanly=False)
     data = tmp_path / "1" / "data.mdb"
@@ -775,7 +775,7 @@ def test_what_another_boot_left_is_not_even_opened(tmp_path: Path) -> None:
     assert "never synced" in ended.stderr
 
 
-def test_what_an_earlier_release_left_says_nothing_of_its_boot_and_is_rebuilt(tmp_path: Path) -> None:
+def test_an_environment_of_an_earlier_release_does_not_name_its_boot_and_is_rebuilt(tmp_path: Path) -> None:
     directory = written(tmp_path, cleanly=True)
     os.truncate(tmp_path / "1.lock", 0)
 
@@ -847,7 +847,7 @@ def test_the_mark_is_on_the_disk_before_the_first_commit_and_clean_only_after_th
 
 
 @pytest.mark.parametrize(("left", "waits"), [("", 0), ("clean", 1)])
-def test_a_new_mark_waits_for_the_disk_only_where_clean_may_stand_there(
+def test_a_new_mark_waits_for_the_disk_only_if_the_old_one_may_be_clean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, waits: int
 ) -> None:
     (tmp_path / "1.lock").write_text(left)
@@ -865,7 +865,7 @@ def test_a_new_mark_waits_for_the_disk_only_where_clean_may_stand_there(
 
 
 def test_a_mark_that_the_disk_did_not_take_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read again, it would be taken for one that stands there, and the next commit would not wait for it."""
+    """Read again, it would be taken for a mark on disk, and the next commit would not wait for it."""
     directory = written(tmp_path, cleanly=True)
 
     def full(descriptor: int) -> None:
@@ -924,7 +924,7 @@ def test_pages_that_are_lost_within_a_boot_are_left_behind_with_one_line(
 
 
 def zero_pages(data: Path) -> None:
-    """All but the first two, which say where the others are."""
+    """All pages but the first two, which have the places of the others."""
     content = data.read_bytes()
     data.write_bytes(content[: 2 * PAGE_BYTES].ljust(len(content), b"\0"))
 
@@ -947,7 +947,7 @@ def test_a_position_that_is_none_is_named(tmp_path: Path, raw: bytes) -> None:
 
 @pytest.mark.parametrize("limit", [0, PAGE_BYTES])
 def test_a_disk_that_takes_no_more_is_named_when_state_is_made(tmp_path: Path, limit: int) -> None:
-    """A limit on the size of files stands for it: first for the mark, then for what LMDB writes."""
+    """A limit on the size of files takes the place of a full disk: first for the mark, then for the writes of LMDB."""
     code = (
         "import resource, sys\n"
         "from pathlib import Path\n"
@@ -990,7 +990,7 @@ def test_pages_that_are_lost_while_it_is_open_are_named(tmp_path: Path) -> None:
         assert position_in(environment) is None
 
 
-def test_a_transaction_that_lmdb_refuses_is_named_and_lets_the_lock_go(tmp_path: Path) -> None:
+def test_a_transaction_that_lmdb_refuses_is_named_and_releases_the_lock(tmp_path: Path) -> None:
     with opened(tmp_path / "1") as environment:
         environment._environment.close()
 

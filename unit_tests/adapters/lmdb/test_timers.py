@@ -99,7 +99,12 @@ class Timers(RuleBasedStateMachine):
         assert len({key for _, key, _ in rows}) == len(rows)
 
     @invariant()
-    def entries_are_found_by_their_keys(self) -> None:
+    def entries_are_counted_with_those_of_the_transaction(self) -> None:
+        if hasattr(self, "current"):
+            assert len(self.current) == self.transaction.count(STORE)
+
+    @invariant()
+    def check_entries_by_key(self) -> None:
         if hasattr(self, "current"):
             for key in KEYS:
                 assert self.current.get(key) == self.transaction.get(STORE, key)

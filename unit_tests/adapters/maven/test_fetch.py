@@ -12,8 +12,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from samzapy.adapters.maven import fetch
 from samzapy.adapters.maven.fetch import REPOSITORY_VARIABLE, SETTINGS_VARIABLE, cache_root, jars_there, verified_jars
-from samzapy.adapters.maven.locks import LockedJar, connector_lock, read_lock
+from samzapy.adapters.maven.locks import LockedJar
 from samzapy.errors import EnvironmentMissingError
 from samzapy.testing.waiting import wait_until
 
@@ -71,7 +72,7 @@ class Repository:
 
     @property
     def roots(self) -> list[str | None]:
-        """Where Ivy was last told to look; None for where it looks by itself."""
+        """The repository of the last call of Ivy; None for its default."""
         settings = ElementTree.parse(self.directory / "settings")
         return [resolver.get("root") for resolver in settings.iter("ibiblio")]
 
@@ -114,17 +115,45 @@ def test_jars_in_the_cache_are_not_fetched_again(repository: Repository, cache_d
     assert not (cache_dir / "jars" / "staging").exists()
 
 
-def test_without_waiting_either_all_jars_are_given_or_none(tmp_path: Path) -> None:
-    homes = [tmp_path / "jars" / jar.sha256[:12] / jar.file_name for jar in read_lock(connector_lock())]
-    for home in homes[1:]:
-        home.parent.mkdir(parents=True)
-        home.touch()
-    assert () == jars_there(connector_lock(), tmp_path)
+@pytest.fixture
+def locked(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> list[LockedJar]:
+    """The jars of the only lock list here."""
+    jars = [repository.publish("a", b"A"), repository.publish("b", b"B")]
+    monkeypatch.setattr(fetch, "read_lock", lambda _: tuple(jars))
+    return jars
 
-    homes[0].parent.mkdir()
-    homes[0].touch()
 
-    assert tuple(homes) == jars_there(connector_lock(), tmp_path)
+def test_without_waiting_either_all_jars_are_given_or_none(
+    repository: Repository, cache_dir: Path, locked: list[LockedJar]
+) -> None:
+    verified_jars(locked[1:], cache_dir)
+    assert () == jars_there("any", cache_dir)
+
+    paths = verified_jars(locked, cache_dir)
+
+    assert paths == jars_there("any", cache_dir)
+    assert 2 == len(repository.calls)
+
+
+@pytest.mark.parametrize("altered", [0, 1])
+def test_no_class_path_has_a_jar_of_which_one_byte_is_altered(
+    cache_dir: Path, locked: list[LockedJar], altered: int
+) -> None:
+    """A JVM may load classes from its class path before it runs a line of samzapy."""
+    path = verified_jars(locked, cache_dir)[altered]
+    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]))
+
+    with pytest.raises(EnvironmentMissingError, match=f"is not the jar that samzapy was locked to.* in {path}"):
+        jars_there("any", cache_dir)
+
+
+def test_a_jar_that_is_on_no_list_is_given_to_no_class_path(cache_dir: Path, locked: list[LockedJar]) -> None:
+    first, _ = verified_jars(locked, cache_dir)
+    (first.parent / "unlisted.jar").write_bytes(b"C")
+    (cache_dir / "jars" / "unlisted.jar").write_bytes(b"C")
+
+    assert ["a-1.jar", "b-1.jar"] == [path.name for path in jars_there("any", cache_dir)]
+    assert ["a-1.jar", "b-1.jar"] == [path.name for path in verified_jars(locked, cache_dir)]
 
 
 def test_a_jar_with_other_bytes_from_the_repository_is_refused(repository: Repository, cache_dir: Path) -> None:

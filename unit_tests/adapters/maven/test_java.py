@@ -9,7 +9,7 @@ from samzapy.errors import EnvironmentMissingError
 
 
 def a_java(directory: Path, *, version: str = "17.0.15", exit_code: int = 0) -> Path:
-    """An executable that says what `java -version` says."""
+    """An executable that prints the text of `java -version`."""
     directory.mkdir(parents=True, exist_ok=True)
     java = directory / "java"
     java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\nexit {exit_code}\n")
@@ -47,7 +47,7 @@ def test_java_home_that_points_nowhere_is_refused_although_path_has_a_java(
         find_java()
 
 
-def test_without_java_the_error_says_which_version_to_install() -> None:
+def test_without_java_the_error_names_the_version_to_install() -> None:
     with pytest.raises(EnvironmentMissingError, match=r"no java is on PATH\. Install a Java runtime 17 or newer"):
         find_java()
 
@@ -79,6 +79,6 @@ def test_the_version_is_read_from_the_banner(banner: str, version: int) -> None:
     assert version == parse_major_version(banner, Path("java"))
 
 
-def test_a_banner_without_a_version_is_shown_as_it_is() -> None:
+def test_a_banner_without_a_version_is_shown_unchanged() -> None:
     with pytest.raises(EnvironmentMissingError, match="prints no version that samzapy can read: 'hello'"):
         parse_major_version("hello\n", Path("java"))

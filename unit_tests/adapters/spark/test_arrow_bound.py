@@ -15,7 +15,7 @@ BOTH, ROWS_ALONE = (BYTES_MAX, 2**63 - 1), (2**31 - 1, LEFT_BEHIND + 2 * 8 * BYT
 
 
 class ASession:
-    """What is asked of a session, whose Arrow holds what an earlier query left behind."""
+    """The settings of a session, whose Arrow holds the setting of an earlier query."""
 
     def __init__(self, **settings: str) -> None:
         self.settings: dict[str, Any] = {ROWS_SETTING: str(ROWS_MAX), BYTES_SETTING: str(BYTES_MAX), **settings}
@@ -44,9 +44,9 @@ class AContainer:
         self.query.held_max = self.session.held_max
 
     def reads(self, *row_bytes: int) -> None:
-        for found in row_bytes:
+        for record_bytes in row_bytes:
             self.bound.apply(cast(SparkSession, self.query))
-            self.bound.ended(found)
+            self.bound.ended(record_bytes)
         self.bound.apply(cast(SparkSession, self.query))
 
     @property

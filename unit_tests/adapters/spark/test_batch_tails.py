@@ -243,7 +243,7 @@ def test_tails_are_far_ahead_when_the_next_micro_batch_would_read_too_much_again
 def test_tails_of_many_minutes_are_far_ahead_with_any_record(
     container: Container, monkeypatch: pytest.MonkeyPatch, read_to: int, is_far_ahead: bool
 ) -> None:
-    """The topic may have lost what Spark would read again."""
+    """The topic may have lost records that Spark would read again."""
     begun_ns = boottime_ns()
     container.begin(5, 0)
     worker = container.worker()

@@ -24,7 +24,7 @@ from samzapy.errors import EnvironmentMissingError
 
 def test_spark_gets_the_archive_that_was_made_and_keeps_its_own_options(tmp_path: Path) -> None:
     path = archive_path(tmp_path, ())
-    assert {"A": "1"} == with_archive({"A": "1"}, path), "nobody has made it"
+    assert {"A": "1"} == with_archive({"A": "1"}, path), "no process has made it"
 
     path.touch()
 
@@ -73,7 +73,7 @@ def test_an_archive_belongs_to_one_environment_and_class_path(
 
 
 def test_an_archive_belongs_to_the_very_jars_and_to_one_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after an installation of the same Spark: the JVM would refuse the archive, and say nothing."""
+    """As after an installation of the same Spark: the JVM would refuse the archive without a message."""
     jar, java = tmp_path / "a.jar", tmp_path / "jdk" / "bin" / "java"
     java.parent.mkdir(parents=True)
     for path in (jar, java):
@@ -117,7 +117,7 @@ def test_an_existing_archive_is_not_made_again_and_a_failure_is_named(
     ):
         make_archive(missing, {}, ())
 
-    assert [] == [found.name for found in missing.parent.glob("*.jsa")]
+    assert [] == [path.name for path in missing.parent.glob("*.jsa")]
 
 
 def test_a_background_run_does_not_wait_for_one_that_makes_the_archive(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Command lines and files for clusters that no test has. What the pages say of them is what is made here."""
+"""Command lines and files for clusters that no test has. They must be those of the documentation."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ YARN = YarnCluster(shell_jar="/opt/hadoop/distributedshell.jar", spark_submit="/
 
 def options(command: list[str]) -> Mapping[str, str]:
     """YARN's options, each of which has one value; of one that comes again the last."""
-    return {word: value for word, value in pairwise(command) if word.startswith("-")}
+    return {option: value for option, value in pairwise(command) if option.startswith("-")}
 
 
 def test_a_container_on_yarn_is_one_command_on_one_labelled_node() -> None:
     command = yarn_command(PROGRAM, LAUNCH, YARN)
-    found = options(command)
+    given = options(command)
 
     assert ["yarn", "org.apache.hadoop.yarn.applications.distributedshell.Client"] == command[:2]
-    assert "host_node-7_rack" == found["-node_label_expression"]
+    assert "host_node-7_rack" == given["-node_label_expression"]
     assert ("1", "0", "3072", "2") == tuple(
-        found[name]
+        given[name]
         for name in ("-num_containers", "-container_retry_policy", "-container_memory", "-container_vcores")
     )
     assert {
         "EXECUTION_ENV_CONTAINER_ID=flights-0-4f1c",
         "PYSPARK_PYTHON=/srv/flights/env/bin/python",
         "SAMZAPY_HOST=node-7.rack",
-    } == {value for word, value in pairwise(command) if word == "-shell_env"}
+    } == {value for option, value in pairwise(command) if option == "-shell_env"}
 
 
 def test_yarn_runs_spark_submit_with_unchanged_arguments() -> None:
@@ -80,7 +80,7 @@ def test_yarn_runs_spark_submit_with_unchanged_arguments() -> None:
 
 
 @pytest.mark.parametrize("text", ["$HOME", "`id`", 'a"b', "a\\b", "${env:PASS}", "{{PWD}}", "<LOG_DIR>", "a\nb"])
-def test_a_word_that_yarn_would_change_is_refused(text: str) -> None:
+def test_an_argument_that_yarn_would_change_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="wanted a word that reaches the host as it is"):
         yarn_command(replace(PROGRAM, overrides=(f"job.name={text}",)), LAUNCH, YARN)
 
@@ -126,7 +126,7 @@ def test_on_any_host_no_label_and_no_node_is_asked_for() -> None:
 
     assert "-node_label_expression" not in yarn_command(PROGRAM, anywhere, YARN)
     assert not [name for name in pod_properties(PROGRAM, anywhere, KUBERNETES) if "node.selector" in name]
-    assert not [word for word in yarn_command(PROGRAM, anywhere, YARN) if "SAMZAPY_HOST" in word]
+    assert not [argument for argument in yarn_command(PROGRAM, anywhere, YARN) if "SAMZAPY_HOST" in argument]
 
 
 def test_an_application_on_yarn_is_identified_by_its_name() -> None:
@@ -135,15 +135,15 @@ def test_an_application_on_yarn_is_identified_by_its_name() -> None:
 
 
 def test_a_container_on_kubernetes_is_a_pod_that_is_named_after_its_execution() -> None:
-    found = pod_properties(PROGRAM, LAUNCH, KUBERNETES)
+    properties = pod_properties(PROGRAM, LAUNCH, KUBERNETES)
 
-    assert pod_name(LAUNCH.execution_id) == found["spark.kubernetes.driver.pod.name"]
-    assert "node-7.rack" == found["spark.kubernetes.driver.node.selector.kubernetes.io/hostname"]
-    assert "flights-0-4f1c" == found["spark.kubernetes.driverEnv.EXECUTION_ENV_CONTAINER_ID"]
-    assert "flights-0-4f1c" == found["spark.kubernetes.driver.annotation.samzapy.execution"]
-    assert job_label("flights-1") == found["spark.kubernetes.driver.label.samzapy-job"]
+    assert pod_name(LAUNCH.execution_id) == properties["spark.kubernetes.driver.pod.name"]
+    assert "node-7.rack" == properties["spark.kubernetes.driver.node.selector.kubernetes.io/hostname"]
+    assert "flights-0-4f1c" == properties["spark.kubernetes.driverEnv.EXECUTION_ENV_CONTAINER_ID"]
+    assert "flights-0-4f1c" == properties["spark.kubernetes.driver.annotation.samzapy.execution"]
+    assert job_label("flights-1") == properties["spark.kubernetes.driver.label.samzapy-job"]
     assert ("2", "2048m", "1024m") == tuple(
-        found[f"spark.driver.{name}"] for name in ("cores", "memory", "memoryOverhead")
+        properties[f"spark.driver.{name}"] for name in ("cores", "memory", "memoryOverhead")
     )
 
 
@@ -165,7 +165,7 @@ def test_a_pod_runs_spark_submit_in_itself() -> None:
     assert "org.apache.spark.deploy.SparkSubmit" == command[command.index("--class") + 1]
 
 
-def test_a_pod_does_not_come_back_by_itself_and_keeps_its_state_on_the_node() -> None:
+def test_a_pod_is_not_restarted_and_keeps_its_state_on_the_node() -> None:
     template = json.loads(json.dumps(pod_template(KUBERNETES)))["spec"]
 
     assert "Never" == template["restartPolicy"]
@@ -230,6 +230,6 @@ def test_the_guide_of_kubernetes_shows_the_files_that_are_built() -> None:
 def shown(command: list[str]) -> str:
     """A command as a page shows it: an option and its value on a line."""
     text = shlex.quote(command[0])
-    for word in command[1:]:
-        text += (" \\\n  " if word.startswith("-") else " ") + shlex.quote(word)
+    for argument in command[1:]:
+        text += (" \\\n  " if argument.startswith("-") else " ") + shlex.quote(argument)
     return text

@@ -23,7 +23,7 @@ def ends(at_ms: int, **covered_ms: int) -> EndsSeen:
     )
 
 
-def test_a_worker_knows_what_the_driver_has_seen(tmp_path: Path) -> None:
+def test_a_worker_knows_the_ends_that_the_driver_has_seen(tmp_path: Path) -> None:
     write_ends(tmp_path, 3, ends(1000, a=900))
     file = EndsFile(tmp_path)
 

@@ -48,7 +48,7 @@ class Failing:
 def a_run(tmp_path: Path, source_format: str, failure: str) -> _Run:
     """A start of the query whose first batch failed."""
     plan = a_work_plan(("a", "kafka.orders.0:0/1"))
-    run = _Run(plan, {}, "no.module:run", tmp_path, cast(Any, Bound()), source_format)
+    run = _Run(plan, "no.module:run", tmp_path, cast(Any, Bound()), source_format)
     with pytest.raises(BatchFailedError):
         run.on_batch(cast(Any, Failing(failure)), 0)
     return run

@@ -27,14 +27,17 @@ def plain(properties: Mapping[str, Text]) -> dict[str, str]:
 
 
 def of_stream_tokenizer(text: str) -> str:
-    """What java.io.StreamTokenizer makes of a quoted text; the escapes that we use."""
+    """A quoted text as java.io.StreamTokenizer reads it; the escapes that we use."""
     assert text[0] == '"' and text[-1] == '"' and not re.search("[\n\r]", text)
     meant = {"n": "\n", "r": "\r"}
     # An unescaped quote inside would have ended it: the pattern then leaves something over.
     matched = re.fullmatch(r'"((?:[^"\\]|\\.)*)"', text, re.DOTALL)
     assert matched is not None
     return re.sub(
-        r"\\(.)", lambda found: meant.get(found.group(1), found.group(1)), matched.group(1), flags=re.DOTALL
+        r"\\(.)",
+        lambda matched_escape: meant.get(matched_escape.group(1), matched_escape.group(1)),
+        matched.group(1),
+        flags=re.DOTALL,
     )
 
 
@@ -114,18 +117,18 @@ def test_user_and_password_become_a_jaas_entry(mechanism: str, module: str, name
 
 
 def test_a_value_made_of_a_secret_is_a_secret() -> None:
-    found = java_properties(
+    properties = java_properties(
         PLAIN | {"ssl.certificate.pem": "C", "ssl.key.pem": "hunter2", "ssl.key.password": "hunter2"}
     )
 
     assert {"sasl.jaas.config", "ssl.key.password", "ssl.keystore.key"} <= {
-        name for name, text in found.items() if isinstance(text, Secret)
+        name for name, text in properties.items() if isinstance(text, Secret)
     }
-    assert "hunter2" not in str(found)
+    assert "hunter2" not in str(properties)
 
 
 @given(st.text(st.characters(codec="utf-8")))
-def test_a_password_of_any_kind_comes_back_as_it_was(password: str) -> None:
+def test_a_password_of_any_kind_is_read_back_unchanged(password: str) -> None:
     entry = jaas("M", password=password)
 
     assert entry.startswith("M required password=") and entry.endswith(";")

@@ -41,7 +41,7 @@ def test_a_bucket_of_a_coarser_factor_fills_all_its_finer_places() -> None:
     assert (4, [-1, 0, 1, 0], [0, 5, 6, 5]) == (table.factor, table.routes, table.floors)
 
 
-def test_topics_stand_in_the_order_of_their_names_whatever_the_order_of_routes() -> None:
+def test_topics_are_ordered_by_name_whatever_the_order_of_routes() -> None:
     one = a_table(("kafka.b.0:0/1", 1), ("kafka.a.0:0/1", 2))
     other = a_table(("kafka.a.0:0/1", 2), ("kafka.b.0:0/1", 1))
 
@@ -49,7 +49,7 @@ def test_topics_stand_in_the_order_of_their_names_whatever_the_order_of_routes()
     assert ([1, 0], [0, 1]) == (one.routes, other.routes)
 
 
-def test_routes_of_one_input_that_several_tasks_read_stand_in_a_list() -> None:
+def test_routes_of_one_input_that_several_tasks_read_are_in_a_list() -> None:
     table = a_table(
         ("kafka.rules.0@a", 7), ("kafka.orders.0:0/2", 5), ("kafka.rules.0@b", 3), ("kafka.orders.0:1/2", 6)
     )
@@ -118,23 +118,23 @@ FINEST = 16
 
 
 def _cut(positions: Sequence[int], factor: int) -> list[BucketStart]:
-    """What is granted at `factor` when each bucket of the finest factor was done up to its own position."""
-    found = []
+    """The starts granted at `factor` when each bucket of the finest factor was done up to its own position."""
+    pieces = []
     for bucket in range(factor):
         start = min(positions[bucket::factor])
         floors = sorted(_floors(positions, bucket, factor, start), key=lambda floor: (floor[1], floor[0]))
-        found.append(
+        pieces.append(
             a_start(
                 f"kafka.orders.0:{bucket}/{factor}",
                 start,
                 *((f"kafka.orders.0:{one}/{of}", offset) for one, of, offset in floors),
             )
         )
-    return found
+    return pieces
 
 
 def _floors(positions: Sequence[int], bucket: int, factor: int, start: int) -> list[tuple[int, int, int]]:
-    """The coarsest buckets within which all stand at one position, above the start."""
+    """The coarsest buckets within which all have one position, above the start."""
     within = positions[bucket::factor]
     if len(set(within)) == 1:
         return [(bucket, factor, within[0])] if within[0] > start else []
@@ -162,7 +162,7 @@ def test_after_any_splits_and_merges_exactly_the_messages_that_are_not_done_have
     """Also those without a key: a bucket of a finer factor refines theirs, `offset mod 2F` that of `offset mod F`."""
     positions = [0] * FINEST
     for factor, steps in changes:
-        # Each task comes some way, and what it comes past is done, in each of its buckets.
+        # Each task is done up to some position, in each of its buckets.
         for bucket, start in enumerate(_cut(positions, factor)):
             reached = start.offset_next + steps[bucket]
             for finest in range(bucket, FINEST, factor):
@@ -188,10 +188,10 @@ def test_tasks_are_spread_evenly_over_the_cores_and_those_of_one_partition_that_
     workers = workers_of(tasks, core_count)
 
     of_tasks = [{workers[route] for route in routes} for routes in tasks]
-    assert all(1 == len(found) for found in of_tasks), "all routes of a task go to one core"
-    loads = [sum(found == {core} for found in of_tasks) for core in range(core_count)]
+    assert all(1 == len(cores) for cores in of_tasks), "all routes of a task go to one core"
+    loads = [sum(cores == {core} for cores in of_tasks) for core in range(core_count)]
     assert max(loads) - min(loads) <= 1
-    # Virtual tasks of one partition stand side by side in the plan, in the order of their names.
+    # Virtual tasks of one partition are neighbours in the plan, in the order of their names.
     for first in range(len(tasks)):
         siblings = of_tasks[first : first + core_count]
         assert len(siblings) == len(set.union(*siblings))

@@ -6,7 +6,7 @@ from samzapy.adapters.spark.partitioning import hash_of_int, keys_by_partition
 
 
 def test_the_hash_of_an_int_is_that_of_spark() -> None:
-    """What `SELECT hash(0), hash(1), hash(2), hash(1000000)` gives."""
+    """The result of `SELECT hash(0), hash(1), hash(2), hash(1000000)`."""
     assert [933211791, -559580957, 1765031574, -2101434080] == [hash_of_int(value) for value in (0, 1, 2, 1_000_000)]
 
 

@@ -70,7 +70,7 @@ def test_a_query_that_was_never_started_has_no_events_and_can_be_drained_and_sto
     [
         ([("a", "kafka.orders.0:0/1"), ("b", "kafka.rules.0@b")], (), 0.0),
         ([("a", "kafka.orders.0:0/2"), ("b", "kafka.rules.0@b")], (), 2.5),
-        # A merged task, until it has passed what one of its parts had done.
+        # A merged task, until it has passed the position of the part that was ahead.
         ([("a", "kafka.orders.0:0/1")], ("kafka.orders.0:1/2",), 2.5),
     ],
 )
@@ -82,7 +82,7 @@ def test_a_key_hash_costs_something_only_where_keys_are_hashed(
     plan = replace(plan, routes=(replace(plan.routes[0], floors=floor), *plan.routes[1:]))
     query._keyhash.ns = 2.5  # Measured under the factor before.
     query._query = cast(StreamingQuery, object())
-    query._run = _Run(plan, {}, "no.module:run", tmp_path, ArrowBound(cores=1, rows_max=1))
+    query._run = _Run(plan, "no.module:run", tmp_path, ArrowBound(cores=1, rows_max=1))
     query._run.events.put(BatchDone(reports=(), offsets_end={}))
 
     event = query.next_event(0)
@@ -97,7 +97,7 @@ def test_a_signal_whose_handler_outlasts_the_time_limit_keeps_no_query_waiting(t
     """A job that was asked to stop waited for its next event until it was killed."""
     query = a_query(tmp_path)
     query._query = cast(StreamingQuery, SimpleNamespace(isActive=True))
-    query._run = _Run(a_work_plan(), {}, "no.module:run", tmp_path, ArrowBound(cores=1, rows_max=1))
+    query._run = _Run(a_work_plan(), "no.module:run", tmp_path, ArrowBound(cores=1, rows_max=1))
     late = threading.Timer(20.0, query._run.events.put, [BatchDone(reports=(), offsets_end={})])
     handled: list[float] = []
 
@@ -131,17 +131,17 @@ def test_a_failed_warm_up_raises_a_short_error_in_spark() -> None:
         _collected(cast(DataFrame, AFrameThatFails()), 0)
 
     assert "ValueError: wanted a slot, found none" == str(failed.value)
-    assert failed.value.__suppress_context__, "Spark is told the trace of an error with all that it came of"
+    assert failed.value.__suppress_context__, "Spark gets the trace of an error with all its causes"
 
 
 @pytest.mark.parametrize("error", ["AssertionError", "asyncio.exceptions.TimeoutError", "KeyboardInterrupt"])
 def test_an_error_without_a_text_is_reported_by_its_name(error: str) -> None:
-    told = (
+    text = (
         'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "worker.py", line 1, '
         f"in call\n{error}\n\n\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)"
     )
 
-    assert error == reason_of(told)
+    assert error == reason_of(text)
 
 
 @pytest.mark.parametrize(
@@ -158,13 +158,13 @@ def test_an_error_without_a_text_is_reported_by_its_name(error: str) -> None:
         ("ValueError: samzapy.errors.BrokerUnavailableError: words of somebody else", SamzapyError),
     ],
 )
-def test_which_error_of_ours_a_worker_failed_of_is_read_off_its_text(error: str, kind: type[SamzapyError]) -> None:
-    told = (
+def test_the_error_of_a_failed_worker_is_read_from_its_text(error: str, kind: type[SamzapyError]) -> None:
+    text = (
         'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "worker.py", line 1, '
         f"in call\n{error}\n\n\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)"
     )
 
-    assert kind is kind_of(reason_of(told))
+    assert kind is kind_of(reason_of(text))
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_unavailable_brokers_are_distinguished_from_other_failures_of_a_worker(
     assert is_outage is QueryFailed(reason="it failed", kind=kind).is_outage
 
 
-def test_routes_stand_task_by_task() -> None:
+def test_routes_are_grouped_by_task() -> None:
     assert ((0, 1), (2,)) == a_work_plan(("a", "kafka.x.0:0/1"), ("a", "kafka.y.0:0/1"), ("b", "kafka.x.1:0/1")).tasks
 
 

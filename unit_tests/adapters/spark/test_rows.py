@@ -40,12 +40,12 @@ def a_batch(routes: list[int], *, headers: list[Any] | None = None) -> pa.Record
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=4))
 def test_runs_are_all_rows_in_order_each_with_one_route(batches: list[list[int]]) -> None:
-    found = list(runs(map(a_batch, batches)))
+    rows = list(runs(map(a_batch, batches)))
 
     assert [(route, offset) for routes in batches for offset, route in enumerate(routes)] == [
-        (route, offset) for route, batch in found for offset in batch.column("offset").to_pylist()
+        (route, offset) for route, batch in rows for offset in batch.column("offset").to_pylist()
     ]
-    assert all({route} == set(batch.column("route").to_pylist()) for route, batch in found)
+    assert all({route} == set(batch.column("route").to_pylist()) for route, batch in rows)
 
 
 def test_a_run_is_as_long_as_its_route_lasts_and_a_route_may_come_again() -> None:
@@ -55,9 +55,9 @@ def test_a_run_is_as_long_as_its_route_lasts_and_a_route_may_come_again() -> Non
 def test_a_batch_of_one_route_is_not_cut() -> None:
     batch = a_batch([3, 3])
 
-    ((route, found),) = runs([a_batch([]), batch])
+    ((route, rows),) = runs([a_batch([]), batch])
 
-    assert (3, True) == (route, found is batch)
+    assert (3, True) == (route, rows is batch)
 
 
 @pytest.mark.parametrize(("value_bytes", "lengths"), [(400_000, [2, 2, 1]), (2_000_000, [1] * 5), (100, [5])])
@@ -68,12 +68,12 @@ def test_a_run_of_many_bytes_comes_in_pieces_and_one_record_is_never_cut(
     values = [bytes([number]) * value_bytes for number in range(5)]
     batch = batch.set_column(3, "value", as_text(values))
 
-    found = [rows_of(route, piece) for route, piece in runs([batch])]
+    pieces = [rows_of(route, piece) for route, piece in runs([batch])]
 
-    assert lengths == [len(rows.offsets) for rows in found]
-    assert {3} == {rows.route for rows in found}
-    assert list(range(5)) == [offset for rows in found for offset in rows.offsets]
-    assert values == [value for rows in found for value in rows.values]
+    assert lengths == [len(rows.offsets) for rows in pieces]
+    assert {3} == {rows.route for rows in pieces}
+    assert list(range(5)) == [offset for rows in pieces for offset in rows.offsets]
+    assert values == [value for rows in pieces for value in rows.values]
 
 
 def test_columns_become_plain_lists() -> None:
@@ -105,17 +105,17 @@ def test_text_of_arrows_large_type_is_read_as_bytes() -> None:
 def test_headers_are_pairs_in_order_and_only_where_there_are_any() -> None:
     headers = ['[{"key":"a","value":"MQ=="},{"key":"a","value":null}]', None, "[]"]
 
-    found = rows_of(0, a_batch([0, 0, 0], headers=headers))
+    rows = rows_of(0, a_batch([0, 0, 0], headers=headers))
 
-    assert [[("a", b"1"), ("a", None)], None, []] == found.headers
+    assert [[("a", b"1"), ("a", None)], None, []] == rows.headers
 
 
 def test_a_slice_of_a_batch_has_its_own_rows_and_headers() -> None:
     batch = a_batch([0, 1, 1], headers=['[{"key":"a","value":"MQ=="}]', None, None])
-    found = [rows_of(route, run) for route, run in runs([batch])]
+    runs_of_rows = [rows_of(route, run) for route, run in runs([batch])]
 
-    assert [[0], [1, 2]] == [list(rows.offsets) for rows in found]
-    assert [[[("a", b"1")]], None] == [rows.headers for rows in found]
+    assert [[0], [1, 2]] == [list(rows.offsets) for rows in runs_of_rows]
+    assert [[[("a", b"1")]], None] == [rows.headers for rows in runs_of_rows]
 
 
 @pytest.mark.parametrize("kind", ReportKind)

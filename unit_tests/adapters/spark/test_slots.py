@@ -27,7 +27,7 @@ from samzapy.adapters.spark.slots import (
 )
 from samzapy.errors import DeadlineError, LostContainerError, SamzapyError
 
-# A worker in another process: enters the query of its first argument, does what the test says, and tells the slot.
+# A worker in another process: enters the query of its first argument, does the test's act, and reports the slot.
 WORKER = """
 import sys
 from pathlib import Path
@@ -62,7 +62,7 @@ def a_worker(
 
 
 class Producers:
-    """Makes producers that are numbered, and notes what becomes of them."""
+    """Makes numbered producers, and notes the end of each."""
 
     def __init__(self) -> None:
         self.made: list[str] = []
@@ -139,7 +139,7 @@ def test_a_killed_worker_frees_its_slot(tmp_path: Path) -> None:
 
 def test_children_of_user_code_do_not_keep_the_slot(tmp_path: Path) -> None:
     process = AProcess(tmp_path, 1)
-    # Reads what this test never writes, and ends with it.
+    # Reads a line that this test never writes, and ends with it.
     code = "import subprocess; subprocess.Popen(['cat'], close_fds=False)"
 
     with a_worker(tmp_path, slot=0, code=code) as worker:
@@ -235,7 +235,7 @@ def test_a_slot_is_open_from_mark_open_until_mark_clean(tmp_path: Path) -> None:
 
 
 def test_a_holder_without_a_pid_is_an_error_and_no_kill_of_a_whole_group(tmp_path: Path) -> None:
-    """`os.kill` takes 0 for the own process group and -1 for everybody. A lock by descriptor has no holder's pid."""
+    """`os.kill` takes 0 for the own process group, -1 for all processes. A lock by descriptor has no holder's pid."""
     ours, theirs = _SlotFile(tmp_path / "slot-0"), os.open(tmp_path / "slot-0", os.O_RDWR)
     whole_file = struct.pack("@hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     fcntl.fcntl(theirs, fcntl.F_OFD_SETLK, whole_file)
@@ -381,7 +381,7 @@ def test_unusable_producers_of_other_slots_are_closed_too(tmp_path: Path) -> Non
         assert ("1/1", ["0/0"]) == (other.producer(), process.producers.closed)
 
 
-def test_a_producer_that_cannot_be_made_leaves_the_slot_as_it_was(tmp_path: Path) -> None:
+def test_a_producer_that_cannot_be_made_leaves_the_slot_unchanged(tmp_path: Path) -> None:
     process = AProcess(tmp_path)
     process.producers.refuses = True
     held = process.take()
@@ -403,11 +403,11 @@ def test_marks_keep_query_and_instance(tmp_path: Path) -> None:
     held.mark_open()
     held.release()
 
-    found = process.slots._files[0].read()
-    assert (12345678, 1, "open") == (found.query, found.instance, found.state)
+    marks = process.slots._files[0].read()
+    assert (12345678, 1, "open") == (marks.query, marks.instance, marks.state)
 
 
-def test_a_new_driver_begins_with_clean_files_whatever_stood_there(tmp_path: Path) -> None:
+def test_a_new_driver_begins_with_clean_files_whatever_they_held_before(tmp_path: Path) -> None:
     slot_path(tmp_path, 0).write_bytes(b"x" * 500)
 
     process = AProcess(tmp_path, 1)
@@ -447,7 +447,7 @@ def test_the_message_in_hand_is_known_after_its_worker_was_killed(tmp_path: Path
     assert [0] == driver.take_all(5000)
 
     assert [(3, 2**40)] == driver.in_hand([0], 1)
-    assert [] == driver.in_hand([0], 2), "what a worker of another query noted"
+    assert [] == driver.in_hand([0], 2), "the note of a worker of another query"
 
 
 def test_a_committed_message_is_not_noted_as_in_hand(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The launcher against a master in memory, which answers as a real one was seen to (an integration test asks that one).
 
-What it must never do: start an execution twice that it could have found, and call one ended because nobody answered.
+It must never start an execution twice that it could have found, nor call one ended because the master did not answer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STARTING, RUNNING, ENDED, UNKNOWN = (LaunchedState[name] for name in ("STARTING"
 
 
 class MasterInMemory:
-    """A master with workers of two slots each; `ask` is what the launcher is given."""
+    """A master with workers of two slots each; `ask` takes the requests of the launcher."""
 
     def __init__(self, *hosts: str, cores: int = 16) -> None:
         self.workers = {
@@ -224,6 +224,7 @@ def test_the_path_of_a_job_file_is_a_uri() -> None:
 def test_a_command_line_has_no_secret() -> None:
     with pytest.raises(ConfigError, match=r"(?s)password.*env:NAME") as refused:
         replace(PROGRAM, overrides=("systems.kafka.client.sasl.password=hunter2",))
+    replace(PROGRAM, overrides=("systems.kafka.client.sasl.password=${env:PW}",))
     assert "hunter2" not in str(refused.value)
 
 
@@ -265,7 +266,7 @@ def test_a_driver_that_another_coordinator_started_is_adopted_by_its_command_lin
 
 
 def again(master: MasterInMemory, handle: str, state: str = "RUNNING", worker: str = "worker-b") -> None:
-    """Another driver of the execution of driver-1, submitted by somebody else."""
+    """Another driver of the execution of driver-1, submitted by another process."""
     master.drivers[handle] = {**master.drivers["driver-1"], "state": state, "worker": worker}
 
 
@@ -283,9 +284,9 @@ def test_the_running_one_of_two_drivers_counts_as_the_execution(
     launcher.launch(of_first)
     assert 2 == len(master.drivers)
     master.end("FINISHED", "driver-2")
-    found = seen(launcher, of_first)
-    assert found is not None
-    assert ENDED is found.state
+    observed = seen(launcher, of_first)
+    assert observed is not None
+    assert ENDED is observed.state
 
 
 def test_an_earlier_driver_that_is_over_is_not_taken_for_the_execution(
@@ -322,9 +323,9 @@ def test_a_driver_is_identified_by_its_recorded_handle(
     of_record = replace(e1(phase=LaunchPhase.LAUNCHED), handle="driver-1")
     successor.launch(of_record)
     given_up = a_launch("e2", phase=LaunchPhase.STOPPING)
-    found = a_launcher(master, clock).look([given_up, of_record])
+    observed = a_launcher(master, clock).look([given_up, of_record])
 
-    assert [ENDED, STARTING] == [found[ExecutionId(name)].state for name in ("e2", "e1")]
+    assert [ENDED, STARTING] == [observed[ExecutionId(name)].state for name in ("e2", "e1")]
     assert 1 == len(master.drivers)
 
 
@@ -343,7 +344,7 @@ def test_an_unidentified_driver_delays_the_end_of_an_execution_for_a_while(
     assert {} == launcher.look([e1(), given_up])
     clock.now_s += 2
 
-    assert [ENDED, ENDED] == [found.state for found in launcher.look([e1(), given_up]).values()]
+    assert [ENDED, ENDED] == [driver.state for driver in launcher.look([e1(), given_up]).values()]
 
 
 def test_a_waiting_driver_does_not_delay_an_observed_end(
@@ -354,10 +355,10 @@ def test_a_waiting_driver_does_not_delay_an_observed_end(
     master.end("FINISHED")
     again(master, "driver-2", state="SUBMITTED", worker="None")
 
-    found = seen(launcher)
+    observed = seen(launcher)
 
-    assert found is not None
-    assert ENDED is found.state
+    assert observed is not None
+    assert ENDED is observed.state
 
 
 def test_drivers_without_a_command_line_are_asked_again_only_after_a_while(
@@ -372,16 +373,16 @@ def test_drivers_without_a_command_line_are_asked_again_only_after_a_while(
         clock.now_s += 5 if "/log/" in path else 0
         return master.ask(method, url, path, body)
 
-    def logs_asked() -> int:
+    def log_request_count() -> int:
         return len([path for path in master.asked if "/log/" in path])
 
     successor = StandaloneLauncher(StandaloneMaster(rest_url=REST, page_url=PAGE), PROGRAM, slow, clock)
     for _ in range(2):
         successor.look([e1(), a_launch("e8"), a_launch("e9")])
-    assert 2 == logs_asked()
+    assert 2 == log_request_count()
     clock.now_s += 6
     successor.look([e1(), a_launch("e8"), a_launch("e9")])
-    assert 4 == logs_asked()
+    assert 4 == log_request_count()
 
 
 def test_a_driver_with_half_a_command_line_stays_unidentified(
@@ -434,14 +435,14 @@ def test_a_start_is_deferred_while_an_unidentified_driver_waits(
 def test_a_launcher_that_was_idle_is_in_doubt_like_a_new_one(
     master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
 ) -> None:
-    stood_by = a_launcher(master, clock)
+    waiting = a_launcher(master, clock)
     clock.now_s += 86_400
     launcher.launch(e1())
 
     with pytest.raises(LaunchError, match="driver-1 has not started yet"):
-        stood_by.launch(e1())
-    leads(stood_by, clock, 31)
-    stood_by.launch(a_launch("e2", host="b"))
+        waiting.launch(e1())
+    leads(waiting, clock, 31)
+    waiting.launch(a_launch("e2", host="b"))
 
 
 def test_a_launcher_that_waits_long_for_an_answer_is_not_idle(master: MasterInMemory, clock: Clock) -> None:
@@ -499,9 +500,9 @@ def test_an_answer_of_another_program_on_the_rest_port_ends_no_execution(
 
     stranger = StandaloneLauncher(StandaloneMaster(rest_url=REST, page_url=PAGE), PROGRAM, ask, clock)
 
-    found = seen(stranger, replace(e1(), handle="driver-9"))
-    assert found is not None
-    assert UNKNOWN is found.state
+    observed = seen(stranger, replace(e1(), handle="driver-9"))
+    assert observed is not None
+    assert UNKNOWN is observed.state
     with pytest.raises(LaunchError):
         stranger.launch(a_launch("e2"))
 
@@ -526,18 +527,18 @@ def test_a_driver_that_the_master_has_forgotten_has_ended(
     launcher.launch(e1())
     master.forgotten = {"driver-1"}
 
-    found = seen(launcher)
+    observed = seen(launcher)
 
-    assert found is not None
-    assert (ENDED, None) == (found.state, found.exit_code)
+    assert observed is not None
+    assert (ENDED, None) == (observed.state, observed.exit_code)
 
 
 def test_a_missing_execution_has_ended_unless_an_unidentified_driver_waits(
     master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
 ) -> None:
-    found = seen(launcher, e1(phase=LaunchPhase.STOPPING))
-    assert found is not None
-    assert (ENDED, "the master knows no driver of it") == (found.state, found.reason)
+    observed = seen(launcher, e1(phase=LaunchPhase.STOPPING))
+    assert observed is not None
+    assert (ENDED, "the master knows no driver of it") == (observed.state, observed.reason)
 
     launcher.launch(a_launch("e2", host="a"))
     assert None is seen(a_launcher(master, clock), e1(phase=LaunchPhase.STOPPING))
@@ -550,24 +551,24 @@ def test_a_failed_driver_has_no_exit_code_but_its_last_message(
     master.run()
     master.end("FAILED")
 
-    found = seen(launcher)
+    observed = seen(launcher)
 
-    assert found is not None
-    assert None is found.exit_code
-    assert "driver FAILED: the task failed on kafka.in.0 at 7" == found.reason
+    assert observed is not None
+    assert None is observed.exit_code
+    assert "driver FAILED: the task failed on kafka.in.0 at 7" == observed.reason
 
 
 def test_a_driver_in_error_has_its_exception_as_the_reason(
     master: MasterInMemory, launcher: StandaloneLauncher
 ) -> None:
     launcher.launch(e1())
-    told = "Exception from the cluster:\njava.nio.file.NoSuchFileException: /srv/flights.py\n\tat java.base/x"
-    master.end("ERROR", message=told)
+    text = "Exception from the cluster:\njava.nio.file.NoSuchFileException: /srv/flights.py\n\tat java.base/x"
+    master.end("ERROR", message=text)
 
-    found = seen(launcher)
+    observed = seen(launcher)
 
-    assert found is not None
-    assert "driver ERROR: java.nio.file.NoSuchFileException: /srv/flights.py" == found.reason
+    assert observed is not None
+    assert "driver ERROR: java.nio.file.NoSuchFileException: /srv/flights.py" == observed.reason
 
 
 def test_a_launch_that_the_master_never_takes_has_ended(master: MasterInMemory, clock: Clock) -> None:
@@ -580,9 +581,9 @@ def test_a_launch_that_the_master_never_takes_has_ended(master: MasterInMemory, 
     launcher.launch(e1())
     launcher.launch(e1())
 
-    found = seen(launcher)
-    assert found is not None
-    assert (ENDED, "the master refuses e1: malformed") == (found.state, found.reason)
+    observed = seen(launcher)
+    assert observed is not None
+    assert (ENDED, "the master refuses e1: malformed") == (observed.state, observed.reason)
     assert 1 == master.asked.count("POST /v1/submissions/create")
 
 
@@ -612,15 +613,15 @@ def test_without_a_requested_host_the_one_with_the_most_room_is_chosen(
     assert {"a": 1, "b": 2} == launcher.hosts()
 
 
-@pytest.mark.parametrize(("host", "what"), [("a", "a has 0 slots"), ("nowhere", "no living worker")])
+@pytest.mark.parametrize(("host", "reason"), [("a", "a has 0 slots"), ("nowhere", "no living worker")])
 def test_a_host_without_room_is_refused_before_a_submission(
-    master: MasterInMemory, launcher: StandaloneLauncher, host: str, what: str
+    master: MasterInMemory, launcher: StandaloneLauncher, host: str, reason: str
 ) -> None:
     for number in (1, 2):
         launcher.launch(a_launch(f"other-{number}", host="a"))
         master.run(f"driver-{number}", "worker-a")
 
-    with pytest.raises(LaunchError, match=f"no room for e1 on {host}: 2 cores and 2048 MiB; {what}"):
+    with pytest.raises(LaunchError, match=f"no room for e1 on {host}: 2 cores and 2048 MiB; {reason}"):
         launcher.launch(e1(host))
     assert 2 == len(master.drivers)
 
@@ -647,8 +648,8 @@ def test_without_resources_no_particular_host_can_be_requested(clock: Clock) -> 
         launcher.launch(e1("10.0.0.1"))
     launcher.launch(e1(""))
 
-    assert [""] == [found.host for found in launcher.look([e1("")]).values()], (
-        "the container says what its host is called"
+    assert [""] == [driver.host for driver in launcher.look([e1("")]).values()], (
+        "the container reports the name of its host"
     )
     request = master.drivers["driver-1"]["request"]
     assert "SAMZAPY_HOST" not in request["environmentVariables"]
@@ -656,7 +657,7 @@ def test_without_resources_no_particular_host_can_be_requested(clock: Clock) -> 
     assert {} == launcher.hosts()
 
 
-def test_names_of_hosts_go_through_resources_and_back() -> None:
+def test_names_of_hosts_are_encoded_as_resources_and_decoded() -> None:
     page = parse_page(
         json.dumps(
             {

@@ -1,4 +1,4 @@
-"""To whom heartbeats go, and whose answers count. The coordinators are told what to answer."""
+"""The receivers of heartbeats, and the answers that count. The coordinators have given answers."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ HOUR_MS = 3_600_000
 
 
 class Coordinators:
-    """What answers at which URL; None or absent: nobody."""
+    """The answers by URL; None or absent: no answer."""
 
     def __init__(self, **answers):
         self.answers = {f"http://{name}:1": answer for name, answer in answers.items()}
@@ -42,7 +42,7 @@ def content(url="http://a:1", term=1, offset=10, warm=None):
 
 
 class Sender:
-    """A heartbeat thread, and what it told of leases and asked of the stream."""
+    """A heartbeat thread, with its calls about leases and its questions to the stream."""
 
     def __init__(self, coordinators, newer=None, interval_ms=5):
         self.leases = []
@@ -79,8 +79,8 @@ def started():
         sender.thread.close()
 
 
-def until(condition, what):
-    wait_until(condition, 10, what)
+def until(condition, awaited):
+    wait_until(condition, 10, awaited)
 
 
 def test_the_leader_on_the_stream_is_asked_and_its_answer_extends_the_lease(started):
@@ -129,7 +129,7 @@ def test_a_heartbeat_has_the_time_since_the_last_answered_one(started):
 
 
 def test_the_next_leader_is_found_while_the_container_does_not_read_the_stream(started):
-    """A restore may take longer than a lease: nobody may be given up for that."""
+    """A restore may take longer than a lease: no container may be given up for that."""
     coordinators = Coordinators(b=HeartbeatAnswer(alive=True, term=2))
     sender = started(coordinators, newer=Leader(2, "http://b:1"))
 

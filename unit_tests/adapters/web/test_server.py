@@ -17,8 +17,9 @@ import pytest
 
 from samzapy.adapters.host.command_queue import CommandInbox
 from samzapy.adapters.web.client import HttpCoordinatorClient
-from samzapy.adapters.web.routes import BODY_BYTES_MAX
-from samzapy.adapters.web.server import CONNECTIONS_MAX, PEER_GONE_S, CoordinatorServer
+from samzapy.adapters.web.connections import PEER_CONNECTIONS_MAX
+from samzapy.adapters.web.routes import BODY_BYTES_MAX, Answering
+from samzapy.adapters.web.server import PEER_GONE_S, CoordinatorServer
 from samzapy.errors import ConfigError
 from samzapy.testing.builders import a_heartbeat, a_submission
 from samzapy.testing.waiting import wait_until
@@ -32,7 +33,7 @@ CLIENT = HttpCoordinatorClient()
 class Job:
     """A coordinator on a memory log behind a real server; its loop runs in a thread while `looping`."""
 
-    def __init__(self):
+    def __init__(self, access=None, operations=None, history=None):
         self.world = World()
         self.inbox = CommandInbox()
         self.world.take = self.inbox.take
@@ -40,11 +41,16 @@ class Job:
         self.server = CoordinatorServer(
             host="127.0.0.1",
             port=0,
-            snapshot=lambda: None if self.service is None else self.service.status(),
-            put=self.inbox.put,
-            clock=self.world.clock,
-            lease_ms=10_000,
-            leader=lambda: self.leader,
+            answering=Answering(
+                snapshot=lambda: None if self.service is None else self.service.status(),
+                put=self.inbox.put,
+                clock=self.world.clock,
+                lease_ms=10_000,
+                leader=lambda: self.leader,
+                operations=operations,
+                history=history,
+            ),
+            access=access,
         )
         self.leader = None
         self.url = self.server.start()
@@ -89,9 +95,9 @@ class Job:
 
 @pytest.fixture
 def job():
-    found = Job()
-    yield found
-    found.server.stop()
+    served_job = Job()
+    yield served_job
+    served_job.server.stop()
 
 
 def test_a_coordinator_that_does_not_lead_yet_answers_503(job):
@@ -100,7 +106,7 @@ def test_a_coordinator_that_does_not_lead_yet_answers_503(job):
     assert CLIENT.heartbeat(job.url, IDLE, 2000) is None
 
 
-def test_the_heartbeat_of_a_container_with_10_000_tasks_is_taken_whatever_its_topic_is_called(job):
+def test_the_heartbeat_of_a_container_with_10_000_tasks_is_accepted_whatever_the_name_of_its_topic(job):
     topic, last, offset = "t" * 249, 9_999, 10**12
     body = BODY | {
         "held": [{"task": f"SystemStreamPartition_kafka.{topic}.{n}-0-1", "epoch": last} for n in range(last + 1)],
@@ -114,7 +120,7 @@ def test_the_heartbeat_of_a_container_with_10_000_tasks_is_taken_whatever_its_to
 
     status, answer = job.ask("POST", "/containerHeartbeat", json.dumps(body))
 
-    # Nobody leads; what it says was read.
+    # No process leads; the heartbeat was read.
     assert (503, {"leader": None}) == (status, answer)
 
 
@@ -139,7 +145,7 @@ def test_metrics_are_answered_by_every_coordinator_and_show_which_one_leads(job)
     } <= set(scraped())
 
 
-def test_calls_of_containers_that_are_none_of_the_job_are_counted(job):
+def test_calls_of_containers_of_another_job_are_counted(job):
     def counted():
         with urlopen(f"{job.url}/metrics", timeout=10) as response:
             lines = response.read().decode().splitlines()
@@ -201,7 +207,7 @@ def test_a_container_that_reports_its_exit_code_is_given_up_with_its_reason(job)
     CLIENT.heartbeat(job.url, IDLE | {"exitCode": 8, "reason": "a range is gone"}, 20_000)
     job.service.run_once(0)
 
-    assert (200, False) == told_alive(job, "e1")
+    assert (200, False) == alive_answer(job, "e1")
     assert "it ends with exit code 8: a range is gone" == job.service.status().state.containers["e1"].reason
 
 
@@ -212,11 +218,11 @@ def test_a_container_that_was_launched_is_alive_before_its_first_heartbeat(job):
     job.service.run_once(0)
     (execution_id,) = job.service.status().state.launches
 
-    assert (200, True) == told_alive(job, execution_id)
-    assert (200, False) == told_alive(job, "unknown")
+    assert (200, True) == alive_answer(job, execution_id)
+    assert (200, False) == alive_answer(job, "unknown")
 
 
-def told_alive(job, execution_id):
+def alive_answer(job, execution_id):
     status, answer = job.ask("GET", f"/containerHeartbeat?executionContainerId={execution_id}")
     return status, answer["alive"]
 
@@ -281,9 +287,9 @@ def test_a_deposed_leader_names_the_new_one(job):
 def test_a_body_that_is_no_heartbeat_is_refused_with_a_reason(job, body, content_type, status):
     job.lead()
 
-    found, answer = job.ask("POST", "/containerHeartbeat", body, content_type)
+    status_code, answer = job.ask("POST", "/containerHeartbeat", body, content_type)
 
-    assert status == found
+    assert status == status_code
     assert "wanted" in answer["reason"]
     assert "Traceback" not in answer["reason"]
 
@@ -298,25 +304,25 @@ def test_only_requests_to_names_of_this_host_are_answered(job):
     connection.close()
 
 
-@pytest.mark.parametrize("said", [b"", b"GET /status HT"], ids=["nothing", "half-a-head"])
-def test_a_silent_connection_is_closed_after_a_while(job, monkeypatch, said):
-    monkeypatch.setattr("samzapy.adapters.web.server.HEAD_WAIT_S", 0.5)
+@pytest.mark.parametrize("sent", [b"", b"GET /status HT"], ids=["nothing", "half-a-head"])
+def test_a_silent_connection_is_closed_after_a_while(job, monkeypatch, sent):
+    monkeypatch.setattr("samzapy.adapters.web.connections.HEAD_WAIT_S", 0.5)
     target = urlsplit(job.url)
     with ExitStack() as waiting:
-        for _ in range(CONNECTIONS_MAX):
-            waiting.enter_context(socket.create_connection((target.hostname, target.port))).sendall(said)
+        for _ in range(PEER_CONNECTIONS_MAX):
+            waiting.enter_context(socket.create_connection((target.hostname, target.port))).sendall(sent)
 
-        wait_until(lambda: _is_answered(job), 20, "an answer")
+        wait_until(lambda: _answers_503(job), 20, "an answer")
 
 
-def _is_answered(job):
+def _answers_503(job):
     with suppress(OSError, ValueError):
         return (503, {"leader": None}) == job.ask("GET", "/status")
     return False
 
 
 def test_half_a_head_after_an_answer_is_not_waited_for(job, monkeypatch):
-    monkeypatch.setattr("samzapy.adapters.web.server.HEAD_WAIT_S", 0.5)
+    monkeypatch.setattr("samzapy.adapters.web.connections.HEAD_WAIT_S", 0.5)
     target = urlsplit(job.url)
     with closing(HTTPConnection(target.hostname, target.port, timeout=8)) as connection:
         connection.request("GET", "/status")
@@ -327,10 +333,10 @@ def test_half_a_head_after_an_answer_is_not_waited_for(job, monkeypatch):
 
 
 def test_a_connection_is_not_closed_while_it_is_answered(job, monkeypatch):
-    monkeypatch.setattr("samzapy.adapters.web.server.HEAD_WAIT_S", 0.2)
+    monkeypatch.setattr("samzapy.adapters.web.connections.HEAD_WAIT_S", 0.2)
     job.lead()
 
-    # Nobody registers it, so the answer takes longer than a head may.
+    # No leader registers it, so the answer takes longer than a head may.
     assert (503, {"leader": "http://a:1"}) == job.ask("POST", "/containerHeartbeat", json.dumps(IDLE))
 
 
@@ -344,8 +350,8 @@ def test_the_kernel_asks_whether_a_silent_peer_is_still_there(job):
 def _keep_alive_s(port):
     """When the kernel asks the peers of a server of this machine the next time, in seconds (proc(5), `tr` of 2)."""
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    found = [line[5].split(":") for line in lines if line[1].endswith(f":{port:04X}") and line[3] == "01"]
-    return [int(due, 16) / os.sysconf("SC_CLK_TCK") for kind, due in found if kind == "02"]
+    timers = [line[5].split(":") for line in lines if line[1].endswith(f":{port:04X}") and line[3] == "01"]
+    return [int(due, 16) / os.sysconf("SC_CLK_TCK") for kind, due in timers if kind == "02"]
 
 
 def test_a_path_or_method_that_is_not_there_is_refused(job):
@@ -356,7 +362,9 @@ def test_a_path_or_method_that_is_not_there_is_refused(job):
 def test_a_port_that_is_taken_is_named(job):
     port = urlsplit(job.url).port
     other = CoordinatorServer(
-        host="127.0.0.1", port=port, snapshot=lambda: None, put=job.inbox.put, clock=job.world.clock, lease_ms=1
+        host="127.0.0.1",
+        port=port,
+        answering=Answering(snapshot=lambda: None, put=job.inbox.put, clock=job.world.clock, lease_ms=1),
     )
 
     with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
@@ -390,8 +398,8 @@ def test_the_inbox_pauses_for_as_long_as_the_last_round_took():
 
 
 @contextmanager
-def somebody_else(*pieces, pause_s=0.0):
-    """A server that sends `pieces` to whoever connects."""
+def another_server(*pieces, pause_s=0.0):
+    """A server that sends `pieces` to each client."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve():
@@ -430,38 +438,42 @@ ANOTHER_JOB = {"alive": True, "job": "other-1", "term": 1, "executionContainerId
         http(json.dumps(ANOTHER_JOB | {"job": "flights-1", "executionContainerId": "e2"}).encode()),
         http(json.dumps(ANOTHER_JOB | {"job": "flights-1", "alive": "yes"}).encode()),
         http(json.dumps(ANOTHER_JOB | {"job": "flights-1", "pad": "x" * 70_000}).encode()),
+        http(b"[" * 60_000),
+        http(json.dumps(ANOTHER_JOB | {"job": "flights-1"}).replace('"term": 1', '"term": NaN').encode()),
         http(b"", "302 Found\r\nLocation: http://127.0.0.1:1/"),
         b"no http at all\r\n\r\n",
         b"",
     ],
-    ids=["empty", "html", "job", "execution", "type", "large", "redirect", "garbage", "nothing"],
+    ids=["empty", "html", "job", "execution", "type", "large", "deep", "NaN", "redirect", "garbage", "nothing"],
 )
 def test_an_answer_of_another_program_is_no_answer(answer):
-    with somebody_else(answer) as url:
+    with another_server(answer) as url:
         assert CLIENT.heartbeat(url, IDLE, 2000) is None
 
 
 def test_an_answer_that_drips_is_cut_at_the_time_limit():
     began_s = time.monotonic()
-    with somebody_else(b"HTTP/1.1 200 OK\r\n", *([b"x"] * 600), pause_s=0.1) as url:
+    with another_server(b"HTTP/1.1 200 OK\r\n", *([b"x"] * 600), pause_s=0.1) as url:
         assert CLIENT.heartbeat(url, IDLE, 300) is None
         assert 20 > time.monotonic() - began_s
 
 
 @pytest.fixture
 def named(monkeypatch):
-    """What the resolver says of `many.test`: `addresses`, once `is_known`."""
-    real, told = socket.getaddrinfo, SimpleNamespace(addresses=[], is_known=threading.Event())
+    """The answer of the resolver about `many.test`: `addresses`, once `is_known`."""
+    real, resolver = socket.getaddrinfo, SimpleNamespace(addresses=[], is_known=threading.Event())
 
     def resolve(host, port, *args, **kwargs):
         if host != "many.test":
             return real(host, port, *args, **kwargs)
-        told.is_known.wait(20)
-        return [found for address in told.addresses for found in real(address, port, *args, **kwargs)]
+        resolver.is_known.wait(20)
+        return [
+            address_info for address in resolver.addresses for address_info in real(address, port, *args, **kwargs)
+        ]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    yield told
-    told.is_known.set()
+    yield resolver
+    resolver.is_known.set()
 
 
 def test_a_name_that_is_not_resolved_in_time_is_no_answer(named):
@@ -492,7 +504,7 @@ def test_an_address_that_does_not_answer_leaves_time_for_the_next_one(named):
     named.addresses = ["127.0.0.9", "127.0.0.1"]
     answer = ANOTHER_JOB | {"job": "flights-1"}
 
-    with somebody_else(http(json.dumps(answer).encode())) as url:
+    with another_server(http(json.dumps(answer).encode())) as url:
         assert CLIENT.heartbeat(url.replace("127.0.0.1", "many.test"), IDLE, 5000) is not None
 
 

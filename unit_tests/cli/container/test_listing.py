@@ -82,12 +82,12 @@ def test_the_lag_of_a_standby_and_the_time_that_a_restore_takes_have_columns(
         LaunchPut(launch=a_launch("e2", processor_id="4", role=LaunchRole.STANDBY)),
         ContainerPut(container=a_container("e2", processor_id="4", phase=ContainerPhase.STARTED)),
     )
-    told = {
+    stats = {
         "e1": {"warm": None, "figures": {"restoreLeftMs": 7000}},
         "e2": {"warm": {"lag": 0}, "figures": {"restoreLeftMs": 0}},
     }
     monkeypatch.setattr(module, "recorded_state", lambda address: state)
-    monkeypatch.setattr(module, "reported_containers", lambda job, state: told)
+    monkeypatch.setattr(module, "reported_containers", lambda job, state, access: stats)
 
     heading, active, standby = (
         CliRunner()

@@ -4,7 +4,8 @@ import pytest
 from click.testing import CliRunner
 
 from samzapy.cli.config import config
-from samzapy.cli.container.place_container import BOOTSTRAP_SERVERS, joined, main
+from samzapy.cli.container.place_container import joined, main
+from samzapy.cli.target.address import BOOTSTRAP_SERVERS
 
 GIVEN = ["--deployment-id", "1-00000000", "--app-name", "flights", "--processor-id", "4", "--destination-host", "b"]
 
@@ -20,7 +21,7 @@ def test_an_equals_sign_that_follows_no_option_stays_where_it_is():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (GIVEN, 2, "wanted --config FILE, or --job NAME-ID with --bootstrap-servers"),
         (GIVEN[2:], 2, "--deployment-id"),
@@ -39,14 +40,14 @@ def test_an_equals_sign_that_follows_no_option_stays_where_it_is():
         ),
     ],
 )
-def test_wrong_arguments_are_refused_with_their_names(arguments, code, said, capsys, monkeypatch):
+def test_wrong_arguments_are_refused_with_their_names(arguments, code, message, capsys, monkeypatch):
     monkeypatch.delenv(BOOTSTRAP_SERVERS, raising=False)
 
     with pytest.raises(SystemExit) as ended:
         main(arguments)
 
     assert code == ended.value.code
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_the_variable_that_names_the_cluster_is_in_no_other_command_s_way(monkeypatch):

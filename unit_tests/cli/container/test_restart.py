@@ -1,4 +1,4 @@
-"""`samzapy container restart`: what it asks for, of whom, and where it stops."""
+"""`samzapy container restart`: its requests, their receivers, and where it stops."""
 
 from __future__ import annotations
 
@@ -75,21 +75,21 @@ def test_coordinator_managed_containers_are_restarted_one_after_the_other(
 ) -> None:
     topic = Topic()
 
-    told = restart(monkeypatch, topic, *options)
+    result = restart(monkeypatch, topic, *options)
 
-    assert 0 == told.exit_code, told.output
-    wanted = [(name, Action.RESTART_CONTAINER, timedelta(seconds=300)) for name in processors]
-    assert wanted == topic.asked
-    assert f"1 of {len(processors)}: SUCCEEDED: processor {processors[0]}" in told.stdout
+    assert 0 == result.exit_code, result.output
+    expected = [(name, Action.RESTART_CONTAINER, timedelta(seconds=300)) for name in processors]
+    assert expected == topic.asked
+    assert f"1 of {len(processors)}: SUCCEEDED: processor {processors[0]}" in result.stdout
 
 
 def test_restarts_stop_at_the_first_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = Topic("1")
 
-    told = restart(monkeypatch, topic, "--processor", "0,1,2")
+    result = restart(monkeypatch, topic, "--processor", "0,1,2")
 
     assert ["0", "1"] == [processor_id for processor_id, _, _ in topic.asked]
-    assert "failed: processor 1" in str(told.exception)
+    assert "failed: processor 1" in str(result.exception)
 
 
 @pytest.mark.parametrize(("job", "more"), [(SUBMITTED, ("--query",)), (BY_PEOPLE, ())])
@@ -98,23 +98,23 @@ def test_a_restart_keeps_the_process_with_query_or_self_managed_containers(
 ) -> None:
     topic = Topic()
 
-    told = restart(monkeypatch, topic, "--processor-id", "0", *more, job=job)
+    result = restart(monkeypatch, topic, "--processor-id", "0", *more, job=job)
 
     assert [("0", Action.RESTART_QUERY, None)] == topic.asked
-    assert "SUCCEEDED: processor 0\n" == told.stdout
+    assert "SUCCEEDED: processor 0\n" == result.stdout
 
 
 def test_only_processors_with_tasks_can_restart_their_query(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = Topic()
 
-    told = restart(monkeypatch, topic, "--all", "--query")
+    result = restart(monkeypatch, topic, "--all", "--query")
 
-    assert "wanted processors that have tasks, found none" in str(told.exception)
+    assert "wanted processors that have tasks, found none" in str(result.exception)
     assert [] == topic.asked
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ((), "found both or neither"),
         (("--all", "--processor", "0"), "found both or neither"),
@@ -125,12 +125,12 @@ def test_only_processors_with_tasks_can_restart_their_query(monkeypatch: pytest.
     ],
 )
 def test_invalid_options_of_a_restart_are_refused(
-    options: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+    options: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = Topic()
 
-    told = restart(monkeypatch, topic, *options)
+    result = restart(monkeypatch, topic, *options)
 
-    assert 2 == told.exit_code
-    assert said in told.output
+    assert 2 == result.exit_code
+    assert message in result.output
     assert [] == topic.asked

@@ -1,4 +1,4 @@
-"""Messages as lines: each form reads back what it wrote, and a line that is no message is named."""
+"""Messages as lines: each form is read back, and a line that is no message is named."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MESSAGES = st.builds(
 
 
 @given(MESSAGES)
-def test_a_message_as_json_reads_back_as_it_was(message: TopicMessage) -> None:
+def test_a_message_as_json_is_read_back_unchanged(message: TopicMessage) -> None:
     assert [message] == list(messages_of_json([json_line(message)]))
 
 
@@ -70,6 +70,9 @@ def test_a_text_line_sends_no_codes_to_a_terminal() -> None:
         ('{"value": "a", "partition": "0"}', "'0' is not a whole number"),
         ('{"value": "a", "timestampMs": true}', "True is not a whole number"),
         ('{"value": "a", "headers": [1]}', "cannot unpack"),
+        ('{"value": "a", "headers": [["\\ud800", "b"]]}', "surrogates not allowed"),
+        ("[" * 5_000, "nested too deep"),
+        ('{"value": "a", "value": "b"}', "stands twice"),
     ],
 )
 def test_a_line_that_is_no_message_is_named_with_its_number(line: str, reason: str) -> None:

@@ -26,11 +26,11 @@ from unit_tests.fixtures.scaled_back_job import CommittingJob, stopped_job
 
 SPEC = coordinator_spec("flights-1")
 SETTINGS = {**SPEC.settings, "min.cleanable.dirty.ratio": "0.5", "segment.ms": "604800000"}
-"""As the topic has them, with the defaults of the cluster for what it does not set itself."""
+"""As the topic has them, with the defaults of the cluster for settings that it does not have itself."""
 
 
 class Killed(BaseException):
-    """The end of the process: nobody handles it."""
+    """The end of the process: no handler catches it."""
 
 
 class World:
@@ -67,7 +67,7 @@ class World:
         return iter(list(MemoryLog(self.topic).read()))
 
     def parts(self, **changes: Any) -> Parts:
-        wanted: dict[str, Any] = {
+        expected: dict[str, Any] = {
             "log": _Log(self),
             "topic": self.topic.name,
             "spec": SPEC,
@@ -77,11 +77,11 @@ class World:
             "now_s": lambda: self.now_s,
             "pause": self.pause,
         }
-        return Parts(**(wanted | changes))
+        return Parts(**(expected | changes))
 
     def positions(self) -> PositionsRead:
-        found: PositionsRead = positions_read(self.job)
-        return found
+        positions: PositionsRead = positions_read(self.job)
+        return positions
 
     def begun(self) -> None:
         """A step begins, unless the process is killed in front of it."""
@@ -93,7 +93,7 @@ class World:
         self.begun()
         self.now_s += seconds
         if self.cleans and all(self.settings[name] == HURRIED[name] for name in HURRIED):
-            # The last record stands in a segment that is still open.
+            # The last record is in a segment that is still open.
             self.topic.compact(keep_until=self.topic.end_offset - 2, tombstones_until=self.topic.end_offset - 2)
         self.meanwhile()
 

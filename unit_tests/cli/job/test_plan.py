@@ -1,4 +1,4 @@
-"""`samzapy job plan` without a cluster: golden output, the way back in, and what it refuses."""
+"""`samzapy job plan` without a cluster: golden output, the way back in, and its refusals."""
 
 import json
 from dataclasses import replace
@@ -36,7 +36,7 @@ def properties(tmp_path):
     return path
 
 
-def asked(properties, *options):
+def invoke_plan(properties, *options):
     result = CliRunner().invoke(job, ["plan", "--config", str(properties), *options])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -55,69 +55,75 @@ def a_plan_of(task_name, system="kafka"):
 
 
 def a_first_plan(properties, tmp_path):
-    first = asked(properties, *COUNTS, "--processors", "0@host-a,1@host-b", "-o", "json")
+    first = invoke_plan(properties, *COUNTS, "--processors", "0@host-a,1@host-b", "-o", "json")
     path = tmp_path / "first.json"
     path.write_text(first.stdout)
     return path
 
 
 def test_a_first_plan_as_json_is_the_golden_one(properties):
-    found = asked(properties, *COUNTS, "--processors", "0@host-a,1@host-b", "-o", "json")
+    result = invoke_plan(properties, *COUNTS, "--processors", "0@host-a,1@host-b", "-o", "json")
 
-    assert (GOLDEN / "job_plan_first.json").read_text() == found.stdout
-    assert "canary" not in found.stdout
+    assert (GOLDEN / "job_plan_first.json").read_text() == result.stdout
+    assert "canary" not in result.stdout
 
 
 def test_without_a_cluster_a_new_job_restores_nothing_and_a_changed_one_an_unknown_size(properties, tmp_path):
     previous = ["--previous", str(a_first_plan(properties, tmp_path))]
     asking = [*COUNTS, "--processors", "0@host-a,1@host-b"]
 
-    assert "to restore: nothing; to copy on the host: nothing" in asked(properties, *asking).stdout
-    moved = asked(properties, *COUNTS, "--processors", "2@host-c", *previous)
+    assert "to restore: nothing; to copy on the host: nothing" in invoke_plan(properties, *asking).stdout
+    moved = invoke_plan(properties, *COUNTS, "--processors", "2@host-c", *previous)
     assert "to restore: unknown" in moved.stdout
 
 
 def test_a_change_as_a_table_is_the_golden_one(properties, tmp_path):
     previous = a_first_plan(properties, tmp_path)
 
-    found = asked(properties, *COUNTS, "--previous", str(previous), "--processors", "0@host-a,2@host-b,3@host-c")
+    result = invoke_plan(
+        properties, *COUNTS, "--previous", str(previous), "--processors", "0@host-a,2@host-b,3@host-c"
+    )
 
-    lines = [line.rstrip() for line in found.stdout.splitlines()]
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
     assert (GOLDEN / "job_plan_change.txt").read_text().splitlines() == lines
 
 
 def test_the_output_can_be_the_previous_plan_and_then_nothing_moves(properties, tmp_path):
     previous = a_first_plan(properties, tmp_path)
 
-    found = json.loads(asked(properties, *COUNTS, "--previous", str(previous), "-o", "json").stdout)
+    output = json.loads(invoke_plan(properties, *COUNTS, "--previous", str(previous), "-o", "json").stdout)
 
     totals = {"stays": 5, "moves": 0, "splits": 0, "merges": 0, "new": 0, "gone": 0}
     totals |= {"restoreRecordsMax": 0, "restoreBytesAbout": 0, "copyBytesAbout": 0, "expectedPauseMs": 0}
-    assert (1, 2, totals) == (found["fromGeneration"], found["jobModel"]["generation"], found["totals"])
+    assert (1, 2, totals) == (output["fromGeneration"], output["jobModel"]["generation"], output["totals"])
     # The bare job model, as GET /jobModel gives it, does as well.
     previous.write_text(json.dumps(json.loads(previous.read_text())["jobModel"]))
-    again = json.loads(asked(properties, *COUNTS, "--previous", str(previous), "-o", "json").stdout)
-    assert found == again
+    again = json.loads(invoke_plan(properties, *COUNTS, "--previous", str(previous), "-o", "json").stdout)
+    assert output == again
 
 
 def test_a_job_that_was_scaled_since_it_was_handed_in_is_planned_by_the_factor_of_its_plan(properties, tmp_path):
-    scaled = asked(properties, *COUNTS, "--set", "job.elasticity.factor=2", "-o", "json")
+    scaled = invoke_plan(properties, *COUNTS, "--set", "job.elasticity.factor=2", "-o", "json")
     path = tmp_path / "scaled.json"
     plan = json.loads(scaled.stdout)["jobModel"]
     del plan["config"]["job.elasticity.factor"]
     path.write_text(json.dumps(plan))
     previous = ["--previous", str(path)]
 
-    found = json.loads(asked(properties, *COUNTS, *previous, "-o", "json").stdout)["totals"]
+    output = json.loads(invoke_plan(properties, *COUNTS, *previous, "-o", "json").stdout)["totals"]
 
-    assert (10, 0, 0) == (found["stays"], found["merges"], found["gone"])
+    assert (10, 0, 0) == (output["stays"], output["merges"], output["gone"])
     # Another factor in the configuration than when it was handed in is a change.
     anew = ["--set", "job.elasticity.factor=4"]
-    assert 20 == json.loads(asked(properties, *COUNTS, *previous, *anew, "-o", "json").stdout)["totals"]["splits"]
+    assert (
+        20 == json.loads(invoke_plan(properties, *COUNTS, *previous, *anew, "-o", "json").stdout)["totals"]["splits"]
+    )
     plan["config"]["job.elasticity.factor"] = "1"
     path.write_text(json.dumps(plan))
     same = ["--set", "job.elasticity.factor=1"]
-    assert 10 == json.loads(asked(properties, *COUNTS, *previous, *same, "-o", "json").stdout)["totals"]["stays"]
+    assert (
+        10 == json.loads(invoke_plan(properties, *COUNTS, *previous, *same, "-o", "json").stdout)["totals"]["stays"]
+    )
 
 
 def test_other_records_of_the_cluster_count_beside_a_plan_from_a_file():
@@ -138,9 +144,9 @@ def test_other_records_of_the_cluster_count_beside_a_plan_from_a_file():
     )
     previous = replace(recorded, generation=7)
 
-    found = with_previous(known, previous, a_config())
+    previous_plan = with_previous(known, previous, a_config())
 
-    assert replace(known, previous=previous, locality=Locality()) == found
+    assert replace(known, previous=previous, locality=Locality()) == previous_plan
     # A job that never ran: the file is all that there is.
     stateless = replace(known.recorded, keeps_state=False)
     of_file = with_previous(replace(known, previous=None, factor=1, recorded=stateless), previous, a_config())
@@ -174,33 +180,33 @@ GROWN = ["--partitions", "kafka.flights=6,planes=2"]
 def test_new_partitions_of_a_read_input_are_shown_as_waiting(properties, tmp_path):
     previous = ["--previous", str(a_first_plan(properties, tmp_path))]
 
-    found = json.loads(asked(properties, *GROWN, *previous, "-o", "json").stdout)
+    output = json.loads(invoke_plan(properties, *GROWN, *previous, "-o", "json").stdout)
 
-    assert ["kafka.flights.3", "kafka.flights.4", "kafka.flights.5"] == found["waiting"]
-    said = "not at once: new partitions of kafka.flights (3, 4, 5) wait until the old ones are read to their ends"
-    assert said in asked(properties, *GROWN, *previous).stdout
+    assert ["kafka.flights.3", "kafka.flights.4", "kafka.flights.5"] == output["waiting"]
+    notice = "not at once: new partitions of kafka.flights (3, 4, 5) wait until the old ones are read to their ends"
+    assert notice in invoke_plan(properties, *GROWN, *previous).stdout
     # Nothing waits where nothing is read yet: the job's first plan, and a stream that is new.
-    assert "not at once" not in asked(properties, *GROWN).stdout
+    assert "not at once" not in invoke_plan(properties, *GROWN).stdout
     more = [
         "--set",
         "task.inputs=kafka.flights,kafka.planes,kafka.trains",
         "--partitions",
         "flights=3,planes=2,trains=1",
     ]
-    assert [] == json.loads(asked(properties, *more, *previous, "-o", "json").stdout)["waiting"]
+    assert [] == json.loads(invoke_plan(properties, *more, *previous, "-o", "json").stdout)["waiting"]
 
 
 def test_new_partitions_of_a_bounded_job_do_not_wait(properties, tmp_path):
     previous = ["--previous", str(a_first_plan(properties, tmp_path))]
     bounded = ["--set", "systems.kafka.samza.offset.end=head"]
 
-    assert [] == json.loads(asked(properties, *GROWN, *bounded, *previous, "-o", "json").stdout)["waiting"]
+    assert [] == json.loads(invoke_plan(properties, *GROWN, *bounded, *previous, "-o", "json").stdout)["waiting"]
 
 
 def test_without_processors_the_one_of_the_configuration_is_planned_for(properties):
-    found = json.loads(asked(properties, *COUNTS, "-o", "json").stdout)
+    output = json.loads(invoke_plan(properties, *COUNTS, "-o", "json").stdout)
 
-    assert ["0"] == [container["processor-id"] for container in found["jobModel"]["containers"]]
+    assert ["0"] == [container["processor-id"] for container in output["jobModel"]["containers"]]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +232,7 @@ def test_without_processors_the_one_of_the_configuration_is_planned_for(properti
 )
 def test_invalid_options_are_refused_with_a_named_error(properties, options, names):
     with pytest.raises(ConfigError, match=names):
-        asked(properties, *options)
+        invoke_plan(properties, *options)
 
 
 @pytest.mark.parametrize(
@@ -248,14 +254,14 @@ def test_a_file_that_is_no_plan_is_refused_with_a_named_error(properties, tmp_pa
     path.write_text(text)
 
     with pytest.raises(ConfigError, match=f"(?s)--previous.*{names}"):
-        asked(properties, *COUNTS, "--previous", str(path))
+        invoke_plan(properties, *COUNTS, "--previous", str(path))
 
 
 def test_a_plan_that_would_leave_state_behind_is_refused_as_a_submission_would_be(properties, tmp_path):
     previous = a_first_plan(properties, tmp_path)
 
     with pytest.raises(PartitionSchemeError, match=r"kafka\.planes"):
-        asked(properties, "--partitions", "kafka.flights=3,kafka.planes=1", "--previous", str(previous))
+        invoke_plan(properties, "--partitions", "kafka.flights=3,kafka.planes=1", "--previous", str(previous))
 
 
 def test_a_plan_that_would_leave_positions_behind_is_refused_as_a_submission_would_be(properties, tmp_path):
@@ -264,27 +270,27 @@ def test_a_plan_that_would_leave_positions_behind_is_refused_as_a_submission_wou
     moved = ["--set", "task.inputs=kafka.flights", "--set", "task.broadcast.inputs=kafka.planes"]
 
     with pytest.raises(PartitionSchemeError, match=r"kafka\.planes: wanted it divided .* found it read as a whole"):
-        asked(properties, *COUNTS, *moved, "--previous", str(previous))
+        invoke_plan(properties, *COUNTS, *moved, "--previous", str(previous))
 
 
 def test_a_pattern_matches_the_given_streams(properties):
     inputs = ["--set", "task.inputs=kafka.~fl.*"]
 
-    found = json.loads(asked(properties, *inputs, "--partitions", "flights=1,floats=1", "-o", "json").stdout)
+    output = json.loads(invoke_plan(properties, *inputs, "--partitions", "flights=1,floats=1", "-o", "json").stdout)
 
-    assert "kafka.flights,kafka.floats" == found["jobModel"]["config"]["task.inputs"]
+    assert "kafka.flights,kafka.floats" == output["jobModel"]["config"]["task.inputs"]
     with pytest.raises(ConfigError, match="found kafka.planes"):
-        asked(properties, *inputs, *COUNTS)
+        invoke_plan(properties, *inputs, *COUNTS)
     with pytest.raises(MissingTopicError, match="kafka.~fl"):
-        asked(properties, *inputs, "--partitions", "kafka.planes=2")
+        invoke_plan(properties, *inputs, "--partitions", "kafka.planes=2")
 
 
 def test_an_intermediate_stream_has_the_partitions_of_the_configuration_unless_others_are_given(properties):
     again = ["--set", "task.intermediate.again.partitions=2"]
 
-    planned = json.loads(asked(properties, *COUNTS, *again, "-o", "json").stdout)
+    planned = json.loads(invoke_plan(properties, *COUNTS, *again, "-o", "json").stdout)
     given = [*COUNTS[:1], f"{COUNTS[1]},kafka.__samzapy-intermediate-flights-1-again=4"]
-    of_another_count = json.loads(asked(properties, *given, *again, "-o", "json").stdout)
+    of_another_count = json.loads(invoke_plan(properties, *given, *again, "-o", "json").stdout)
 
     assert 3 + 2 + 2 == planned["totals"]["new"]
     assert 3 + 2 + 4 == of_another_count["totals"]["new"]

@@ -64,15 +64,15 @@ def test_a_wrong_option_is_refused_before_anything_is_started(tmp_path: Path) ->
     job_file.write_text("")
     job_file.with_suffix(".properties").write_text("job.name=flights\ntask.inputs=kafka.orders\n")
 
-    found = CliRunner().invoke(submit, [str(job_file), "--containers", "0"])
+    result = CliRunner().invoke(submit, [str(job_file), "--containers", "0"])
     wrong = CliRunner().invoke(submit, [str(job_file), "--set", "job.nam=x"])
 
-    assert 2 == found.exit_code
+    assert 2 == result.exit_code
     assert isinstance(wrong.exception, ConfigError)
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "size"),
     [
         ((), ["--driver-memory", "2048m", "--master", "local[3,1]"]),
         (("--master", "local[2]"), ["--driver-memory", "2048m", "--master", "local[2]"]),
@@ -84,7 +84,7 @@ def test_a_wrong_option_is_refused_before_anything_is_started(tmp_path: Path) ->
     ],
 )
 def test_a_container_has_the_configured_size_unless_spark_options_set_it(
-    options: tuple[str, ...], told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: tuple[str, ...], size: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[list[str]] = []
 
@@ -102,4 +102,4 @@ def test_a_container_has_the_configured_size_unless_spark_options_set_it(
     launcher_of(config, JOB_FILE, None, (), options).launch(a_launch("e1", phase=LaunchPhase.WANTED, host=""))
 
     (command,) = started
-    assert told == command[5 : command.index(str(JOB_FILE))]
+    assert size == command[5 : command.index(str(JOB_FILE))]

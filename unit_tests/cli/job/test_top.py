@@ -1,4 +1,4 @@
-"""What `samzapy job top` shows of two looks at a job."""
+"""The output of `samzapy job top` after two looks at a job."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Sequence[Any]:
 
 
 def test_without_a_terminal_the_load_is_printed_once_with_the_busiest_task_first() -> None:
-    found = CliRunner().invoke(job, ARGUMENTS)
+    result = CliRunner().invoke(job, ARGUMENTS)
 
-    assert 0 == found.exit_code, found.output
-    heading, processor, hint, _, columns, first, second = found.stdout.splitlines()
+    assert 0 == result.exit_code, result.output
+    heading, processor, hint, _, columns, first, second = result.stdout.splitlines()
     assert "flights-1  factor 2  tasks 2  200 records/s  lag 60" == heading
     assert "processor 0  2 tasks  0.8 of 2 cores busy" == processor
     assert hint.startswith("keeps-up: ")
@@ -51,10 +51,10 @@ def test_without_a_terminal_the_load_is_printed_once_with_the_busiest_task_first
 
 
 def test_the_load_is_printed_as_json() -> None:
-    found = json.loads(CliRunner().invoke(job, [*ARGUMENTS, "-o", "json"]).stdout)
+    output = json.loads(CliRunner().invoke(job, [*ARGUMENTS, "-o", "json"]).stdout)
 
-    assert ("keeps-up", 200.0) == (found["advice"], found["recordsPerS"])
-    assert [False, False] == [task["tailing"] for task in found["tasks"]]
+    assert ("keeps-up", 200.0) == (output["advice"], output["recordsPerS"])
+    assert [False, False] == [task["tailing"] for task in output["tasks"]]
 
 
 def test_a_task_that_tails_is_marked(looks: Sequence[Any]) -> None:
@@ -69,15 +69,37 @@ def test_a_task_that_tails_is_marked(looks: Sequence[Any]) -> None:
 def test_a_task_that_tails_is_marked_for_programs(looks: Sequence[Any]) -> None:
     looks[1]["tasks"][1]["positions"][0]["tailing"] = True
 
-    found = json.loads(CliRunner().invoke(job, [*ARGUMENTS, "-o", "json"]).stdout)
+    output = json.loads(CliRunner().invoke(job, [*ARGUMENTS, "-o", "json"]).stdout)
 
     assert {"Partition_0-0-2": False, "Partition_0-1-2": True} == {
-        task["task"]: task["tailing"] for task in found["tasks"]
+        task["task"]: task["tailing"] for task in output["tasks"]
     }
 
 
-def test_omitted_tasks_are_counted() -> None:
-    found = CliRunner().invoke(job, [*ARGUMENTS, "--limit", "1"]).stdout
+def test_a_job_without_event_time_has_no_column_of_watermark_lags() -> None:
+    assert "WATERMARK" not in CliRunner().invoke(job, ARGUMENTS).stdout
 
-    assert "… and 1 more" in found
-    assert "Partition_0-0-2" not in found
+
+def test_the_lag_of_a_watermark_is_shown_in_seconds(looks: Sequence[Any]) -> None:
+    looks[1]["tasks"][1]["figures"]["time"] = {"atMs": 1, "lagMs": 61_500, "heldBy": "kafka.orders.0:1/2"}
+
+    *_, columns, first, second = CliRunner().invoke(job, ARGUMENTS).stdout.splitlines()
+
+    assert "LAG  WATERMARK LAG  SHARE OF BATCH" in columns
+    assert ["30", "61.5", "s", "75%"] == first.split()[3:7]
+    assert ["0", "-", "0%"] == second.split()[3:6]
+
+
+def test_the_lag_of_a_watermark_is_there_for_programs(looks: Sequence[Any]) -> None:
+    looks[1]["tasks"][1]["figures"]["time"] = {"atMs": 1, "lagMs": 61_500}
+
+    output = json.loads(CliRunner().invoke(job, [*ARGUMENTS, "-o", "json"]).stdout)
+
+    assert [None, 61_500] == [task["watermarkLagMs"] for task in output["tasks"]]
+
+
+def test_omitted_tasks_are_counted() -> None:
+    output = CliRunner().invoke(job, [*ARGUMENTS, "--limit", "1"]).stdout
+
+    assert "… and 1 more" in output
+    assert "Partition_0-0-2" not in output

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import types
+from collections.abc import Sequence
+
+import click
 import pytest
 
-from samzapy.cli import doctor
-from samzapy.cli.job import group
-from samzapy.cli.output import columns
+from samzapy.cli.job import status
+from samzapy.cli.output import columns, findings
 from samzapy.cli.output.columns import Columns
 from samzapy.cli.output.table import print_rows
+from samzapy.cli.output.terminal import Terminal, takes_colours, terminal
 from samzapy.model.finding import Finding
 
 LONG = "x" * 2000
@@ -38,7 +42,7 @@ def test_the_last_column_is_not_padded(capsys: pytest.CaptureFixture[str]) -> No
     assert ["name  reason", f"a     {LONG}", "b     -"] == lines
 
 
-def test_numbers_stand_at_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_are_aligned_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows([{"name": "a", "lag": 5}, {"name": "b", "lag": 12345}], ("name", "lag"), numbers=("lag",))
 
     assert ["name    lag", "a         5", "b     12345"] == capsys.readouterr().out.splitlines()
@@ -48,7 +52,7 @@ def test_findings_of_doctor_are_whole_and_not_spread(capsys: pytest.CaptureFixtu
     short = Finding(code="cluster-unreachable", subject="cluster", found="no answer", remedy="start it")
     long = Finding(code="cluster-unreachable", subject="cluster", found=LONG, remedy=LONG)
 
-    doctor._print([short, long], [])
+    findings._print([short, long], [])
 
     _, first, second = capsys.readouterr().out.splitlines()
     assert len(first) < 200 and first.endswith("start it")
@@ -66,9 +70,76 @@ def test_the_status_of_a_job_is_whole_and_not_spread(capsys: pytest.CaptureFixtu
         {"task": "Partition 1", "processorId": "1", "owner": "c-1", "epoch": 2, "positions": [], "lag": 4},
     ]
 
-    group._print({"job": "orders-1", "containers": rows, "tasks": tasks})
+    status._print({"job": "orders-1", "containers": rows, "tasks": tasks})
 
     lines = capsys.readouterr().out.splitlines()
     assert 7 == len(lines) and lines[2].endswith(LONG)
     assert not [line for line in lines if line != line.rstrip()]
     assert all("  " * 50 not in line for line in lines)
+
+
+TERMINAL = Terminal(width=40)
+IDS_ALIKE = ["4f1c2d3e-0000-1111", "4f1c2d3e-0001-2222", "aa1c2d3e-0001-2222"]
+
+
+def lines(names: Sequence[str], rows: Sequence[Sequence[str]], on: Terminal = TERMINAL) -> list[str]:
+    return [*Columns(names, on=on).lines(rows)]
+
+
+def test_on_a_terminal_the_widest_columns_give_way() -> None:
+    shown = lines(("name", "reason", "remedy"), [("a", LONG, "b" * 30), (LONG, "c", "d")])
+
+    assert all(len(line) <= 40 for line in shown)
+    assert shown[1].split()[1].endswith("…") and shown[1].startswith("a ")
+
+
+def test_a_text_that_fits_the_terminal_is_not_cut() -> None:
+    assert ["NAME  REASON", "a     " + "b" * 34] == lines(("name", "reason"), [("a", "b" * 34)])
+
+
+def test_ids_on_a_terminal_are_cut_to_the_shortest_unique_length() -> None:
+    shown = lines(("container", "host"), [(text, "h") for text in IDS_ALIKE])
+
+    assert ["4f1c2d3e-000", "4f1c2d3e-000", "aa1c2d3e-000"] != [line.split()[0] for line in shown[1:]]
+    assert ["4f1c2d3e-0000", "4f1c2d3e-0001", "aa1c2d3e-0001"] == [line.split()[0] for line in shown[1:]]
+    assert 8 == columns.unique_length(["4f1c2d3e-0000", "bb"])
+
+
+def test_ids_are_whole_in_a_pipe() -> None:
+    shown = lines(("container", "host"), [(text, "h") for text in IDS_ALIKE], Terminal())
+
+    assert IDS_ALIKE == [line.split()[0] for line in shown[1:]]
+
+
+def test_a_state_has_a_colour_on_a_terminal_only() -> None:
+    coloured = lines(("state", "host"), [("LOST", "RUNNING")], Terminal(width=40, is_coloured=True))
+
+    assert "\x1b[31mLOST \x1b[0m  RUNNING" == coloured[1]
+    assert "LOST   RUNNING" == lines(("state", "host"), [("LOST", "RUNNING")])[1]
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
+)
+def test_the_user_turns_colours_off(environment: dict[str, str], expected: bool) -> None:
+    assert expected is takes_colours(environment)
+
+
+def test_a_table_without_rows_prints_that_once(capsys: pytest.CaptureFixture[str]) -> None:
+    empty = Columns(("name",), nothing="0 records")
+    empty.write([])
+    empty.write([("a",)])
+
+    assert ["0 records", "NAME", "a"] == capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(("output", "width"), [("table", 80), ("wide", None)])
+def test_wide_cuts_nothing_on_a_terminal(output: str, width: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout", types.SimpleNamespace(isatty=lambda: True))
+    context = click.Context(click.Command("c"))
+    context.params["output"] = output
+
+    with context:
+        assert width == terminal().width

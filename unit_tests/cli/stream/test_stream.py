@@ -27,9 +27,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def offset_of(event: str, number: int = 0) -> int:
-    """Where the stream tells of `event` for the `number`th time."""
-    found = [record.offset for record in LIFE if dict(record.headers)["event"] == event.encode()]
-    return found[number]
+    """The offset of `event` on the stream, for the `number`th time."""
+    offsets = [record.offset for record in LIFE if dict(record.headers)["event"] == event.encode()]
+    return offsets[number]
 
 
 def replayed(file: Path, *options: str) -> Sequence[dict[str, object]]:
@@ -100,16 +100,16 @@ def test_the_state_now_has_the_new_owners(file: Path) -> None:
 def test_a_moment_in_the_future_is_refused(file: Path) -> None:
     for arguments in (("state", "--at"), ("replay", "--until")):
         for moment, why in (("99999", "ends at"), ("2999-01-01", "known up to")):
-            found = samzapy("stream", *arguments, moment, "--from", str(file)).exception
-            assert isinstance(found, RejectedError)
-            assert why in str(found)
+            error = samzapy("stream", *arguments, moment, "--from", str(file)).exception
+            assert isinstance(error, RejectedError)
+            assert why in str(error)
 
 
 def test_an_invalid_moment_is_wrong_usage(file: Path) -> None:
-    found = samzapy("stream", "state", "--at", "yesterday", "--from", str(file))
+    result = samzapy("stream", "state", "--at", "yesterday", "--from", str(file))
 
-    assert 2 == found.exit_code
-    assert "2026-03-01T12:00:00" in found.output
+    assert 2 == result.exit_code
+    assert "2026-03-01T12:00:00" in result.output
 
 
 def test_a_difference_has_the_record_that_made_it(file: Path) -> None:
@@ -138,57 +138,57 @@ def test_a_task_is_explained_with_the_plans_that_moved_it_and_the_records_about_
     result = samzapy("task", "explain", TASK, "--from", str(file), "-o", "json")
 
     assert result.exit_code == 0, result.exception
-    found = json.loads(result.stdout)
-    assert "1" == found["processor"]
-    assert "execution e2 of processor 1 on host-b" in found["runs"]
-    moves = [(item["from"], item["to"], item["why"]) for item in found["assignments"]]
+    output = json.loads(result.stdout)
+    assert "1" == output["processor"]
+    assert "execution e2 of processor 1 on host-b" in output["runs"]
+    moves = [(item["from"], item["to"], item["why"]) for item in output["assignments"]]
     assert [(None, "0"), ("0", "1")] == [move[:2] for move in moves]
     assert moves[0][2].startswith("new")
     assert "processor 0 is gone" in moves[1][2]
-    events = [record["event"] for record in found["records"]]
+    events = [record["event"] for record in output["records"]]
     assert ["TaskPlanned", "TaskGranted", "ContainerLost", "ContainerFenced"] == [
         event
         for event in dict.fromkeys(events)
         if event in ("TaskPlanned", "TaskGranted", "ContainerLost", "ContainerFenced")
     ]
-    assert not [record for record in found["records"] if "orders.1" in record["key"]]
+    assert not [record for record in output["records"] if "orders.1" in record["key"]]
     assert "processor 0 is gone" in samzapy("task", "explain", TASK, "--from", str(file)).stdout
 
 
 def test_a_task_is_explained_as_of_an_earlier_moment(file: Path) -> None:
     at = str(offset_of("ContainerLost"))
 
-    found = json.loads(samzapy("task", "explain", TASK, "--from", str(file), "--at", at, "-o", "json").stdout)
+    output = json.loads(samzapy("task", "explain", TASK, "--from", str(file), "--at", at, "-o", "json").stdout)
 
-    assert "0" == found["processor"]
-    assert found["runs"].startswith("no owner: it waits until execution e1")
+    assert "0" == output["processor"]
+    assert output["runs"].startswith("no owner: it waits until execution e1")
 
 
 def test_the_reason_of_a_plan_before_the_horizon_is_unknown(tmp_path: Path) -> None:
     file = a_file(tmp_path / "old.avro", LIFE, whole_from=offset_of("GenerationStarted") + 1)
 
-    found = json.loads(samzapy("task", "explain", TASK, "--from", str(file), "-o", "json").stdout)
+    output = json.loads(samzapy("task", "explain", TASK, "--from", str(file), "-o", "json").stdout)
 
-    assert found["assignments"][0]["why"].startswith("latest value only")
-    assert "processor 0 is gone" in found["assignments"][1]["why"]
+    assert output["assignments"][0]["why"].startswith("latest value only")
+    assert "processor 0 is gone" in output["assignments"][1]["why"]
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones(file: Path) -> None:
-    found = samzapy("task", "explain", "Partition_7", "--from", str(file)).exception
+    error = samzapy("task", "explain", "Partition_7", "--from", str(file)).exception
 
-    assert isinstance(found, RejectedError)
-    assert TASK in str(found)
+    assert isinstance(error, RejectedError)
+    assert TASK in str(error)
 
 
 def test_an_unreadable_record_stops_a_fold_but_not_a_list(tmp_path: Path) -> None:
-    said = tuple(next_headers(LIFE).items())
-    broken = LogRecord(offset=LIFE[-1].offset + 1, timestamp_ms=0, key=b"job", value=b"junk", headers=said)
+    record_headers = tuple(next_headers(LIFE).items())
+    broken = LogRecord(offset=LIFE[-1].offset + 1, timestamp_ms=0, key=b"job", value=b"junk", headers=record_headers)
     file = a_file(tmp_path / "broken.avro", [*LIFE, broken])
 
     for arguments in (("stream", "replay"), ("stream", "state"), ("task", "explain", TASK)):
-        found = samzapy(*arguments, "--from", str(file))
-        assert isinstance(found.exception, CorruptRecordError)
-        assert f"offset {broken.offset}" in str(found.exception)
+        result = samzapy(*arguments, "--from", str(file))
+        assert isinstance(result.exception, CorruptRecordError)
+        assert f"offset {broken.offset}" in str(result.exception)
     assert len(LIFE) + 1 == len(replayed(file))
     assert not samzapy("stream", "replay", "--from", str(file), "--key", "grant/").exception
     at = str(LIFE[-1].offset)
@@ -208,15 +208,15 @@ def test_a_foreign_record_is_listed_without_changing_state_or_explanation(tmp_pa
     assert 0 == shown.exit_code
     assert "FOREIGN" in shown.stdout.splitlines()[-1]
     for arguments in (("stream", "state", "-o", "json"), ("task", "explain", TASK, "-o", "json")):
-        told = [json.loads(samzapy(*arguments, "--from", str(found)).stdout) for found in (healthy, file)]
-        for found in told:
+        listings = [json.loads(samzapy(*arguments, "--from", str(path)).stdout) for path in (healthy, file)]
+        for listing in listings:
             for place in ("offset", "time", "whole_from", "latest_value_only"):
-                found.pop(place, None)
-        assert told[0] == told[1]
+                listing.pop(place, None)
+        assert listings[0] == listings[1]
 
 
 def test_several_files_are_one_history(tmp_path: Path) -> None:
-    """The second was made when compaction had taken what stood before offset 30; it reaches back to 25."""
+    """The second file was made when compaction had removed the records before offset 30; it reaches back to 25."""
     first = a_file(tmp_path / "1.avro", [record for record in LIFE if record.offset <= 30])
     second = a_file(tmp_path / "2.avro", [record for record in LIFE if record.offset >= 25], whole_from=30)
     both = tmp_path / "both.avro"
@@ -244,10 +244,10 @@ def test_files_of_two_topics_are_no_history(tmp_path: Path, file: Path) -> None:
     with other.open("wb") as out:
         write_export(out, a_header(offset_end=1, topic_id="made again"), LIFE[:1])
 
-    found = samzapy("stream", "replay", "--from", str(file), "--from", str(other)).exception
+    error = samzapy("stream", "replay", "--from", str(file), "--from", str(other)).exception
 
-    assert isinstance(found, CorruptRecordError)
-    assert "made again" in str(found)
+    assert isinstance(error, CorruptRecordError)
+    assert "made again" in str(error)
 
 
 def test_a_file_that_was_cut_short_is_never_a_short_history(file: Path, tmp_path: Path) -> None:
@@ -256,10 +256,10 @@ def test_a_file_that_was_cut_short_is_never_a_short_history(file: Path, tmp_path
         cut = tmp_path / "cut.avro"
         cut.write_bytes(whole[:length])
 
-        found = samzapy("stream", "replay", "--from", str(cut), "-o", "jsonl")
+        result = samzapy("stream", "replay", "--from", str(cut), "-o", "jsonl")
 
-        assert isinstance(found.exception, CorruptRecordError), length
-        assert 8 == found.exception.exit_code
+        assert isinstance(result.exception, CorruptRecordError), length
+        assert 8 == result.exception.exit_code
 
 
 def test_no_change_of_a_byte_makes_a_reader_fail_in_another_way(file: Path, tmp_path: Path) -> None:
@@ -268,9 +268,9 @@ def test_no_change_of_a_byte_makes_a_reader_fail_in_another_way(file: Path, tmp_
         changed = tmp_path / "changed.avro"
         changed.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
 
-        found = samzapy("stream", "replay", "--from", str(changed), "-o", "jsonl").exception
+        error = samzapy("stream", "replay", "--from", str(changed), "-o", "jsonl").exception
 
-        assert found is None or isinstance(found, CorruptRecordError), (place, repr(found))
+        assert error is None or isinstance(error, CorruptRecordError), (place, repr(error))
 
 
 def test_a_file_of_another_schema_is_not_decoded(tmp_path: Path) -> None:

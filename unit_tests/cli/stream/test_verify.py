@@ -1,4 +1,4 @@
-"""`samzapy stream verify` names each fault that somebody planted, with its offset, and nothing else."""
+"""`samzapy stream verify` names each planted fault, with its offset, and nothing else."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ HEALTHY = [record._replace(offset=STEP * number) for number, record in enumerate
 LAST_TERM = max(number for number, record in enumerate(HEALTHY) if record.key == b"term")
 
 
-def said(record: LogRecord) -> tuple[int, int]:
-    found = parse_headers(record.headers)
-    assert found is not None
-    return found.term, found.seq
+def term_and_seq(record: LogRecord) -> tuple[int, int]:
+    headers = parse_headers(record.headers)
+    assert headers is not None
+    return headers.term, headers.seq
 
 
 def numbered(term: int, seq: int, *changed: tuple[str, bytes]) -> tuple[tuple[str, bytes | None], ...]:
@@ -64,13 +64,13 @@ def numbered(term: int, seq: int, *changed: tuple[str, bytes]) -> tuple[tuple[st
 
 
 def a_record(
-    *, record: Record | None = None, key: bytes | None = b"epoch", value: bytes | None = b"", said: bool = False
+    *, record: Record | None = None, key: bytes | None = b"epoch", value: bytes | None = b"", is_leaders: bool = False
 ) -> Callable[[int, int], LogRecord]:
-    """A record to be planted behind one of the given term and number; without headers unless `said`."""
+    """A record to be planted after one of the given term and number; with headers if `is_leaders`."""
     if record is not None:
         key, value = encode(record)
     return lambda term, seq: LogRecord(
-        offset=0, timestamp_ms=0, key=key, value=value, headers=numbered(term, seq + 1) if said else ()
+        offset=0, timestamp_ms=0, key=key, value=value, headers=numbered(term, seq + 1) if is_leaders else ()
     )
 
 
@@ -98,7 +98,7 @@ def a_term(number: int) -> Record:
 
 @dataclass(frozen=True)
 class Plant:
-    """A fault: what is put behind a healthy record, and what is said of it. `shifts`: it has a number of its own."""
+    """A fault: the records put after a healthy one, and the finding. `shifts`: it has a number of its own."""
 
     code: str
     make: Callable[[int, int], LogRecord]
@@ -111,7 +111,7 @@ def with_headers(make: Callable[[int, int], tuple[tuple[str, bytes | None], ...]
 
 PLANTED = {
     "a removal that is no coordinator's": Plant(
-        "stream-law", a_record(key=b"epoch", value=None, said=True), shifts=True
+        "stream-law", a_record(key=b"epoch", value=None, is_leaders=True), shifts=True
     ),
     "a foreign writer": Plant("record-foreign", a_record(value=EPOCH)),
     "a foreign writer's removal": Plant("record-foreign", a_record(value=None)),
@@ -119,9 +119,9 @@ PLANTED = {
     "a number that is none": Plant(
         "record-foreign", with_headers(lambda term, seq: numbered(term, seq, ("seq", b"x")))
     ),
-    "a position": Plant("record-foreign", a_record(record=A_POSITION, said=True)),
+    "a position": Plant("record-foreign", a_record(record=A_POSITION, is_leaders=True)),
     "another job": Plant(
-        "record-foreign", a_record(record=JobIdentityPut(job_name="other", job_id="1"), said=True), shifts=True
+        "record-foreign", a_record(record=JobIdentityPut(job_name="other", job_id="1"), is_leaders=True), shifts=True
     ),
     "a duplicate": Plant("stream-two-writers", with_headers(numbered)),
     "a number that goes back": Plant("stream-two-writers", with_headers(lambda term, seq: numbered(term, seq - 3))),
@@ -135,7 +135,7 @@ PLANTED = {
         "stream-wrong-term",
         lambda term, seq: a_record(record=a_term(term + 2))(term, seq)._replace(headers=numbered(term + 2, seq + 1)),
     ),
-    "a term of another number": Plant("stream-wrong-term", a_record(record=a_term(77), said=True)),
+    "a term of another number": Plant("stream-wrong-term", a_record(record=a_term(77), is_leaders=True)),
     "an unknown fingerprint": Plant("record-unreadable", a_record(value=b"\xc3\x01" + b"12345678" + EPOCH[10:])),
     "a truncated value": Plant("record-unreadable", a_record(key=b"term", value=(A_TERM or b"")[:-4])),
     "bytes behind the value": Plant("record-unreadable", a_record(value=EPOCH + b"x")),
@@ -148,29 +148,29 @@ PLANTED = {
     "a key in a second spelling": Plant("record-unreadable", a_record(key=b"plan/01/task/t", value=None)),
     "a value that is too large": Plant("record-unreadable", a_record(value=EPOCH + bytes(1024 * 1024))),
     "a value of another kind, with a number": Plant(
-        "record-unreadable", a_record(key=b"job", value=EPOCH, said=True), shifts=True
+        "record-unreadable", a_record(key=b"job", value=EPOCH, is_leaders=True), shifts=True
     ),
     "a schema under another's fingerprint": Plant(
         "stream-schema",
-        a_record(record=SchemaPut(fingerprint="0011223344556677", schema_json='"int"'), said=True),
+        a_record(record=SchemaPut(fingerprint="0011223344556677", schema_json='"int"'), is_leaders=True),
         shifts=True,
     ),
 }
 
 
 def planted(healthy: list[LogRecord], plants: dict[int, Plant]) -> list[LogRecord]:
-    """`healthy` with each of `plants` behind the record of that index; numbers go on behind what has one."""
-    found: list[LogRecord] = []
+    """`healthy` with each of `plants` after the record of that index; numbers continue after a plant with one."""
+    stream: list[LogRecord] = []
     shift = 0
     for index, record in enumerate(healthy):
-        term, seq = said(record)
+        term, seq = term_and_seq(record)
         kept = dict(record.headers)
-        found.append(record._replace(headers=tuple((kept | {"seq": str(seq + shift).encode()}).items())))
+        stream.append(record._replace(headers=tuple((kept | {"seq": str(seq + shift).encode()}).items())))
         plant = plants.get(index)
         if plant is not None:
-            found.append(plant.make(term, seq + shift)._replace(offset=record.offset + 1))
+            stream.append(plant.make(term, seq + shift)._replace(offset=record.offset + 1))
             shift += plant.shifts
-    return found
+    return stream
 
 
 def verified(tmp_path: Path, records: list[LogRecord], **options: object) -> list[tuple[object, object]]:
@@ -199,13 +199,13 @@ def test_all_faults_in_one_stream_are_reported_with_their_offsets(tmp_path: Path
     places = range(4, 4 + len(PLANTED))
     assert places[-1] < len(HEALTHY), "the stream is too short for its faults"
 
-    told = verified(tmp_path, planted(HEALTHY, dict(zip(places, PLANTED.values(), strict=True))))
+    findings = verified(tmp_path, planted(HEALTHY, dict(zip(places, PLANTED.values(), strict=True))))
 
-    wanted = [(plant.code, STEP * place + 1) for place, plant in zip(places, PLANTED.values(), strict=True)]
-    assert sorted(wanted) == sorted(told)
+    expected = [(plant.code, STEP * place + 1) for place, plant in zip(places, PLANTED.values(), strict=True)]
+    assert sorted(expected) == sorted(findings)
 
 
-# --- what may be written, and may not be decided ---
+# --- records that may be written, and may not be decided ---
 
 
 STATE = replay(HEALTHY, topic=TOPIC).state
@@ -216,7 +216,7 @@ OTHER = next(grant for grant in STATE.grants_sorted if grant.execution_id == "e2
 E2 = STATE.containers[ExecutionId("e2")]
 E3 = replace(E2, execution_id=ExecutionId("e3"), pid=9)
 PLANNED = next(planned for planned in STATE.plan if planned.task_name == GIVEN.task_name)
-ASKED = RequestPut(
+REQUEST = RequestPut(
     uuid="88b0d30c-d518-4307-9e8e-c8529eb30f04",
     offset=3,
     place="samzapy-control-v1.text.json",
@@ -232,13 +232,13 @@ ASKED = RequestPut(
     accepted_at_ms=8,
     decided_at_ms=8,
 )
-MOVE = replace(ASKED, action=Action.PLACE_CONTAINER, destination_host="host-b")
-REFUSED = replace(ASKED, status_code=StatusCode.BAD_REQUEST)
+MOVE = replace(REQUEST, action=Action.PLACE_CONTAINER, destination_host="host-b")
+REFUSED = replace(REQUEST, status_code=StatusCode.BAD_REQUEST)
 REMEMBERED = RequestMemoryPut(
-    uuid=ASKED.uuid,
+    uuid=REQUEST.uuid,
     timestamp_ms=7,
-    place=ASKED.place,
-    run_id=ASKED.run_id,
+    place=REQUEST.place,
+    run_id=REQUEST.run_id,
     status_code=StatusCode.BAD_REQUEST,
     decided_at_ms=8,
     phase=MemoryPhase.ANSWERED,
@@ -252,15 +252,15 @@ def granted(grant: Grant, *, offset_next: int | None = None, **changes: object) 
     starts = tuple(
         start if offset_next is None else replace(start, offset_next=offset_next) for start in grant.starts
     )
-    found = replace(grant, **{"epoch": EPOCH_NEXT, "starts": starts} | changes)  # type: ignore[arg-type]
-    return EpochPut(epoch=found.epoch), GrantPut(grant=found)
+    changed = replace(grant, **{"epoch": EPOCH_NEXT, "starts": starts} | changes)  # type: ignore[arg-type]
+    return EpochPut(epoch=changed.epoch), GrantPut(grant=changed)
 
 
 def released(grant: Grant) -> GrantPut:
     return GrantPut(grant=replace(grant, released=True))
 
 
-def asked(request: RequestPut, **changes: object) -> RequestPut:
+def changed_request(request: RequestPut, **changes: object) -> RequestPut:
     return replace(request, **changes)  # type: ignore[arg-type]
 
 
@@ -276,13 +276,13 @@ HALF = replace(
 )
 
 
-REWIND = replace(ASKED, action=Action.REWIND, processor_id="", arguments='{"stream":"kafka.orders","to":"oldest"}')
+REWIND = replace(REQUEST, action=Action.REWIND, processor_id="", arguments='{"stream":"kafka.orders","to":"oldest"}')
 
 
-def a_word(offset_next: int, *, epoch: int = EPOCH_NEXT) -> tuple[EpochPut, StartpointPut]:
-    """A startpoint for what `GIVEN` reads, under a number of its own."""
-    word = Startpoint(ssp_kb=GIVEN.starts[0].ssp_kb, offset_next=offset_next, epoch=epoch, uuid=REWIND.uuid)
-    return EpochPut(epoch=epoch), StartpointPut(startpoint=word)
+def a_rewind_decision(offset_next: int, *, epoch: int = EPOCH_NEXT) -> tuple[EpochPut, StartpointPut]:
+    """A startpoint for the input of `GIVEN`, under a number of its own."""
+    startpoint = Startpoint(ssp_kb=GIVEN.starts[0].ssp_kb, offset_next=offset_next, epoch=epoch, uuid=REWIND.uuid)
+    return EpochPut(epoch=epoch), StartpointPut(startpoint=startpoint)
 
 
 BEGUN = replace(REWIND, status_code=StatusCode.IN_PROGRESS)
@@ -291,7 +291,7 @@ REWOUND = (
     *granted(GIVEN, offset_next=50),
     released(replace(GIVEN, epoch=EPOCH_NEXT, starts=tuple(replace(s, offset_next=50) for s in GIVEN.starts))),
     REWIND,
-    *a_word(30, epoch=EPOCH_NEXT + 1),
+    *a_rewind_decision(30, epoch=EPOCH_NEXT + 1),
     BEGUN,
 )
 """A task that began at 50 is free, and to begin at 30."""
@@ -339,19 +339,19 @@ BROKEN: dict[str, tuple[Record, ...]] = {
         ),
         *granted(GIVEN, epoch=EPOCH_NEXT + 3, offset_next=29),
     ),
-    "a startpoint that nobody asked for": a_word(30),
-    "a startpoint of a request that has begun": (REWIND, BEGUN, *a_word(30)),
-    "a startpoint of a request for something else": (ASKED, *a_word(30)),
-    "a startpoint under the epoch of a grant": (released(GIVEN), *granted(GIVEN), REWIND, a_word(30)[1]),
-    "a startpoint under no new epoch": (REWIND, a_word(30, epoch=STATE.epoch)[1]),
+    "a startpoint that nobody asked for": a_rewind_decision(30),
+    "a startpoint of a request that has begun": (REWIND, BEGUN, *a_rewind_decision(30)),
+    "a startpoint of a request for something else": (REQUEST, *a_rewind_decision(30)),
+    "a startpoint under the epoch of a grant": (released(GIVEN), *granted(GIVEN), REWIND, a_rewind_decision(30)[1]),
+    "a startpoint under no new epoch": (REWIND, a_rewind_decision(30, epoch=STATE.epoch)[1]),
     "a grant under the epoch of a startpoint": (
         REWIND,
-        *a_word(30),
+        *a_rewind_decision(30),
         BEGUN,
         released(GIVEN),
         granted(GIVEN, offset_next=30)[1],
     ),
-    "a startpoint that is removed before it is taken up": (*REWOUND, Removed(key=key_of(a_word(30)[1]))),
+    "a startpoint that is removed before it is taken up": (*REWOUND, Removed(key=key_of(a_rewind_decision(30)[1]))),
     "a grant under no new epoch": (
         released(GIVEN),
         EpochPut(epoch=EPOCH_NEXT),
@@ -392,32 +392,36 @@ BROKEN: dict[str, tuple[Record, ...]] = {
     ),
     "an execution that is new and gone": (ContainerPut(container=replace(E3, phase=ContainerPhase.FENCED)),),
     "an execution that is forgotten while it lives": (Removed(key=key_of(ContainerPut(container=E2))),),
-    "a success without a request": (asked(ASKED, status_code=StatusCode.SUCCEEDED, restart=1),),
+    "a success without a request": (changed_request(REQUEST, status_code=StatusCode.SUCCEEDED, restart=1),),
     "a success without an order": (
-        ASKED,
-        asked(ASKED, status_code=StatusCode.IN_PROGRESS, restart=1),
-        asked(ASKED, status_code=StatusCode.SUCCEEDED, restart=1),
+        REQUEST,
+        changed_request(REQUEST, status_code=StatusCode.IN_PROGRESS, restart=1),
+        changed_request(REQUEST, status_code=StatusCode.SUCCEEDED, restart=1),
     ),
-    "a terminal status that changes": (REFUSED, ASKED),
-    "a request that goes back": (ASKED, asked(ASKED, status_code=StatusCode.IN_PROGRESS, restart=1), ASKED),
-    "a request that is changed": (ASKED, asked(ASKED, processor_id="0")),
-    "a uuid that comes again": (REFUSED, REMEMBERED, Removed(key=key_of(REFUSED)), ASKED),
+    "a terminal status that changes": (REFUSED, REQUEST),
+    "a request that goes back": (
+        REQUEST,
+        changed_request(REQUEST, status_code=StatusCode.IN_PROGRESS, restart=1),
+        REQUEST,
+    ),
+    "a request that is changed": (REQUEST, changed_request(REQUEST, processor_id="0")),
+    "a uuid that comes again": (REFUSED, REMEMBERED, Removed(key=key_of(REFUSED)), REQUEST),
     "a request that is removed and not remembered": (REFUSED, Removed(key=key_of(REFUSED))),
     "a memory of nothing": (REMEMBERED,),
-    "a memory of something else": (ASKED, replace(REMEMBERED, status_code=StatusCode.SUCCEEDED)),
+    "a memory of something else": (REQUEST, replace(REMEMBERED, status_code=StatusCode.SUCCEEDED)),
     "a uuid that is forgotten too early": (REFUSED, REMEMBERED, Removed(key=key_of(REMEMBERED))),
-    "a restart that nobody asked for": (RestartPut(processor_id=E2.processor_id, number=1, uuid=ASKED.uuid),),
+    "a restart that nobody asked for": (RestartPut(processor_id=E2.processor_id, number=1, uuid=REQUEST.uuid),),
     "a restart that is left out": (
-        asked(ASKED),
-        asked(ASKED, status_code=StatusCode.IN_PROGRESS, restart=2),
-        RestartPut(processor_id=E2.processor_id, number=2, uuid=ASKED.uuid),
+        changed_request(REQUEST),
+        changed_request(REQUEST, status_code=StatusCode.IN_PROGRESS, restart=2),
+        RestartPut(processor_id=E2.processor_id, number=2, uuid=REQUEST.uuid),
     ),
     "a placement that nobody asked for": (
-        PlacedPut(processor_id=E2.processor_id, execution_id=E2.execution_id, uuid=ASKED.uuid),
+        PlacedPut(processor_id=E2.processor_id, execution_id=E2.execution_id, uuid=REQUEST.uuid),
     ),
     "a placement on an execution that is gone": (
-        asked(MOVE),
-        asked(MOVE, status_code=StatusCode.IN_PROGRESS, execution_id=E3.execution_id),
+        changed_request(MOVE),
+        changed_request(MOVE, status_code=StatusCode.IN_PROGRESS, execution_id=E3.execution_id),
         PlacedPut(processor_id=E2.processor_id, execution_id=E3.execution_id, uuid=MOVE.uuid),
     ),
     "an inbox that goes back": (InboxPut(offset_next=5), InboxPut(offset_next=4)),
@@ -427,16 +431,16 @@ BROKEN: dict[str, tuple[Record, ...]] = {
     ),
     "a run that does not stay ended": (replace(RUN, ended=True), RUN),
     "a changelog partition that moves": (ChangelogPartitionPut(task_name=GIVEN.task_name, partition=7),),
-    "an input that began otherwise": tuple(
-        replace(found, partition_count_first=9) for found in STATE.inputs.values()
-    )[:1],
+    "an input that began otherwise": tuple(replace(put, partition_count_first=9) for put in STATE.inputs.values())[
+        :1
+    ],
     "a format that goes back": (FormatLevelPut(level=FORMAT_LEVEL + 1), FormatLevelPut(level=FORMAT_LEVEL)),
 }
 
 
 def following(records: Iterable[Record]) -> list[LogRecord]:
     """`records` as a leader would have written them after the healthy ones."""
-    term, seq = said(HEALTHY[-1])
+    term, seq = term_and_seq(HEALTHY[-1])
     return [
         LogRecord(
             offset=HEALTHY[-1].offset + STEP * number,
@@ -462,7 +466,7 @@ def test_a_task_that_starts_at_its_rewound_position_violates_no_invariant(tmp_pa
             *REWOUND,
             *granted(GIVEN, epoch=EPOCH_NEXT + 2, offset_next=30),
             Removed(key=key_of(GrantPut(grant=replace(GIVEN, epoch=EPOCH_NEXT)))),
-            Removed(key=key_of(a_word(30)[1])),
+            Removed(key=key_of(a_rewind_decision(30)[1])),
         ]
     )
 
@@ -470,15 +474,15 @@ def test_a_task_that_starts_at_its_rewound_position_violates_no_invariant(tmp_pa
 
 
 def test_an_invariant_is_checked_against_the_last_valid_state(tmp_path: Path) -> None:
-    """One fault is one finding, and what follows it rightly has none."""
+    """One fault is one finding, and later good records have none."""
     again, back = EpochPut(epoch=STATE.epoch), InboxPut(offset_next=3)
     behind = following(
         [again, InboxPut(offset_next=5), back, again, InboxPut(offset_next=6), EpochPut(epoch=EPOCH_NEXT)]
     )
 
-    told = verified(tmp_path, [*HEALTHY, *behind])
+    findings = verified(tmp_path, [*HEALTHY, *behind])
 
-    assert [("stream-law", behind[index].offset) for index in (0, 2, 3)] == told
+    assert [("stream-law", behind[index].offset) for index in (0, 2, 3)] == findings
 
 
 def test_invariants_are_not_checked_on_incomplete_history(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How long a command waits for the answer to its request. Time is told."""
+"""How long a command waits for the answer to its request. The clock is set by the test."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from samzapy.stream.records import ConfigPut
 from samzapy.testing.builders import a_config
 from unit_tests.fixtures.operated_job import an_id
 
-UUID_OF_IT = UUID(an_id(1))
+REQUEST_UUID = UUID(an_id(1))
 
 
 class Topic:
-    """The placement topic of a job and its clock: answers stand there from their second on.
+    """The placement topic of a job and its clock: answers are there from their second on.
 
-    `texts`: what those say that are under way, by their second.
+    `texts`: the messages of answers under way, by their second.
     """
 
     def __init__(self, *answers: tuple[float, StatusCode], texts: Mapping[float, str] | None = None) -> None:
@@ -39,7 +39,7 @@ class Topic:
     sleep = passes
 
     def read_container_placement_response_message(self, uuid: UUID) -> ContainerPlacementResponseMessage | None:
-        there = [found for found in self.answers if found[0] <= self.now_s]
+        there = [message for message in self.answers if message[0] <= self.now_s]
         if not there:
             return None
         at_s, status_code = there[-1]
@@ -69,11 +69,11 @@ def waits(
     expiry = None if expiry_s is None else timedelta(seconds=expiry_s)
     asking = Asking(deployment_id=None, expiry=expiry, wait=True, timeout_s=timeout_s)
     try:
-        found = asking.answer(topic, UUID_OF_IT, a_job())  # type: ignore[arg-type]  # all of the store that is used
+        answer = asking.answer(topic, REQUEST_UUID, a_job())  # type: ignore[arg-type]  # all of the store that is used
     except SamzapyError as error:
         return type(error).__name__
-    assert found is not None
-    return found.status_code
+    assert answer is not None
+    return answer.status_code
 
 
 def test_an_expired_request_is_reported_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_each_progress_is_printed_once_on_a_line_of_its_own(
     assert StatusCode.SUCCEEDED is waits(topic, monkeypatch)
 
     assert [
-        str(UUID_OF_IT),
+        str(REQUEST_UUID),
         *(f"STARTING: {text}" for text in texts.values()),
     ] == capsys.readouterr().err.splitlines()
 
@@ -141,16 +141,16 @@ def test_the_wait_for_an_answer_ends_at_last(
 
 
 @pytest.mark.parametrize(
-    ("output", "printed"), [("table", f"{UUID_OF_IT}\n"), ("json", f'{{"uuid": "{UUID_OF_IT}"}}')]
+    ("output", "printed"), [("table", f"{REQUEST_UUID}\n"), ("json", f'{{"uuid": "{REQUEST_UUID}"}}')]
 )
 def test_without_a_wait_only_the_uuid_is_printed(
     output: str, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asking = Asking(deployment_id=None, expiry=None, wait=False, timeout_s=None)
+    asking = Asking(deployment_id=None, expiry=None, wait=False, timeout_s=None, output=output)
 
-    found = asking.answer(Topic(), UUID_OF_IT, a_job(), output)  # type: ignore[arg-type]  # all of the store that is used
+    answer = asking.answer(Topic(), REQUEST_UUID, a_job())  # type: ignore[arg-type]  # all of the store that is used
 
-    assert found is None
-    told = capsys.readouterr()
-    assert "" == told.err
-    assert printed == (json.dumps(json.loads(told.out)) if output == "json" else told.out)
+    assert answer is None
+    streams = capsys.readouterr()
+    assert "" == streams.err
+    assert printed == (json.dumps(json.loads(streams.out)) if output == "json" else streams.out)

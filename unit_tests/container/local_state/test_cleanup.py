@@ -1,4 +1,4 @@
-"""Local state of tasks long gone: what goes, and that each condition by itself keeps it."""
+"""Local state of tasks long gone: which of it is removed, and that each condition by itself keeps it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AHost:
         return removed
 
 
-def test_the_state_of_tasks_that_are_no_more_goes() -> None:
+def test_the_state_of_removed_tasks_is_removed() -> None:
     assert [GONE, OTHER] == AHost().remove_unused()
 
 
@@ -56,11 +56,11 @@ def test_state_that_could_still_be_used_after_a_change_back_or_by_an_heir_stays(
     assert [OTHER] == host.remove_unused()
 
 
-def test_it_stays_for_as_long_as_it_may_be_restored_from() -> None:
+def test_state_is_kept_for_as_long_as_a_restore_may_use_it() -> None:
     assert CHANGELOG_DELETE_RETENTION_MS // 2 == UNUSED_MS
 
 
-def test_a_parent_whose_keys_other_tasks_have_goes_when_nothing_would_be_taken_of_it() -> None:
+def test_a_parent_whose_keys_other_tasks_have_is_removed_when_no_task_would_copy_from_it() -> None:
     assert [GONE] == AHost(GONE).remove_unused(TaskName("Partition_7-0-2"), TaskName("Partition_7-1-2"))
 
 
@@ -79,7 +79,7 @@ def on_disk(store_dir: Path, job: str, name: TaskName, *, written_at_ms: int = L
     os.utime(directory / "1" / "data.mdb", ns=(written_at_ms * 1_000_000,) * 2)
 
 
-def test_on_disk_what_is_old_goes_and_nothing_else(tmp_path: Path) -> None:
+def test_only_old_directories_are_removed_from_the_disk(tmp_path: Path) -> None:
     planned, young, too_long = TaskName("Partition_0"), TaskName("Partition_1"), TaskName("x" * 199 + "-198-200")
     for name in (GONE, planned, too_long):
         on_disk(tmp_path, "flights-1", name)
@@ -99,7 +99,7 @@ def test_on_disk_what_is_old_goes_and_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", ["nothing", "a directory without data", "a file that is no environment"])
-def test_what_a_removal_or_a_crash_left_goes_too(left: str, tmp_path: Path) -> None:
+def test_the_remains_of_a_removal_or_a_crash_are_removed_too(left: str, tmp_path: Path) -> None:
     directory = task_directory(tmp_path, "flights-1", GONE)
     (directory / "1").mkdir(parents=True)
     written = directory

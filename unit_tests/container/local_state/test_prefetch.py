@@ -10,12 +10,12 @@ from samzapy.testing.builders import a_grant
 
 
 class AStart:
-    """Tasks t0, t1, ..., each with one changelog to read; which of them were looked at, and what was told."""
+    """Tasks t0, t1, ..., each with one changelog to read; which of them were looked at, and the reports."""
 
     def __init__(self, count: int) -> None:
         self.grants = [a_grant(f"t{number}") for number in range(count)]
         self.looked_at: list[TaskName] = []
-        self.told: list[list[ChangelogPlace]] = []
+        self.announced: list[list[ChangelogPlace]] = []
         self.ahead = ReadAhead(self.grants, self._places_of, self)  # type: ignore[arg-type]
 
     def _places_of(self, grant: Grant) -> Sequence[ChangelogPlace]:
@@ -23,7 +23,7 @@ class AStart:
         return [("sums", int(grant.task_name[1:]), 7)]
 
     def read_ahead(self, places: Sequence[ChangelogPlace]) -> None:
-        self.told.append(list(places))
+        self.announced.append(list(places))
 
 
 def test_the_tasks_that_follow_are_read_ahead_and_each_is_looked_at_once() -> None:
@@ -35,7 +35,7 @@ def test_the_tasks_that_follow_are_read_ahead_and_each_is_looked_at_once() -> No
 
     window = [("sums", number, 7) for number in range(TASKS_AHEAD + 2)]
     # From the second on, that of the task itself as well: it has been fetched, and is about to be asked for.
-    assert [window[1 : 1 + TASKS_AHEAD], window[1 : 2 + TASKS_AHEAD], window[-1:], []] == start.told
+    assert [window[1 : 1 + TASKS_AHEAD], window[1 : 2 + TASKS_AHEAD], window[-1:], []] == start.announced
     assert [grant.task_name for grant in start.grants[1:]] == start.looked_at
 
 
@@ -44,4 +44,4 @@ def test_where_nothing_is_read_no_state_is_looked_at() -> None:
 
     start.ahead.end()
 
-    assert ([], []) == (start.looked_at, start.told)
+    assert ([], []) == (start.looked_at, start.announced)

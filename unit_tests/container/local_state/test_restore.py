@@ -59,7 +59,7 @@ LEVEL = a_position(offsets_next={str(SSP_KB): 10}, changelog_next={"sums": 20})
 # --- the decision ---
 
 
-def test_local_state_without_a_doubt_is_caught_up_from_where_it_stands() -> None:
+def test_local_state_without_a_doubt_is_caught_up_from_its_position() -> None:
     assert RestorePlan(rebuild_reason=None, changelog_from={"sums": 20}) == planned(LEVEL)
 
 
@@ -108,7 +108,7 @@ def test_each_doubt_is_a_reason_to_rebuild(position: Any, changes: dict[str, Any
         (replace(LEVEL, execution_id="e0", epoch=0), {}),
     ],
 )
-def test_what_is_no_doubt_is_kept(position: Any, changes: dict[str, Any]) -> None:
+def test_state_without_a_doubt_is_kept(position: Any, changes: dict[str, Any]) -> None:
     assert RestorePlan(rebuild_reason=None, changelog_from={"sums": 20}) == planned(position, **changes)
 
 
@@ -133,13 +133,13 @@ def test_where_nothing_of_this_grant_is_missing_the_changelog_is_not_read() -> N
         ({}, {"committed": {SSP_KB: 10, SspKeyBucket.parse("kafka.refunds.0:0/1"): 3}}),
     ],
 )
-def test_what_may_lack_the_last_transaction_is_caught_up(position: dict[str, Any], changes: dict[str, Any]) -> None:
+def test_state_without_the_last_transaction_is_caught_up(position: dict[str, Any], changes: dict[str, Any]) -> None:
     own = replace(LEVEL, **({"execution_id": "e7", "epoch": 7} | position))
 
     assert {"sums": 20} == planned(own, **changes).changelog_from
 
 
-# --- what is done ---
+# --- acts ---
 
 
 class Restoring:
@@ -151,8 +151,8 @@ class Restoring:
         self.topics = MemoryTopics(self.kafka, self.config)
         self.directory = MemoryStateDirectory()
         self.removed: list[list[str]] = []
-        # What was read of what there is to read.
-        self.told: list[tuple[int, int]] = []
+        # The number of records read, and of all records.
+        self.progress_reports: list[tuple[int, int]] = []
         self.write(("a", b"1"), ("b", b"2"), ("a", b"3"), ("b", None))
 
     def write(self, *entries: tuple[str, bytes | None]) -> None:
@@ -191,7 +191,7 @@ class Restoring:
                 config=self.config,
                 now_ms=now_ms,
                 write=lambda store, writes: self.remove(store, [key for key, _ in writes]),
-                on_read=lambda read, to_read: self.told.append((read, to_read)),
+                on_read=lambda read, to_read: self.progress_reports.append((read, to_read)),
             ),
         )
         assert isinstance(environment, MemoryEnvironment)
@@ -207,7 +207,7 @@ class Restoring:
         return {key[1:].decode(): value for key, value in self.directory.opened[-1].values("sums").items()}
 
 
-def test_a_restore_tells_what_it_has_read_of_all_its_changelogs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restore_reports_the_progress_of_all_its_changelogs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore, "_RECORDS_PER_COMMIT", 3)
     world = Restoring()
     world.config = a_job(stores_seen_msg_serde="json")
@@ -218,9 +218,9 @@ def test_a_restore_tells_what_it_has_read_of_all_its_changelogs(monkeypatch: pyt
     world.write(("c", b"4"))
     world.restore(epoch=8).close()
 
-    assert [(0, 9), (3, 9), (5, 9), (8, 9), (9, 9)] == world.told[:5]
+    assert [(0, 9), (3, 9), (5, 9), (8, 9), (9, 9)] == world.progress_reports[:5]
     # With the last record of the store that local state contains.
-    assert [(0, 3), (1, 3), (3, 3)] == world.told[5:]
+    assert [(0, 3), (1, 3), (3, 3)] == world.progress_reports[5:]
 
 
 def test_large_entries_are_taken_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_large_entries_are_taken_few_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     world.restore().close()
 
     # Behind four small ones of before, three of these are enough.
-    assert [(0, 9), (7, 9), (9, 9)] == world.told
+    assert [(0, 9), (7, 9), (9, 9)] == world.progress_reports
     assert set("adefgh") == set(world.entries)
 
 
@@ -255,7 +255,7 @@ def test_an_empty_directory_is_built_from_the_whole_changelog_and_is_this_grant_
     assert environment.is_open
 
 
-def test_catching_up_reads_what_is_new_and_the_record_before_it() -> None:
+def test_catching_up_reads_the_new_records_and_the_one_before_them() -> None:
     world = Restoring()
     world.restore().close()
     world.write(("c", b"9"), ("a", None))
@@ -268,15 +268,15 @@ def test_catching_up_reads_what_is_new_and_the_record_before_it() -> None:
 
 
 class Overtaken:
-    """`reads` of a container that was given up: at its first word another one on the host is granted the task."""
+    """`reads` of a container that was given up: at its first report another one on the host is granted the task."""
 
     def __init__(self, world: Restoring, **other: Any) -> None:
         self.world, self.other = world, other
         self.entries: dict[str, bytes] = {}
         self.is_done = False
 
-    def append(self, told: tuple[int, int]) -> None:
-        if self.is_done or told == (0, told[1]):
+    def append(self, entry: tuple[int, int]) -> None:
+        if self.is_done or entry == (0, entry[1]):
             return
         self.is_done = True
         self.world.write(("c", b"new"), ("d", None))
@@ -285,7 +285,7 @@ class Overtaken:
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_a_restore_that_was_overtaken_writes_nothing_more_into_what_is_another_s(
+def test_a_restore_that_was_overtaken_writes_nothing_more_into_the_state_of_another_grant(
     monkeypatch: pytest.MonkeyPatch, is_kept: bool
 ) -> None:
     monkeypatch.setattr(restore, "_RECORDS_PER_COMMIT", 1)
@@ -294,7 +294,7 @@ def test_a_restore_that_was_overtaken_writes_nothing_more_into_what_is_another_s
         world.restore(epoch=3).close()
     world.write(("a", b"8"), ("c", b"old"), ("d", b"old"))
     overtaken = Overtaken(world, epoch=8)
-    world.told = overtaken  # type: ignore[assignment]
+    world.progress_reports = overtaken  # type: ignore[assignment]
 
     if is_kept:
         with pytest.raises(TemporaryError, match="found it taken by e7"):
@@ -317,7 +317,7 @@ def test_an_environment_in_preparation_belongs_to_its_execution_and_is_not_ready
     world.restore(epoch=3).close()
     world.write(("c", b"9"))
     marks: list[LocalPosition | None] = []
-    world.told = _At(lambda: marks.append(world.directory.contents.position))  # type: ignore[assignment]
+    world.progress_reports = _At(lambda: marks.append(world.directory.contents.position))  # type: ignore[assignment]
 
     world.restore(epoch=7).close()
 
@@ -325,13 +325,13 @@ def test_an_environment_in_preparation_belongs_to_its_execution_and_is_not_ready
     assert ("e7", 3, {"sums": 4}) == (marks[0].execution_id, marks[0].epoch, marks[0].changelog_next)
 
 
-def test_what_was_kept_warm_under_the_very_grant_is_not_taken_for_level_while_it_is_made_ready() -> None:
+def test_state_kept_warm_under_the_same_grant_is_not_level_while_it_is_prepared() -> None:
     """A start that dies in between would find it level, as nothing is committed yet, and read nothing."""
     world = Restoring()
     world.restore(epoch=7).close()
     world.directory.damage_position(execution_id="")
     marks: list[LocalPosition | None] = []
-    world.told = _At(lambda: marks.append(world.directory.contents.position))  # type: ignore[assignment]
+    world.progress_reports = _At(lambda: marks.append(world.directory.contents.position))  # type: ignore[assignment]
 
     world.restore(epoch=7).close()
 
@@ -339,10 +339,10 @@ def test_what_was_kept_warm_under_the_very_grant_is_not_taken_for_level_while_it
 
 
 class _At:
-    def __init__(self, what: Callable[[], None]) -> None:
-        self.what = what
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.what = act
 
-    def append(self, told: tuple[int, int]) -> None:
+    def append(self, entry: tuple[int, int]) -> None:
         self.what()
 
 
@@ -355,7 +355,7 @@ def test_state_of_a_newer_grant_is_left_behind() -> None:
     assert [("sums", 0, 0)] * 2 == world.topics.changelog_reads
 
 
-def test_a_rebuild_keeps_nothing_of_what_was_there() -> None:
+def test_a_rebuild_keeps_nothing_of_the_earlier_state() -> None:
     world = Restoring()
     world.restore().close()
     world.directory.contents.entries["sums", changelog_key(b"x", b"")] = b"of another life"
@@ -505,7 +505,7 @@ def test_the_tombstone_retention_that_is_trusted_is_the_one_changelogs_are_made_
     assert [0, 0] == [offset for _, _, offset in world.topics.changelog_reads]
 
 
-# --- what an earlier run left ---
+# --- the remains of an earlier run ---
 
 
 def test_state_of_an_earlier_run_is_left_out_wherever_it_is() -> None:
@@ -515,7 +515,7 @@ def test_state_of_an_earlier_run_is_left_out_wherever_it_is() -> None:
     world.restore(epoch=9, counts_after=8, begin=4)
 
     assert {} == world.entries
-    # Nothing stands behind the end, so only what the earlier run left is read, to remove it.
+    # Nothing is behind the end, so only the remains of the earlier run are read, to remove them.
     assert [("sums", 0, 0), ("sums", 0, 0)] == world.topics.changelog_reads
 
 
@@ -541,7 +541,7 @@ def test_the_changelog_of_an_earlier_run_is_removed_but_for_keys_that_this_one_w
     # b is removed already; d and e were written by this run, and e was removed by it: once more does no harm.
     assert [["a", "c", "e"]] == world.removed
     assert {"d": b"9"} == world.entries
-    # So whoever reads the changelog whole, or what compaction leaves of it, finds this run's state.
+    # So a reader of the changelog, whole or compacted, finds this run's state.
     world.directory = MemoryStateDirectory()
     world.restore(epoch=8)
     assert {"d": b"9"} == world.entries
@@ -612,7 +612,7 @@ def test_a_changelog_that_ends_before_the_run_s_state_begins_was_cut() -> None:
 
 
 def entries_of(*directories: MemoryStateDirectory) -> list[tuple[bytes, bytes]]:
-    return sorted(entry for found in directories for entry in found.opened[-1].values("sums").items())
+    return sorted(entry for directory in directories for entry in directory.opened[-1].values("sums").items())
 
 
 keys = st.binary(max_size=3) | st.integers(0, 5).map(lambda number: bytes(200) + bytes([number]))
@@ -650,7 +650,7 @@ def test_restore_over_all_tasks_is_a_partition_of_the_union_at_any_pair_of_facto
         assert owners <= {bucket}
 
 
-def test_what_siblings_wrote_is_read_past_and_not_read_again() -> None:
+def test_records_of_siblings_are_skipped_and_not_read_again() -> None:
     world = Restoring()
     mine = key_bucket(b"a", 0, 256)
     world.write(*((str(number), b"9") for number in range(20)))
@@ -661,7 +661,7 @@ def test_what_siblings_wrote_is_read_past_and_not_read_again() -> None:
     assert environment.position is not None and {"sums": 24} == environment.position.changelog_next
 
 
-def test_removing_what_an_earlier_run_left_leaves_siblings_their_keys() -> None:
+def test_removing_the_keys_of_an_earlier_run_leaves_siblings_their_keys() -> None:
     """A sibling was granted earlier in this run, and has written to keys that the earlier run left too."""
     world = Restoring()
     keys = [str(number) for number in range(20)]
@@ -673,7 +673,7 @@ def test_removing_what_an_earlier_run_left_leaves_siblings_their_keys() -> None:
     world.restore(bucket=(bucket, 2), counts_after=5, begin=begin)
 
     assert {key for key in keys if key_bucket(key.encode(), 0, 2) == bucket} == world.entries.keys()
-    # Of what stood in front, `a` alone is this task's and was not written since.
+    # Of the earlier keys, `a` alone is this task's and was not written since.
     assert [["a"]] == world.removed
 
 
@@ -731,12 +731,12 @@ class RestoringRules(Restoring):
         )
         assert isinstance(environment, MemoryEnvironment)
         own = task_entry_key(task, b"")
-        found = environment.values("rules")
+        rules = environment.values("rules")
         environment.close()
-        return {key.removeprefix(own).decode(): value for key, value in found.items() if key.startswith(own)}
+        return {key.removeprefix(own).decode(): value for key, value in rules.items() if key.startswith(own)}
 
 
-def test_after_a_split_each_task_has_a_copy_of_its_own_with_a_mark_behind_it() -> None:
+def test_after_a_split_each_task_has_a_copy_of_its_own_followed_by_a_mark() -> None:
     world = RestoringRules()
 
     assert {"x": b"1", "y": b"2"} == world.take() == world.take("Partition_0-1-2", epoch=8)
@@ -749,7 +749,7 @@ def test_after_a_split_each_task_has_a_copy_of_its_own_with_a_mark_behind_it() -
     ] == world.writes[0]
 
 
-def test_a_copy_that_is_marked_is_not_taken_again_whatever_the_parent_or_the_task_wrote_since() -> None:
+def test_a_marked_copy_is_not_taken_again_whatever_the_parent_or_the_task_wrote_since() -> None:
     world = RestoringRules()
     directory = MemoryStateDirectory()
     world.take(directory=directory)
@@ -762,7 +762,7 @@ def test_a_copy_that_is_marked_is_not_taken_again_whatever_the_parent_or_the_tas
 
 
 @pytest.mark.parametrize("fails_at", [0, 1, 2])
-def test_a_copy_without_its_mark_is_begun_again(monkeypatch: pytest.MonkeyPatch, fails_at: int) -> None:
+def test_a_copy_without_its_mark_is_started_again(monkeypatch: pytest.MonkeyPatch, fails_at: int) -> None:
     monkeypatch.setattr(restore, "_WRITES_PER_TRANSACTION", 1)
     world = RestoringRules()
     directory = MemoryStateDirectory()
@@ -780,7 +780,7 @@ def test_a_task_that_was_there_before_keeps_nothing_of_its_earlier_life() -> Non
     world.take(epoch=7, directory=directory)
     world.write_rules("Partition_0-0-2", ("old", b"1"), ("x", b"old"))
     world.take("Partition_0-0-2", "", epoch=8, directory=directory)
-    # It was merged, the merged task went on, and it is split off again.
+    # It was merged, the merged task worked, and it is split again.
     world.write_rules("Partition_0", ("x", b"4"), ("y", None))
 
     assert {"x": b"4"} == world.take(epoch=11, directory=directory) == world.take(epoch=11)

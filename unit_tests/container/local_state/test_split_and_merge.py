@@ -1,7 +1,7 @@
-"""State that passes between virtual tasks on one host, and what becomes of it when anything is in doubt.
+"""State that passes between virtual tasks on one host, and its use when anything is in doubt.
 
 The walk at the end is the law: whatever the factors were, on whichever hosts, whether state was handed over, caught up
-or built anew, each task holds exactly the entries of its own keys.
+or rebuilt, each task holds exactly the entries of its own keys.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def test_relatives_are_tasks_of_the_same_base_whose_keys_overlap() -> None:
         )
     ]
 
-    found = relatives([a_grant("Partition_0-1-2"), a_grant("Partition_2")], here)
+    related = relatives([a_grant("Partition_0-1-2"), a_grant("Partition_2")], here)
 
-    assert {"Partition_0-1-2": ["Partition_0", "Partition_0-1-4", "Partition_0-3-4"], "Partition_2": []} == found
+    assert {"Partition_0-1-2": ["Partition_0", "Partition_0-1-4", "Partition_0-3-4"], "Partition_2": []} == related
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_relatives_are_tasks_of_the_same_base_whose_keys_overlap() -> None:
         ([of(0, 1)], {1: "Partition_0"}),
         ([of(1, 4), of(3, 4)], {1: "Partition_0-1-4", 3: "Partition_0-3-4"}),
         ([of(1, 4)], None),
-        # What was left of an older factor is behind.
+        # The remains of an older factor are behind.
         ([of(0, 1, 5), of(1, 4, 9), of(3, 4, 9)], {1: "Partition_0-1-4", 3: "Partition_0-3-4"}),
         ([of(0, 1, 9), of(1, 4, 5), of(3, 4, 5)], {1: "Partition_0", 3: "Partition_0"}),
         ([of(0, 1, 7), of(1, 4, 9), of(3, 4, 5)], {1: "Partition_0-1-4", 3: "Partition_0"}),
@@ -92,7 +92,7 @@ def test_each_piece_comes_from_the_relative_that_has_read_furthest(
     assert expected == (None if chosen is None else {piece: one.task_name for piece, one in chosen[1].items()})
 
 
-# --- what is done ---
+# --- acts ---
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class Grants:
     FINEST = 16
 
     def at(self, factor: int, *, counts_after: int = 0) -> list[Grant]:
-        found = []
+        grants = []
         for bucket in range(factor):
             self.epoch += 1
             first = min(self.done[bucket::factor])
@@ -114,7 +114,7 @@ class Grants:
                 for piece in range(bucket, self.FINEST, factor)
                 if self.done[piece] > first
             ]
-            found.append(
+            grants.append(
                 Grant(
                     task_name=task_of(bucket, factor),
                     epoch=self.epoch,
@@ -131,7 +131,7 @@ class Grants:
                     epoch_rewound=self.epoch_rewound,
                 )
             )
-        return found
+        return grants
 
     def rewind(self) -> None:
         """All of them to the first offset."""
@@ -141,7 +141,7 @@ class Grants:
 
 
 class World:
-    """One partition's tasks on hosts whose disks last; the state of each key is what was written to it last."""
+    """One partition's tasks on hosts whose disks last; the state of each key is its last written value."""
 
     def __init__(self) -> None:
         self.kafka = MemoryKafka()
@@ -175,7 +175,7 @@ class World:
         )
 
     def scale(self, factor: int, hosts: Sequence[int] = (0,), *, cleanly: bool = True) -> None:
-        """Everybody lets go, in good order or because their processes are gone; then the tasks are granted anew."""
+        """All tasks are released, in good order or because their processes are gone; then they are granted again."""
         for number, grant in self.granted:
             if cleanly and number not in self.torn:
                 close_cleanly(self.disks[number][grant.task_name])
@@ -186,7 +186,7 @@ class World:
             self.start(number)
 
     def start(self, number: int) -> None:
-        """What a container does (`container.state_restore`)."""
+        """The acts of a container (`container.state_restore`)."""
         self.torn.discard(number)
         host = self.host(number)
         grants = [grant for on, grant in self.granted if on == number]
@@ -292,13 +292,13 @@ def test_on_one_host_state_passes_from_file_to_file_and_the_changelog_is_not_rea
         world.check()
 
     assert [] == world.reads
-    # And what it came from is gone: the disk holds each entry once.
+    # And its parent is gone: the disk holds each entry once.
     assert sorted(task_of(bucket, factors[-1]) for bucket in range(factors[-1])) == world.tasks_on(0)
     assert len(KEYS) == sum(len(disk.contents.entries) for disk in world.disks[0].values())
 
 
 @pytest.mark.parametrize("factor", [1, 2])
-def test_state_that_is_ahead_because_of_a_rewind_is_kept_as_it_is(factor: int) -> None:
+def test_state_that_is_ahead_because_of_a_rewind_is_kept_unchanged(factor: int) -> None:
     world = a_world()
 
     world.grants.rewind()
@@ -313,7 +313,7 @@ def test_state_that_is_ahead_because_of_a_rewind_is_kept_as_it_is(factor: int) -
     assert [] != world.reads
 
 
-def test_after_a_merge_what_one_of_them_wrote_later_is_caught_up_and_no_more() -> None:
+def test_after_a_merge_only_the_later_writes_of_one_parent_are_caught_up() -> None:
     world = a_world()
     world.scale(2)
     for key in KEYS:
@@ -325,7 +325,7 @@ def test_after_a_merge_what_one_of_them_wrote_later_is_caught_up_and_no_more() -
     world.scale(1, cleanly=False)
 
     world.check()
-    # From where the first of the two children stood.
+    # From the position of the first of the two children.
     assert 1 == len(world.reads) and world.reads[0] > len(KEYS)
 
 
@@ -376,7 +376,7 @@ def test_all_tasks_keep_their_state_when_another_container_seals_the_relative_me
     assert [] == world.reads
 
 
-def test_who_is_late_takes_nothing_from_newer_tasks_and_removes_none_of_them() -> None:
+def test_a_late_task_takes_nothing_from_newer_tasks_and_removes_none_of_them() -> None:
     world = a_world()
     late = world.granted[0]
     world.scale(2)
@@ -391,7 +391,7 @@ def test_who_is_late_takes_nothing_from_newer_tasks_and_removes_none_of_them() -
         assert position is not None and grant.execution_id == position.execution_id
 
 
-def test_what_is_left_of_a_relative_goes_when_it_is_too_old_to_be_used() -> None:
+def test_the_remains_of_a_relative_are_removed_when_they_are_too_old_to_be_used() -> None:
     world = a_world()
     world.scale(2, hosts=(0, 1))
     world.now_ms = CHANGELOG_DELETE_RETENTION_MS // 2 + 1
@@ -434,7 +434,7 @@ def spoil_lock(world: World) -> None:
     "spoil",
     [spoil_boot, spoil_age, spoil_identity, spoil_end, spoil_offset, spoil_store, spoil_lock],
 )
-def test_whatever_is_in_doubt_is_left_and_the_changelog_is_read(spoil: object) -> None:
+def test_state_in_doubt_is_left_and_the_changelog_is_read(spoil: object) -> None:
     world = a_world()
     world.disks[0]["Partition_0"].contents.entries["sums", changelog_key(b"zz", b"")] = b"nobody wrote this"
     assert callable(spoil)
@@ -449,13 +449,13 @@ def test_whatever_is_in_doubt_is_left_and_the_changelog_is_read(spoil: object) -
         )
 
 
-def test_an_heir_reads_what_tasks_keep_from_where_the_run_s_changelog_counts() -> None:
+def test_an_heir_reads_the_entries_of_tasks_from_where_the_run_s_changelog_counts() -> None:
     world = a_world()
     config = a_job(stores_rules_msg_serde="json", stores_rules_scope="task")
     topics = MemoryTopics(world.kafka, config)
     rules = changelog_topic(config.job, "rules")
     world.kafka.write(rules, 0, [(changelog_key(b"x", b""), b"1")] * 5)
-    (grant,) = [found for found in world.grants.at(2) if found.key_bucket == (0, 2)]
+    (grant,) = [grant for grant in world.grants.at(2) if grant.key_bucket == (0, 2)]
     grant = replace(grant, changelog_starts=(ChangelogStart(store="rules", offset=3),))
     host = replace(
         world.host(0),
@@ -588,7 +588,7 @@ def test_after_any_walk_over_factors_and_hosts_each_task_holds_the_entries_of_it
 
 
 def forget_tombstones(world: World) -> None:
-    """What compaction leaves: the latest of each key, and no tombstone that is older than the time waited."""
+    """The topic after compaction: the latest of each key, and no tombstone that is older than the time waited."""
     entries = world.kafka._partitions.get((CHANGELOG, 0), [])
     latest = {entry.record.key: entry for entry in entries if entry.record is not None}
     entries[:] = [entry for entry in latest.values() if entry.record is not None and entry.record.value is not None]
@@ -599,7 +599,7 @@ def test_the_walk_would_show_state_that_is_older_than_tombstones_last(monkeypatc
         monkeypatch.setattr(split_and_merge, "CHANGELOG_DELETE_RETENTION_MS", trusted_ms)
         monkeypatch.setattr(restore, "CHANGELOG_DELETE_RETENTION_MS", trusted_ms)
         world = a_world()
-        # The parent's state stays on the one host; what the other child removes there is not known on it.
+        # The parent's state stays on the one host; the removals of the other child are not known on it.
         world.scale(2, hosts=(0, 1))
         # But for the key of the record by which the parent's state knows its changelog (`continuity`).
         for key in KEYS[:-1]:

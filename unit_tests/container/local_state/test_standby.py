@@ -66,42 +66,42 @@ class AWarmHost:
 
     def looks(self, *grants: Grant, **changes: Any) -> StandbyProgress:
         """As long as there is something to do."""
-        wanted = warm_tasks(*(grants or (a_task(),)), **changes)
-        self.warming.look(wanted)
+        tasks = warm_tasks(*(grants or (a_task(),)), **changes)
+        self.warming.look(tasks)
         self.clock.advance(300)
-        while self.warming.look(wanted):
+        while self.warming.look(tasks):
             pass
-        return self.warming.progress(wanted)
+        return self.warming.progress(tasks)
 
     def promoted(self, grant: Grant, *, start: int = 0, directory: str | None = None) -> MemoryEnvironment:
-        """What its start does once it is granted the task."""
+        """The acts of its start once it is granted the task."""
         self.warming.close()
         self.topics.changelog_reads.clear()
         stores = [store.name for store in self.config.stores]
         bounds = self.topics.changelog_bounds([(store, 0) for store in stores])
-        found = catch_up_or_rebuild(
+        environment = catch_up_or_rebuild(
             self.disk(directory or grant.task_name),
             RestoreJob(
                 topics=self.topics,
                 bounds={store: bounds[store, 0] for store in stores},
                 topic_ids=self.topics.changelog_topic_ids(stores),
                 grant=replace(grant, execution_id=ExecutionId("s1")),
-                starts={found.ssp_kb: start for found in grant.starts},
+                starts={bucket.ssp_kb: start for bucket in grant.starts},
                 committed={},
                 config=self.config,
                 now_ms=self.clock.wall_ms(),
                 write=lambda store, writes: self.write_raw(writes, store),
             ),
         )
-        assert isinstance(found, MemoryEnvironment)
-        return found
+        assert isinstance(environment, MemoryEnvironment)
+        return environment
 
     def position(self, **changes: Any) -> LocalPosition:
         return a_position(**({"caught_up_at_ms": self.clock.wall_ms()} | changes))
 
     def entries(self, name: str = BASE, store: str = "sums") -> dict[str, bytes]:
         contents = self.disk(name).contents.entries
-        return {key[1:].decode(): value for (found, key), value in contents.items() if found == store}
+        return {key[1:].decode(): value for (name, key), value in contents.items() if name == store}
 
 
 def warm_tasks(
@@ -115,7 +115,7 @@ def warm_tasks(
     )
 
 
-def test_what_the_changelog_holds_is_restored_and_what_comes_is_read_on() -> None:
+def test_the_changelog_is_restored_and_later_records_are_read_on() -> None:
     host = AWarmHost()
 
     assert StandbyProgress(tasks=1, level=1, lag=0, restored=3, total=3) == host.looks()
@@ -134,7 +134,7 @@ def test_what_the_changelog_holds_is_restored_and_what_comes_is_read_on() -> Non
     )
 
 
-def test_a_start_keeps_it_and_reads_from_its_last_record_on() -> None:
+def test_a_start_keeps_warm_state_and_reads_from_its_last_record_on() -> None:
     host = AWarmHost()
     host.looks()
     number = host.disk(BASE).number
@@ -153,7 +153,7 @@ def test_a_start_keeps_it_and_reads_from_its_last_record_on() -> None:
     )
 
 
-def test_after_a_rewind_state_stays_as_it_is() -> None:
+def test_after_a_rewind_state_is_kept_unchanged() -> None:
     host = AWarmHost()
     host.looks()
 
@@ -163,18 +163,18 @@ def test_after_a_rewind_state_stays_as_it_is() -> None:
     assert {"a": b"3", "b": b"2"} == host.entries()
 
 
-def test_a_part_at_a_time_with_its_position() -> None:
-    """Whoever restores also reads orders, and a restore that dies goes on where it was."""
+def test_a_standby_reads_the_changelog_in_parts_with_a_position_each() -> None:
+    """A container that restores also reads orders, and a restore that dies continues where it was."""
     host = AWarmHost()
     host.changelog_follower.records_max = 1
-    wanted = warm_tasks(a_task())
-    host.warming.look(wanted)
+    tasks = warm_tasks(a_task())
+    host.warming.look(tasks)
     host.clock.advance(300)
-    host.warming.look(wanted)
-    assert StandbyProgress(tasks=1, level=0, lag=3, restored=0, total=3) == host.warming.progress(wanted)
+    host.warming.look(tasks)
+    assert StandbyProgress(tasks=1, level=0, lag=3, restored=0, total=3) == host.warming.progress(tasks)
 
-    host.warming.look(wanted)
-    assert StandbyProgress(tasks=1, level=0, lag=2, restored=1, total=3) == host.warming.progress(wanted)
+    host.warming.look(tasks)
+    assert StandbyProgress(tasks=1, level=0, lag=2, restored=1, total=3) == host.warming.progress(tasks)
     host.warming = host.started("s2")
     host.changelog_follower.records_max = 100
 
@@ -183,7 +183,7 @@ def test_a_part_at_a_time_with_its_position() -> None:
     assert {"a": b"3", "b": b"2"} == host.entries()
 
 
-def test_what_is_not_committed_is_not_waited_for() -> None:
+def test_uncommitted_records_are_not_waited_for() -> None:
     host = AWarmHost()
     topic = changelog_topic(host.config.job, "sums")
     host.kafka.init("t")
@@ -206,7 +206,7 @@ def test_a_standby_stays_level_while_the_active_container_writes() -> None:
     host.kafka.begin("t")
     host.kafka.append("t", changelog_topic(host.config.job, "sums"), 0, changelog_key(b"a", b""), b"7", (), None)
 
-    assert (1, 1) == ((told := host.looks()).level, told.lag)
+    assert (1, 1) == ((look := host.looks()).level, look.lag)
 
 
 def test_each_task_takes_its_key_buckets_of_a_shared_partition() -> None:
@@ -237,11 +237,11 @@ def test_one_task_that_is_behind_repeats_nothing_for_its_sibling() -> None:
     host.looks(first)
     host.changelog_follower.records_max = 4
 
-    wanted = warm_tasks(first, second)
-    host.warming.look(wanted)
+    tasks = warm_tasks(first, second)
+    host.warming.look(tasks)
     host.clock.advance(300)
-    host.warming.look(wanted)
-    host.warming.look(wanted)
+    host.warming.look(tasks)
+    host.warming.look(tasks)
 
     assert {("sums", 0): 0} == host.changelog_follower.assigned[-1]
     assert b"new" == host.entries(first.task_name)[keys[0]]
@@ -255,11 +255,11 @@ def test_entries_that_belong_to_a_task_are_taken_by_its_name(scope: str) -> None
 
     host.looks()
 
-    found = {split_changelog_key(key) for _, key in host.disk(BASE).contents.entries}
-    assert {(BASE.encode(), b"\x00x")} == found
+    owners = {split_changelog_key(key) for _, key in host.disk(BASE).contents.entries}
+    assert {(BASE.encode(), b"\x00x")} == owners
 
 
-def test_a_plan_with_another_factor_takes_what_the_parent_left() -> None:
+def test_a_plan_with_another_factor_takes_the_state_of_the_parent() -> None:
     host = AWarmHost()
     host.looks()
     host.write(("c", b"5"))
@@ -273,13 +273,13 @@ def test_a_plan_with_another_factor_takes_what_the_parent_left() -> None:
     assert {("sums", 0): 2} == host.changelog_follower.assigned[-1]
     both = {**host.entries(children[0].task_name), **host.entries(children[1].task_name)}
     assert {"a": b"3", "b": b"2", "c": b"5"} == both
-    assert 0 == host.disk(BASE).number, "nobody needs the parent's any more"
+    assert 0 == host.disk(BASE).number, "no task needs the parent's any more"
     for child in children:
         host.promoted(replace(child, epoch=child.epoch + 10))
         assert all(offset >= 2 for _, _, offset in host.topics.changelog_reads)
 
 
-def test_a_new_owner_elsewhere_changes_nothing_of_what_is_kept() -> None:
+def test_a_new_owner_elsewhere_changes_nothing_of_the_kept_state() -> None:
     host = AWarmHost()
     host.looks()
     host.write(("a", b"4"))
@@ -292,7 +292,7 @@ def test_a_new_owner_elsewhere_changes_nothing_of_what_is_kept() -> None:
     assert {("sums", 0): 2} == host.changelog_follower.assigned[-1]
 
 
-def test_a_run_that_begins_afresh_makes_it_anew_from_where_the_changelog_counts() -> None:
+def test_a_new_run_rebuilds_the_state_from_where_the_changelog_counts() -> None:
     host = AWarmHost()
     host.looks()
     host.write(("z", b"1"))
@@ -311,7 +311,7 @@ def test_a_changelog_that_was_made_again_is_noticed() -> None:
     host.clock.advance(10_000)
 
     host.looks()
-    assert 0 == host.warming.progress(warm_tasks(a_task())).level, "it is looked at anew a little later"
+    assert 0 == host.warming.progress(warm_tasks(a_task())).level, "it is looked at again a little later"
     host.clock.advance(5_000)
 
     assert 1 == host.looks().level
@@ -337,7 +337,7 @@ def test_local_state_of_an_earlier_life_is_kept() -> None:
         {"offsets_next": {"kafka.orders.0:0/1": 99}},
     ],
 )
-def test_any_doubt_about_it_ends_in_a_rebuild(changes: dict[str, Any]) -> None:
+def test_any_doubt_about_warm_state_ends_in_a_rebuild(changes: dict[str, Any]) -> None:
     host = AWarmHost()
     host.disk(BASE).open().contents.position = host.position(**({"changelog_next": {"sums": 2}} | changes))
 
@@ -378,7 +378,7 @@ def test_a_directory_that_a_living_execution_works_in_is_left_to_it() -> None:
     assert "r1" == position.execution_id
 
 
-def test_a_living_execution_of_an_older_grant_has_let_go_of_the_directory() -> None:
+def test_a_living_execution_of_an_older_grant_has_released_the_directory() -> None:
     host = AWarmHost()
     host.disk(BASE).open().contents.position = a_position(execution_id="q1", epoch=1)
 
@@ -399,7 +399,7 @@ def test_a_locked_directory_is_in_use() -> None:
     assert number == host.disk(BASE).number
 
 
-def test_a_directory_of_a_newer_grant_is_not_made_anew() -> None:
+def test_a_directory_of_a_newer_grant_is_not_rebuilt() -> None:
     host = AWarmHost()
     host.disk(BASE).open().contents.position = a_position(execution_id="r1", epoch=3)
     number = host.disk(BASE).number
@@ -425,13 +425,13 @@ def test_a_standby_waits_for_another_writer_of_its_directory() -> None:
 def test_a_task_without_a_grant_is_not_level() -> None:
     host = AWarmHost()
 
-    assert (2, 1) == ((told := host.looks(count=2)).tasks, told.level)
+    assert (2, 1) == ((look := host.looks(count=2)).tasks, look.level)
 
 
 @pytest.mark.parametrize(
     "error", [BrokerUnavailableError("no broker answered"), LostRangeError("records were deleted")]
 )
-def test_what_fails_is_tried_again_a_little_later(error: Exception) -> None:
+def test_a_failed_step_is_tried_again_a_little_later(error: Exception) -> None:
     host = AWarmHost()
     host.looks()
     host.changelog_follower.fails.append(error)
@@ -445,11 +445,11 @@ def test_what_fails_is_tried_again_a_little_later(error: Exception) -> None:
     assert b"4" == host.entries()["a"]
 
 
-def test_what_failed_to_be_written_is_read_again() -> None:
+def test_records_whose_write_failed_are_read_again() -> None:
     host = AWarmHost()
     host.looks()
     host.write(("a", b"4"))
-    (environment,) = [found for found in host.disk(BASE).opened if found.is_open]
+    (environment,) = [environment for environment in host.disk(BASE).opened if environment.is_open]
     blocking = environment.begin()
 
     assert 0 == host.looks().level
@@ -460,7 +460,7 @@ def test_what_failed_to_be_written_is_read_again() -> None:
     assert b"4" == host.entries()["a"]
 
 
-def test_what_slept_for_too_long_is_made_anew() -> None:
+def test_state_that_was_not_updated_for_too_long_is_rebuilt() -> None:
     host = AWarmHost()
     host.looks()
     number = host.disk(BASE).number
@@ -473,7 +473,7 @@ def test_what_slept_for_too_long_is_made_anew() -> None:
     assert number + 1 == host.disk(BASE).number
 
 
-def test_an_idle_changelog_keeps_it_fresh_for_ever() -> None:
+def test_an_idle_changelog_keeps_warm_state_fresh_for_ever() -> None:
     host = AWarmHost()
     host.looks()
     number = host.disk(BASE).number
@@ -487,14 +487,14 @@ def test_an_idle_changelog_keeps_it_fresh_for_ever() -> None:
     assert [("sums", 0, 2)] == host.topics.changelog_reads
 
 
-def test_a_clean_end_lets_it_be_used_after_a_reboot() -> None:
+def test_a_clean_end_lets_warm_state_be_used_after_a_reboot() -> None:
     host = AWarmHost()
     host.looks()
 
     host.warming.end()
 
     assert host.disk(BASE).contents.is_synced
-    assert not any(found.is_open for found in host.disk(BASE).opened)
+    assert not any(environment.is_open for environment in host.disk(BASE).opened)
     assert {} == host.changelog_follower.offsets
 
 
@@ -516,7 +516,7 @@ def test_a_standby_of_a_job_without_stores_is_ready_once_its_tasks_have_owners()
     assert {} == host.disks
 
 
-def test_percent() -> None:
+def test_a_standby_is_at_100_percent_only_when_it_is_level() -> None:
     assert 63 == StandbyProgress(tasks=1, restored=63, total=100).percent
     assert 99 == StandbyProgress(tasks=2, level=1, restored=100, total=100).percent
     assert 100 == StandbyProgress(tasks=1, level=1).percent

@@ -6,11 +6,22 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samzapy.container.task.clocks import FAR_MS, UNKNOWN_MS, ClockRules, Inherited, Moment, TaskClocks, inherited
+from samzapy.container.task.clocks import (
+    END_MS,
+    FAR_MS,
+    UNKNOWN_MS,
+    ClockRules,
+    Inherited,
+    Moment,
+    TaskClocks,
+    inherited,
+    reopened,
+)
 from samzapy.model.clock_entry import ClockEntry, InputClock, PartWatermark, decoded, encoded
 from samzapy.model.grant import BucketStart, Floor
 from samzapy.model.job import TaskName
@@ -35,6 +46,33 @@ def commit(clocks: TaskClocks, now_ms: int, count: int = 1) -> ClockEntry:
     entry = clocks.entry(1, "e1", dict(list(SSP_OF.items())[:count]), dict.fromkeys(range(count), 7), now)
     clocks.committed()
     return entry
+
+
+# --- the end of the inputs ---
+
+
+def test_the_watermark_from_before_the_end_is_kept_and_counts_when_the_inputs_continue() -> None:
+    clocks = the_clocks()
+    clocks.advance(0, 500)
+    clocks.close()
+    clocks.end()
+
+    entry = decoded(encoded(commit(clocks, now_ms=0)))
+
+    assert (END_MS, True, 500) == (entry.watermark_ms, entry.has_ended, entry.before_end_ms)
+    again = reopened(entry)
+    assert (500, False, None) == (again.watermark_ms, again.has_ended, again.before_end_ms)
+
+
+def test_a_bucket_that_had_ended_before_a_merge_is_not_late_for_ever_when_the_inputs_continue() -> None:
+    clocks = the_clocks()
+    clocks.advance(0, 500)
+    ended = PartWatermark(bucket=0, factor=2, watermark_ms=END_MS)
+    ahead = PartWatermark(bucket=1, factor=2, watermark_ms=900)
+
+    entry = msgspec.structs.replace(commit(clocks, now_ms=0), parts=(ended, ahead))
+
+    assert (500, (ahead,)) == (reopened(entry).watermark_ms, reopened(entry).parts)
 
 
 # --- messages ---
@@ -112,12 +150,12 @@ def test_the_clock_of_a_quiet_input_runs_once_it_was_idle() -> None:
     assert clocks.pass_time({0: 12_500}) and 2000 == clocks.watermark_ms
 
 
-def test_the_clock_of_an_input_that_is_not_covered_stands() -> None:
+def test_the_clock_of_an_input_that_is_not_covered_does_not_advance() -> None:
     assert not quiet_clocks().pass_time({})
     assert not quiet_clocks().pass_time({1: 99_999})
 
 
-def test_a_clock_goes_on_from_where_it_stood() -> None:
+def test_a_clock_continues_from_its_last_value() -> None:
     clocks = quiet_clocks()
     clocks.pass_time({0: 13_000})
     assert 2500 == clocks.watermark_ms
@@ -360,10 +398,18 @@ def test_messages_of_a_part_that_was_ahead_are_late_by_its_watermark_until_the_t
     behind = next(key for key in map(str.encode, "abcdefgh") if key_bucket(key, 0, 2) == 0)
 
     assert (700, 400) == (clocks.watermark_of(ahead), clocks.watermark_of(behind))
+    assert 700 == clocks.lateness.below_ms
     assert (PartWatermark(1, 2, 700),) == commit(clocks, 0).parts
+
+    clocks.advance(0, 500)
+    assert 700 == clocks.lateness.below_ms
+    for key, event_ms in ((ahead, 600), (behind, 600), (behind, 500), (behind, 499)):
+        clocks.lateness.note(event_ms, clocks.watermark_of(key))
+    assert 2 == clocks.lateness.count
 
     clocks.advance(0, 700)
     assert 700 == clocks.watermark_of(ahead) and () == commit(clocks, 0).parts
+    assert (700, 0) == (clocks.lateness.below_ms, clocks.lateness.count)
 
 
 # --- a model: windows over splits and merges ---

@@ -2,8 +2,8 @@
 
 One task keeps a running sum per key, so each of its outputs depends on every message of the key before it: a message
 lost, doubled or out of order shows in the values and not only in their number. It reads one input, or two whose
-messages share the sums. The start procedure is the real one (`restore.catch_up_or_rebuild`, the start rule) on what the
-Kafka in memory shows. The last tests take one safeguard away each and see it go wrong.
+messages share the sums. The start procedure is the real one (`restore.catch_up_or_rebuild`, the start rule) on the
+records of the Kafka in memory. The last tests take one safeguard away each and see it go wrong.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -36,7 +36,7 @@ from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.changelog import changelog_key
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
-from samzapy.task import LoadedTask
+from samzapy.task import LoadedTask, TaskFactory
 from samzapy.testing.memory.kafka import MemoryKafka, MemoryProducer
 from samzapy.testing.memory.local_state import MemoryEnvironment, MemoryLocalTransaction, MemoryStateDirectory
 from samzapy.testing.memory.process import Crash, CrashAt, Trace
@@ -50,7 +50,7 @@ TWO_INPUTS = (SSP_KB, SspKeyBucket.parse("kafka.refunds.0:0/1"))
 CRASH_POINTS = ("before-begin", "after-produce", "before-commit", "after-kafka-commit", "after-local-commit")
 # Places inside the effects themselves: the commit request on its way, and the local commit (of a restore too).
 ENDS = (*CRASH_POINTS, "kafka-commit", "local-commit", "unknown-committed", "unknown-aborted")
-# ... and those of a start that removes what an earlier run left.
+# ... and those of a start that removes the remains of an earlier run.
 REMOVAL_ENDS = ("before-removal", "kafka-commit", "after-removal", "local-commit")
 
 
@@ -74,7 +74,7 @@ class Life:
 
     Attributes:
         end, at_hit: where it dies; nowhere if `end` is empty, and then it works until everything is done.
-        host: whose disk it has; what was on another one is older, or gone if `disk_lost`.
+        host: whose disk it has; state on another one is older, or gone if `disk_lost`.
         moved: it is a new execution under a new epoch, with a grant of its own.
         new_run: ... in a new run of a bounded job, which begins at the beginning and without state.
         replayed: so many messages before the start are delivered again.
@@ -112,7 +112,7 @@ class World:
         self.new_task: Callable[[], LoadedTask] = lambda: LoadedTask(process=sum_up, init=None, close=None)
         self.kafka = MemoryKafka()
         self.deaths: list[str] = []
-        self.disks = [MemoryStateDirectory("host-0"), MemoryStateDirectory("host-1")]
+        self.disks = [self.new_disk(host) for host in range(2)]
         self.grant = Grant(
             task_name=TASK,
             epoch=1,
@@ -126,7 +126,7 @@ class World:
         self.outputs_from = 0
 
     def route_of(self, message: Message) -> int:
-        """The input that a message stands in, by its index."""
+        """The input of a message, by its index."""
         return message.offset % len(self.inputs)
 
     def run(self, lives: Sequence[Life]) -> None:
@@ -138,7 +138,7 @@ class World:
 
     def live(self, life: Life) -> None:
         if life.disk_lost:
-            self.disks[life.host] = MemoryStateDirectory(f"host-{life.host}")
+            self.disks[life.host] = self.new_disk(life.host)
         crash_points = CrashAt(life.end, life.at_hit)
         self.fence()
         if life.new_run:
@@ -151,6 +151,9 @@ class World:
             slot.producer().commit_fails = life.end
         self.consume(life, starts, environment, slot, crash_points)
 
+    def new_disk(self, host: int) -> MemoryStateDirectory:
+        return MemoryStateDirectory(f"host-{host}")
+
     def fence(self) -> None:
         self.kafka.init(self.transactional_id)
         self.kafka.init(f"{self.transactional_id}/driver")
@@ -160,7 +163,7 @@ class World:
         return f"samzapy/{self.config.job}/{self.grant.execution_id}/0"
 
     def move(self) -> None:
-        """What the coordinator does: another execution, another epoch, and the start computed from all of record."""
+        """The acts of the coordinator: another execution, another epoch, and the start computed from all of record."""
         epoch = self.grant.epoch + 1
         starts = starts_of([self.grant], self.positions())
         self.grant = replace(
@@ -171,8 +174,8 @@ class World:
         )
 
     def begin_run(self) -> None:
-        """What the coordinator does in the first grant of a new run: the start is the beginning, and what was written
-        until now, under epochs until now, does not count."""
+        """The first grant of a new run: the start is the beginning, and records written
+        until now, under epochs until now, do not count."""
         epoch = self.grant.epoch + 1
         self.outputs_from = self.kafka.offset_end("totals")
         self.grant = replace(
@@ -211,8 +214,7 @@ class World:
                 ),
             ),
         )
-        assert isinstance(environment, MemoryEnvironment)
-        return starts, environment
+        return starts, cast(MemoryEnvironment, environment)
 
     def remove(self, topic: str, keys: Sequence[bytes], crash_points: CrashAt) -> None:
         """Tombstones in one transaction of the driver's id."""
@@ -264,8 +266,7 @@ class World:
         return TaskRunner(
             plan=plan,
             routes=range(len(self.inputs)),
-            new_task=self.new_task,
-            declared=self.declared,
+            new_task=TaskFactory(self.declared, self.new_task),
             environment=environment,
             limits=TransactionLimits(
                 duration_max_s=5,
@@ -350,7 +351,7 @@ def test_a_crash_at_any_place_leaves_everything_exactly_once(
 ) -> None:
     world = World(WORKLOAD if inputs is ONE_INPUT else WORKLOAD_OF_TWO, inputs)
     first = Life(end=end, at_hit=at_hit, host=1 if disk == "another" else 0)
-    # The second one works for a while on what the first one left behind, and is killed too.
+    # The second one works for a while on the remains of the first one, and is killed too.
     second = Life(end="after-produce", at_hit=2, moved=moved, disk_lost=disk == "lost", replayed=2)
 
     world.run([first, second])
@@ -367,7 +368,7 @@ def test_a_crash_at_any_place_leaves_everything_exactly_once(
 def test_a_new_run_that_dies_at_any_place_of_its_beginning_has_the_figures_of_a_first_one(
     end: str, at_hit: int, moved: bool, disk: str, before: Life
 ) -> None:
-    """Whatever the run before had come to, and on whichever disk its state is."""
+    """Wherever the run before had stopped, and on whichever disk its state is."""
     world = World(WORKLOAD)
     first = Life(end=end, at_hit=at_hit, host=1 if disk == "another" else 0, new_run=True)
     second = Life(end="after-produce", at_hit=2, moved=moved, disk_lost=disk == "lost", replayed=2)
@@ -470,7 +471,7 @@ class LocalFirst(World):
 
 
 class LocalFirstAndTrusting(LocalFirst):
-    """... and nobody notices at the start that the local state is ahead."""
+    """... and the start does not notice that the local state is ahead."""
 
     def start(
         self, disk: MemoryStateDirectory, crash_points: CrashAt
@@ -498,7 +499,7 @@ class _CheckpointFirstSlot(MemorySlot):
 
 
 class CheckpointBeforeOutput(World):
-    """A worker commits its positions in front of the outputs and the changelog that they stand for."""
+    """A worker commits its positions before the outputs and the changelog that they cover."""
 
     def slot(self, crash_points: CrashAt) -> MemorySlot:
         return _CheckpointFirstSlot(self.kafka, self.transactional_id, crash_points=crash_points)
@@ -521,7 +522,7 @@ class WithoutCheckpoints(World):
 
 
 class WithStateOfAnEarlierRun(World):
-    """A new run begins at the beginning, and its grant does not say that the state does not count."""
+    """A new run begins at the beginning, and its grant does not tell that the state does not count."""
 
     def begin_run(self) -> None:
         super().begin_run()
@@ -529,7 +530,7 @@ class WithStateOfAnEarlierRun(World):
 
 
 class WithChangelogOfAnEarlierRun(World):
-    """... it says so of local state only."""
+    """... it does so for local state only."""
 
     def begin_run(self) -> None:
         super().begin_run()
@@ -537,14 +538,14 @@ class WithChangelogOfAnEarlierRun(World):
 
 
 class WithoutRemoving(World):
-    """What an earlier run left stays on the topics."""
+    """The records of an earlier run stay on the topics."""
 
     def remove(self, topic: str, keys: Sequence[bytes], crash_points: CrashAt) -> None:
         pass
 
 
 class WithoutFencing(World):
-    """A start does not end what the one before left open."""
+    """A start does not end the open transaction of the one before."""
 
     def fence(self) -> None:
         pass
@@ -563,7 +564,7 @@ class _ForgetfulEnvironment(MemoryEnvironment):
 
 
 class WithoutSkipping(World):
-    """A worker handles whatever it is given, also what is below the next offset."""
+    """A worker handles every message it gets, also those below the next offset."""
 
     def start(
         self, disk: MemoryStateDirectory, crash_points: CrashAt

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from samzapy.container.task.dead_letters import FITS_BYTES, DeadLetter
 from samzapy.container.task.record_size import record_bytes
 
-# Few draws and many bytes: what matters is which part is large.
+# Few draws and many bytes: it matters which part is large.
 large = st.builds(lambda part, times: part * times, st.binary(max_size=20), st.integers(0, 20_000))
 text = st.builds(lambda part, times: (part * times).encode(), st.text(max_size=20), st.integers(0, 5_000))
 headers = st.lists(st.tuples(st.text(max_size=30), st.none() | large), max_size=5)
@@ -56,7 +56,7 @@ def test_each_part_of_a_dead_letter_is_whole_or_has_a_mark(letter: DeadLetter, s
 
 
 @given(letters)
-def test_a_dead_letter_that_fits_is_left_as_it_is(letter: DeadLetter) -> None:
+def test_a_dead_letter_that_fits_is_left_unchanged(letter: DeadLetter) -> None:
     assert letter == letter.fitted(letter.size)
 
 

@@ -27,8 +27,8 @@ def of_b(*messages: tuple[str, Any], first: int = 0) -> tuple[tuple[int], list[R
 def outputs(tasks: Tasks) -> list[tuple[str, int]]:
     """Committed outputs, after the next start has ended an open transaction."""
     tasks.kafka.init("samzapy/flights-1/e1/0")
-    found = [json.loads(record.value or b"") for record in tasks.kafka.committed("totals")]
-    return [(record["offset"], record["total"]) for record in found]
+    answers = [json.loads(record.value or b"") for record in tasks.kafka.committed("totals")]
+    return [(record["offset"], record["total"]) for record in answers]
 
 
 def failing_on(value: int) -> Any:
@@ -152,7 +152,7 @@ def test_a_process_that_dies_after_kafka_s_commit_leaves_the_local_stores_behind
     with pytest.raises(Crash):
         tasks.run([of_a(("x", 1)), of_b(("y", 5))])
 
-    # A checkpoint of each task says how far its store has to catch up.
+    # A checkpoint of each task gives the position up to which its store has to catch up.
     assert [(0, 1), (0, 5)] == outputs(tasks) and [0, 0] == tasks.offsets()
     assert 2 == len(tasks.kafka.committed(checkpoint_topic("flights-1")))
     assert "open" == tasks.slot.state

@@ -70,7 +70,7 @@ def test_one_key_in_so_many_is_looked_at_however_the_rows_are_cut() -> None:
         assert 6 == report.measured.keys.sampled
 
 
-def test_without_a_report_there_is_nothing_to_tell_it_in() -> None:
+def test_a_measure_without_a_report_is_left_out() -> None:
     assert [] == list(Meter(AClock()).attach([], 0))
     assert [] == list(with_input([], 5))
 

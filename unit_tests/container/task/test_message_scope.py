@@ -1,4 +1,4 @@
-"""What a task was handed acts for the message that it was handed for, or raises by name."""
+"""The handles of a task act for their own message, or raise by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ USES = ("collector", "bound method", "context", "store.get", "store.put", "store
 
 
 def late_use(use: str) -> tuple[Any, list[Any]]:
-    """A task that lets what its first message got be used later; and the calls that do so."""
+    """A task whose handles of its first message are used later; and the calls that use them."""
     calls: list[Any] = []
 
     def process(envelope: Any, collector: Any, context: Any) -> None:
@@ -57,7 +57,7 @@ def test_a_use_after_its_message_raises_and_ends_the_job_under_every_policy(
         handled.append(envelope.offset)
         keep(envelope, collector, context)
         if envelope.offset == 1:
-            # The store knows whose message is in hand by now.
+            # The store knows the message of each call by now.
             context.store("sums").put(1)
             late()
 
@@ -71,11 +71,11 @@ def test_a_use_after_its_message_raises_and_ends_the_job_under_every_policy(
 
     assert isinstance(raised[0], OutsideMessageError)
     assert ReportKind.TASK_FAILED is report.kind
-    assert 2 not in handled or when != "between micro-batches", "what comes later is not handled in vain"
-    what = {"collector": "collector.send", "bound method": "collector.send", "context": "context.store"}.get(
+    assert 2 not in handled or when != "between micro-batches", "later messages are not handled in vain"
+    call = {"collector": "collector.send", "bound method": "collector.send", "context": "context.store"}.get(
         use, "a store"
     )
-    assert report.error.startswith(f"task {TASK}: wanted {what}")
+    assert report.error.startswith(f"task {TASK}: wanted {call}")
     assert "called after kafka.orders.0 offset 0, key b'a', in thread late_0" in report.error
     assert report.error in caplog.text
     assert [] == worker.outputs()
@@ -117,8 +117,8 @@ def test_a_pool_that_process_waits_for_works() -> None:
     assert 4 == len(worker.sums)
 
 
-def test_a_pool_that_process_does_not_wait_for_is_found_at_its_first_late_call() -> None:
-    """Also where most of its calls come while another message is in hand."""
+def test_a_thread_pool_that_process_does_not_wait_for_fails_at_its_first_late_call() -> None:
+    """Also where most of its calls come while another message is handled."""
     pool, sent = ThreadPoolExecutor(4), list[Future[None]]()
     may_send = threading.Event()
 
@@ -171,7 +171,7 @@ def test_a_callback_of_an_earlier_message_is_refused_on_the_same_thread_too() ->
 
 
 class Keeps:
-    """Keeps what it was handed, as many classes do."""
+    """Keeps its handles, as many classes do."""
 
     def __init__(self) -> None:
         self.closed_with: BaseException | None = None
@@ -224,7 +224,7 @@ def test_a_use_in_close_raises_by_name(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_new_handles_are_made_only_when_user_code_keeps_the_old_ones() -> None:
-    """Else each message would cost what making them does."""
+    """Else each message would cost the time of making them."""
     seen: list[list[int]] = []
 
     def process(envelope: Any, collector: Any, context: Any) -> None:

@@ -1,4 +1,4 @@
-"""Whatever a task can be handed it can send on as it came, or a dead letter says why not."""
+"""A task can send on every message unchanged, or a dead letter has the reason why not."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pass_on(envelope: Any, collector: Any, context: Any) -> None:
 
 
 @given(RECORDS)
-def test_a_record_is_passed_on_as_it_came_or_a_dead_letter_says_why(records: list[Any]) -> None:
+def test_a_record_is_passed_on_unchanged_or_a_dead_letter_has_the_reason(records: list[Any]) -> None:
     worker = AWorker(pass_on, config=a_job(**RAW, **DEAD_LETTERS))
     worker.wall_ms = WALL_MS
     offsets = list(range(len(records)))
@@ -71,7 +71,7 @@ def test_a_record_is_passed_on_as_it_came_or_a_dead_letter_says_why(records: lis
         )
 
 
-def test_the_headers_of_a_dead_letter_s_message_stand_behind_its_own_also_with_a_zero_in_their_names() -> None:
+def test_the_headers_of_a_dead_letter_precede_those_of_its_message_also_with_a_zero_in_their_names() -> None:
     worker = AWorker(pass_on, config=a_job(**RAW, **DEAD_LETTERS))
     worker.wall_ms = WALL_MS
 

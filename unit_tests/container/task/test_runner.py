@@ -81,7 +81,7 @@ def test_the_local_position_moves_with_the_transaction() -> None:
 
     worker.run(rows(("a", 1), ("b", 2)))
 
-    # Two changelog records stand before the transaction's marker.
+    # Two changelog records precede the transaction's marker.
     assert (
         a_position(
             offsets_next={str(SSP_KB): 2, "kafka.other.0:0/1": 9},
@@ -198,10 +198,10 @@ def test_the_writes_of_an_aborted_run_do_not_show_in_the_next() -> None:
     assert [1] == [value["total"] for _, value in worker.outputs()]
 
 
-# --- what is handed in and out ---
+# --- arguments and results ---
 
 
-def test_a_message_arrives_decoded_and_as_it_was() -> None:
+def test_a_message_arrives_decoded_and_unchanged() -> None:
     seen: list[Any] = []
     worker = AWorker(lambda envelope, collector, context: seen.append((envelope, context)))
 
@@ -215,7 +215,7 @@ def test_a_message_arrives_decoded_and_as_it_was() -> None:
     assert "flights" == context.config["job.name"]
 
 
-def test_tombstones_empty_values_and_missing_headers_come_as_they_are() -> None:
+def test_tombstones_empty_values_and_missing_headers_arrive_unchanged() -> None:
     seen: list[Any] = []
     worker = AWorker(
         lambda envelope, collector, context: seen.append((envelope.key, envelope.value, envelope.headers)),
@@ -285,16 +285,16 @@ def test_each_output_stream_has_its_own_serdes() -> None:
 
 
 def test_init_and_close_of_the_instance_are_called_once() -> None:
-    told: list[str] = []
+    calls: list[str] = []
     task = LoadedTask(
         process=lambda *_: None,
-        init=lambda context: told.append(context.task_name),
-        close=lambda: told.append("closed"),
+        init=lambda context: calls.append(context.task_name),
+        close=lambda: calls.append("closed"),
     )
 
     AWorker(task=task).runner.close()
 
-    assert [TASK, "closed"] == told
+    assert [TASK, "closed"] == calls
 
 
 @pytest.mark.parametrize("error", [ConnectionError("the cache is gone"), SystemExit("the cache is gone")])
@@ -308,9 +308,9 @@ def test_a_failing_close_is_logged_with_the_task_and_fails_nothing_else(
     task = LoadedTask(process=sum_up, init=None, close=close)
     AWorker(task=task, config=a_job(**policy)).runner.close()
 
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert f"task {TASK} failed in close: {type(error).__name__}: the cache is gone\nTraceback" in told
-    assert "runner.py" not in told.replace("test_runner.py", "")
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert f"task {TASK} failed in close: {type(error).__name__}: the cache is gone\nTraceback" in message
+    assert "runner.py" not in message.replace("test_runner.py", "")
 
 
 def test_an_instance_that_fails_at_its_beginning_fails_the_task_and_no_message() -> None:
@@ -340,7 +340,7 @@ def test_an_instance_that_cannot_be_made_fails_the_task_by_name() -> None:
     worker.runner.close()
 
 
-# --- what it costs ---
+# --- costs ---
 
 
 def test_a_report_has_the_time_of_handling_and_committing() -> None:
@@ -482,7 +482,7 @@ def test_the_frames_of_a_timed_call_are_not_shown_to_the_user() -> None:
     assert "measures.py" not in report.error
 
 
-def test_the_busiest_key_is_found_among_the_sampled_ones() -> None:
+def test_the_busiest_key_is_among_the_sampled_ones() -> None:
     worker = AWorker(lambda *_: None)
     messages = [("hot" if number % 3 else f"k{number}", 1) for number in range(100 * KEYS_EVERY)]
 
@@ -540,7 +540,7 @@ def test_rolling_a_message_back_restores_each_entry() -> None:
     ]
 
 
-def test_a_dead_letter_holds_the_message_as_it_was_and_says_where_and_why() -> None:
+def test_a_dead_letter_has_the_unchanged_message_its_place_and_the_reason() -> None:
     worker = AWorker(failing_at(0, ValueError("no such plane")), config=a_job(**DEAD_LETTERS))
     worker.wall_ms = 1000
 
@@ -554,7 +554,7 @@ def test_a_dead_letter_holds_the_message_as_it_was_and_says_where_and_why() -> N
 
 
 def test_the_dead_letter_of_a_message_from_the_future_has_the_time_of_now_and_a_header_with_its_own() -> None:
-    """A broker refuses what lies an hour ahead (KIP-1030), and a letter that is refused is a job that stands still."""
+    """A broker refuses a timestamp an hour ahead (KIP-1030), and a job whose letter is refused is stalled."""
     worker = AWorker(failing_at(0, ValueError("no such plane")), config=a_job(**DEAD_LETTERS))
     worker.wall_ms = 999
 
@@ -622,7 +622,7 @@ def test_under_policy_fail_earlier_transactions_stay() -> None:
     assert (1, 1, 1) == (report.commits, report.offset_next, report.records_in)
 
 
-def test_after_a_failed_message_the_environment_can_be_begun_again() -> None:
+def test_after_a_failed_message_the_environment_can_begin_a_transaction_again() -> None:
     worker = AWorker(failing_at(0, ValueError("no")))
 
     worker.run(rows(("a", 1)))
@@ -671,7 +671,7 @@ def test_an_owner_that_is_no_more_makes_no_dead_letter_of_a_good_message(monkeyp
 
 
 def test_an_interrupted_process_is_no_failed_message() -> None:
-    """Whatever it raises: the interrupt is told by its signal, and not by the class of the error."""
+    """Whatever it raises: the interrupt is identified by its signal, and not by the class of the error."""
     for error in (KeyboardInterrupt(), ValueError("the code that was interrupted raised this")):
         worker = AWorker(config=a_job(**DEAD_LETTERS))
 
@@ -777,7 +777,7 @@ def test_a_report_stays_short_with_any_key_and_error() -> None:
     report = worker.run(rows(("k" * 900_000, 1)))
 
     assert len(report.error) < 25_000
-    assert "[cut, whole length 900003 characters" in report.error
+    assert "[cut, whole length 900000 bytes" in report.error
 
 
 @pytest.mark.parametrize(
@@ -918,7 +918,7 @@ def test_an_output_topic_that_is_not_there_fails_the_task_and_makes_no_dead_lett
 
 SMALL_BATCHES = {"systems_kafka_client_batch_size": "2000"}
 HELD = 2_000 - 1_024
-"""What a topic with max.message.bytes 2000 takes of key, value and headers."""
+"""The size that a topic with max.message.bytes 2000 takes of key, value and headers."""
 
 
 def sends(length: int, **how: Any) -> Any:
@@ -1348,11 +1348,11 @@ def test_brokers_that_were_away_are_no_slow_message_s_fault() -> None:
     def process(envelope: Any, collector: Any, context: Any) -> None:
         worker.now_s += 30.0
 
-    def nobody_answers() -> None:
+    def time_out() -> None:
         raise UndeliveredError("wanted all records written within 20 s")
 
     worker.process = process
-    worker.slot.producer().while_flushing = nobody_answers
+    worker.slot.producer().while_flushing = time_out
 
     with pytest.raises(UndeliveredError):
         worker.run(rows(("a", 1)))
@@ -1392,12 +1392,12 @@ def test_a_slow_message_that_fails_is_reported_with_its_own_error() -> None:
 
     assert ReportKind.TASK_FAILED is report.kind
     assert "kafka.orders.0 offset 1, key b'a': TimeoutError: nobody answered for 19 s" in report.error
-    # What it began is ended by whoever ends the container.
+    # Its open transaction is ended by the process that ends the container.
     assert ([], {}, "open") == (worker.outputs(), worker.sums, worker.slot.state)
     worker.environment.begin().abort()
 
 
-# --- what is below the next offset is done ---
+# --- messages below the next offset are done ---
 
 
 def test_messages_below_the_next_offset_are_skipped() -> None:
@@ -1438,13 +1438,13 @@ def test_gaps_between_offsets_are_no_matter() -> None:
     assert 91 == report.offset_next
 
 
-# --- who may work ---
+# --- which workers may work ---
 
 
-@pytest.mark.parametrize("found", [a_position(execution_id="e2"), a_position(epoch=2), None])
-def test_a_worker_stops_at_the_local_state_of_another_execution_or_epoch(found: Any) -> None:
+@pytest.mark.parametrize("left", [a_position(execution_id="e2"), a_position(epoch=2), None])
+def test_a_worker_stops_at_the_local_state_of_another_execution_or_epoch(left: Any) -> None:
     worker = AWorker()
-    worker.environment.contents.position = found
+    worker.environment.contents.position = left
 
     with pytest.raises(LostContainerError, match="another execution works in this directory"):
         worker.run(rows(("a", 1)))
@@ -1453,7 +1453,7 @@ def test_a_worker_stops_at_the_local_state_of_another_execution_or_epoch(found: 
     worker.environment.begin().abort()
 
 
-def test_nothing_is_begun_without_a_lease() -> None:
+def test_no_transaction_begins_without_a_lease() -> None:
     worker = AWorker()
     worker.slot.lease_checks = 0
 
@@ -1558,14 +1558,14 @@ def two_steps(**properties: str) -> JobConfig:
 
 
 def in_two_steps(envelope: Any, collector: Any, context: Any) -> None:
-    """Keyed anew by the value, then summed up by that."""
+    """Keyed again by the value, then summed up by that."""
     if envelope.intermediate == "again":
         sum_up(envelope, collector, context)
     else:
         collector.send(context.intermediate("again"), envelope.value, key=f"by {envelope.value}")
 
 
-def test_an_output_to_an_intermediate_stream_comes_back_as_its_message() -> None:
+def test_an_output_to_an_intermediate_stream_arrives_as_its_message() -> None:
     config = two_steps()
     worker = AWorker(in_two_steps, config=config, plan=a_plan(config, ssp_kbs=[SSP_KB, AGAIN]))
 
@@ -1574,12 +1574,12 @@ def test_an_output_to_an_intermediate_stream_comes_back_as_its_message() -> None
     worker.run(rows(*[((record.key or b"").decode(), record.value) for record in sent], route=1))
 
     assert [b"by 1", b"by 2", b"by 1"] == [record.key for record in sent]
-    assert [(b"by 1", 1), (b"by 2", 2), (b"by 1", 2)] == [(key, found["total"]) for key, found in worker.outputs()]
+    assert [(b"by 1", 1), (b"by 2", 2), (b"by 1", 2)] == [(key, value["total"]) for key, value in worker.outputs()]
     assert [SSP_KB, AGAIN] == [checkpoint.ssp_kb for checkpoint in worker.checkpoints()]
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({}, "an output to the intermediate stream again: wanted a key"),
         ({"key": None, "headers": {"a": b"b"}}, "an output to the intermediate stream again: wanted a key"),
@@ -1589,7 +1589,7 @@ def test_an_output_to_an_intermediate_stream_comes_back_as_its_message() -> None
 )
 @pytest.mark.parametrize("is_first", [True, False])
 def test_an_output_that_an_intermediate_stream_does_not_take_is_refused_by_name(
-    given: dict[str, Any], said: str, is_first: bool
+    given: dict[str, Any], message: str, is_first: bool
 ) -> None:
     def process(envelope: Any, collector: Any, context: Any) -> None:
         if not is_first:
@@ -1601,10 +1601,10 @@ def test_an_output_that_an_intermediate_stream_does_not_take_is_refused_by_name(
     report = worker.run(rows(("a", 1)))
 
     assert ReportKind.TASK_FAILED is report.kind
-    assert said in report.error
+    assert message in report.error
 
 
-def test_headers_and_tombstones_go_through_an_intermediate_stream() -> None:
+def test_headers_and_tombstones_pass_through_an_intermediate_stream() -> None:
     def process(envelope: Any, collector: Any, context: Any) -> None:
         collector.send(context.intermediate("again"), None, key="k", headers={"a": b"b"})
 

@@ -47,7 +47,7 @@ class Timers:
         self.due_ms = {int(name[1:]): moment for name, moment in due_ms.items()}
         self.wall_ms = 0
         self.ends: InputEnds | None = None
-        # What was covered at each look at a task.
+        # The coverage at each look at a task.
         self.covered_ms: list[Mapping[int, int]] = []
         self.fired: list[tuple[int, int]] = []
         self.rows: list[int] = []
@@ -119,7 +119,7 @@ class Ends:
         return 1000 if offset_next >= {0: 2, 1: 5}[place[1]] else None
 
 
-def test_a_tail_tells_tasks_up_to_which_moment_their_inputs_are_read() -> None:
+def test_a_tail_passes_tasks_the_moment_up_to_which_their_inputs_are_read() -> None:
     tasks, board = Tasks(A, B), MemoryTailBoard(looks=20)
     timers, reader = Timers(tasks), MemoryTailReader([a_record(0)], [a_record(1), a_record(3, partition=1)])
     timers.ends = Ends()
@@ -218,12 +218,12 @@ def test_the_rest_of_a_bunch_is_left_when_the_tails_end_in_its_middle() -> None:
     tasks.process = process
     tasks.tail(MemoryTailReader([a_record(offset) for offset in range(9)]), board).run()
 
-    assert [1, 2, 3, 4, 5, 6] == totals(tasks), "what was handled is committed"
+    assert [1, 2, 3, 4, 5, 6] == totals(tasks), "the handled messages are committed"
     assert {0: 6} == board.read_to, "the next micro-batch reads the rest"
     assert 1 == tasks.trace.count("commit")
 
 
-def test_a_bunch_of_slow_messages_is_one_transaction_while_the_tails_go_on() -> None:
+def test_several_slow_messages_are_one_transaction_while_the_tails_run() -> None:
     tasks, board = Tasks(A), MemoryTailBoard()
 
     def process(envelope: Any, collector: Any, context: Any) -> None:

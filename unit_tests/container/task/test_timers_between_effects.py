@@ -61,7 +61,7 @@ class Timed(sz.Task[str, int]):
 
 
 class TimedWorld(ClockedWorld):
-    """The clock goes on by 10 ms per message; after the last one, timers fire without messages."""
+    """The clock advances by 10 ms per message; after the last one, timers fire without messages."""
 
     output = "fired"
 
@@ -127,7 +127,7 @@ class WorldOfTwoWorkers(TimedWorld):
             self.tick(self.other, slot)
 
 
-def test_timers_fire_in_a_worker_that_found_none_the_last_time_it_served_the_task(job: Job) -> None:
+def test_timers_fire_in_a_worker_that_had_none_the_last_time_it_served_the_task(job: Job) -> None:
     world = WorldOfTwoWorkers(WORKLOAD, job)
 
     world.run([Life(batch=2)])

@@ -57,7 +57,7 @@ class Windowed(sz.Task[str, int]):
 
 
 class WindowedWorld(ClockedWorld):
-    """The clock goes on by 10 ms per message; after the last one, a tick comes without messages."""
+    """The clock advances by 10 ms per message; after the last one, a tick comes without messages."""
 
     output = "counts"
 

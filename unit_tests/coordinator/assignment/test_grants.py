@@ -19,7 +19,7 @@ from unit_tests.fixtures.coordinator_world import World
 TASK = "SystemStreamPartition_kafka.orders.0"
 
 
-# --- who may have a task ---
+# --- which execution may have a task ---
 
 
 def a_machine(*, read_its_grant=True):
@@ -43,10 +43,10 @@ def moves_to_the_other_processor(machine):
 
 
 def next_owners(machine):
-    return [wanted.execution_id for wanted in wanted_grants(machine.state)]
+    return [grant.execution_id for grant in wanted_grants(machine.state)]
 
 
-def test_a_task_that_is_taken_away_is_not_granted_before_its_owner_let_it_go():
+def test_a_task_that_is_taken_away_is_not_granted_before_its_owner_released_it():
     machine = moves_to_the_other_processor(a_machine())
     assert [] == next_owners(machine)
 
@@ -68,7 +68,7 @@ def test_a_recorded_release_lets_the_next_leader_grant_at_once():
     assert TASK not in owners(machine.state)
 
 
-def test_a_task_that_is_given_back_after_it_was_let_go_is_granted_anew():
+def test_a_task_that_is_given_back_after_its_release_is_granted_again():
     machine = moves_to_the_other_processor(a_machine())
     machine.step(a_heartbeat("e1", stream_offset=machine.offset_next))
 
@@ -79,7 +79,7 @@ def test_a_task_that_is_given_back_after_it_was_let_go_is_granted_anew():
     assert (2, False) == (newest_grants(machine.state)[TASK].epoch, newest_grants(machine.state)[TASK].released)
 
 
-def test_a_task_that_is_given_back_before_it_was_let_go_stays_as_it_was():
+def test_a_task_that_is_given_back_before_its_release_keeps_its_grant():
     machine = moves_to_the_other_processor(a_machine())
     machine.plan_for("0")
 
@@ -89,7 +89,7 @@ def test_a_task_that_is_given_back_before_it_was_let_go_stays_as_it_was():
     assert not machine.state.grants[TASK, 1].released
 
 
-def test_who_does_not_let_go_in_time_is_given_up_as_a_whole():
+def test_a_container_that_does_not_release_in_time_is_given_up_as_a_whole():
     machine = moves_to_the_other_processor(a_machine())
     holding = a_heartbeat("e1", stream_offset=machine.offset_next, held=[(TASK, 1)])
 
@@ -130,7 +130,7 @@ def test_a_grant_that_was_not_read_yet_is_no_release():
 
 
 @pytest.mark.parametrize(
-    ("phase", "wanted"),
+    ("phase", "expected"),
     [
         (ContainerPhase.RUNNING, []),
         (ContainerPhase.LOST, []),
@@ -138,13 +138,13 @@ def test_a_grant_that_was_not_read_yet_is_no_release():
         (ContainerPhase.STOPPED, ["e3"]),
     ],
 )
-def test_a_lost_execution_keeps_its_tasks_until_it_is_fenced(phase, wanted):
+def test_a_lost_execution_keeps_its_tasks_until_it_is_fenced(phase, expected):
     machine = moves_to_the_other_processor(a_machine())
     container = replace(machine.state.containers["e1"], phase=phase)
 
     machine.state = replace(machine.state, containers=machine.state.containers | {"e1": container})
 
-    assert wanted == next_owners(machine)
+    assert expected == next_owners(machine)
     lives = phase is ContainerPhase.RUNNING
     assert ("e1" if lives else None) == getattr(owners(machine.state).get(TASK), "execution_id", None)
 
@@ -158,7 +158,7 @@ def test_an_overlapping_bucket_of_another_task_blocks_too():
 
 
 @pytest.mark.parametrize(
-    ("phase", "counts_after", "wanted"),
+    ("phase", "counts_after", "expected"),
     [
         (ContainerPhase.LOST, 2, []),
         (ContainerPhase.FENCED, 2, ["e3"]),
@@ -166,9 +166,9 @@ def test_an_overlapping_bucket_of_another_task_blocks_too():
     ],
 )
 def test_where_the_state_of_a_new_run_begins_is_not_fixed_while_a_sibling_of_the_last_one_may_write(
-    phase, counts_after, wanted
+    phase, counts_after, expected
 ):
-    """Both halves share a changelog partition: what the lost one still commits must stand in front of that."""
+    """Both halves share a changelog partition: later commits of the lost one must precede that."""
     machine = a_machine()
     state, names = machine.state, [f"{TASK}-0-2", f"{TASK}-1-2"]
     halves = [an_ssp_kb("kafka.orders.0:0/2"), an_ssp_kb("kafka.orders.0:1/2")]
@@ -189,7 +189,7 @@ def test_where_the_state_of_a_new_run_begins_is_not_fixed_while_a_sibling_of_the
         },
     )
 
-    assert wanted == next_owners(machine)
+    assert expected == next_owners(machine)
 
 
 def test_a_grant_carries_its_task_s_number_and_changelog_partition():
@@ -294,7 +294,7 @@ def test_a_grant_of_a_broadcast_input_is_not_covered_by_another_task_s():
     assert {(TASK, 1), ("another", 2), (TASK, 3)} == set(machine.state.grants)
 
 
-def test_the_grant_of_a_parent_stays_until_all_its_children_are_granted_with_what_it_read_of_broadcast_inputs():
+def test_the_grant_of_a_parent_stays_until_all_its_children_are_granted_with_its_broadcast_positions():
     machine = with_rules(a_machine())
     machine.step(a_heartbeat("e1", stream_offset=machine.offset_next))
     machine.perform(0)

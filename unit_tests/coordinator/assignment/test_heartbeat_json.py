@@ -1,7 +1,8 @@
-"""A heartbeat is read exactly, and whatever is not one is refused with the field's name."""
+"""A heartbeat is read exactly, and any other body is refused with the field's name."""
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from samzapy.coordinator.assignment.heartbeat_json import REASON_LENGTH_MAX, parse_heartbeat
 from samzapy.coordinator.commands import Figures, Position
 from samzapy.model.container import ContainerPhase
+from samzapy.model.container_end import ContainerEnd
 from samzapy.model.failing import Failing
 from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.task_stats import TaskStats
@@ -53,19 +55,19 @@ def test_figures_may_be_left_out_and_unknown_fields_are_ignored():
     assert Figures() == parse_heartbeat(json.dumps(body).encode(), received_ms=0).figures
 
 
-def test_a_position_tails_only_where_a_heartbeat_says_so() -> None:
+def test_a_position_is_in_a_tail_only_if_the_heartbeat_marks_it() -> None:
     positions = {
-        f"kafka.orders.{number}:0/1": {"offsetNext": 1, "offsetEnd": 2} | said
-        for number, said in enumerate([{"tailing": True}, {}, {"tailing": False}, {"tailing": "yes"}])
+        f"kafka.orders.{number}:0/1": {"offsetNext": 1, "offsetEnd": 2} | field
+        for number, field in enumerate([{"tailing": True}, {}, {"tailing": False}, {"tailing": "yes"}])
     }
     body = BODY | {"figures": {"positions": positions}}
 
-    found = parse_heartbeat(json.dumps(body).encode(), received_ms=0).figures.positions
+    bucket_positions = parse_heartbeat(json.dumps(body).encode(), received_ms=0).figures.positions
 
-    assert [True, False, False, False] == [found[ssp_kb].tailing for ssp_kb in sorted(found)]
+    assert [True, False, False, False] == [bucket_positions[ssp_kb].tailing for ssp_kb in sorted(bucket_positions)]
 
 
-def test_what_is_measured_is_read_of_each_task_and_of_the_others_together():
+def test_measures_are_read_of_each_task_and_of_the_others_together():
     figures = {
         **{"atMs": 1, "batchNs": 2, "inputNs": 3, "keyhashNs": 4, "offsetsRead": 5, "skipped": 6, "recoveries": 7},
         **{"restored": 10, "restoreTotal": 11, "restoreLeftMs": 12},
@@ -95,10 +97,12 @@ def test_what_is_measured_is_read_of_each_task_and_of_the_others_together():
     assert expected == parsed(figures=figures).figures
 
 
-def test_only_true_says_that_everything_was_read_to_its_end():
-    found = [parsed(**said).finished for said in ({}, {"finished": True}, {"finished": "yes"}, {"finished": 1})]
+def test_only_true_means_that_everything_was_read_to_its_end():
+    finished = [
+        parsed(**fields).finished for fields in ({}, {"finished": True}, {"finished": "yes"}, {"finished": 1})
+    ]
 
-    assert [False, True, False, False] == found
+    assert [False, True, False, False] == finished
 
 
 def test_a_heartbeat_may_have_the_accepted_losses():
@@ -108,19 +112,21 @@ def test_a_heartbeat_may_have_the_accepted_losses():
     assert () == parsed().accepted_losses
 
 
-def test_only_false_says_that_the_processor_does_not_come_back():
-    found = [parsed(**said).comes_back for said in ({}, {"comesBack": False}, {"comesBack": "no"}, {"comesBack": 0})]
+def test_only_false_means_that_the_processor_does_not_return():
+    comes_back = [
+        parsed(**fields).comes_back for fields in ({}, {"comesBack": False}, {"comesBack": "no"}, {"comesBack": 0})
+    ]
 
-    assert [True, False, True, True] == found
+    assert [True, False, True, True] == comes_back
 
 
 def test_a_heartbeat_may_have_the_progress_of_a_standby():
     assert None is parsed().warm
-    said = {"tasks": 4, "level": 3, "lag": 120, "restored": 9, "total": 20, "atHand": 1}
+    warm_figures = {"tasks": 4, "level": 3, "lag": 120, "restored": 9, "total": 20, "atHand": 1}
     warm = StandbyProgress(tasks=4, level=3, lag=120, restored=9, total=20, at_hand=1)
-    assert warm == parsed(warm=said).warm == parsed(warm=warm.as_json()).warm
+    assert warm == parsed(warm=warm_figures).warm == parsed(warm=warm.as_json()).warm
     assert StandbyProgress(tasks=4) == parsed(warm={"tasks": 4, "news": 1}).warm
-    assert [True, False] == [parsed(warm=said).warm.is_query_warm for said in ({}, {"rehearsed": False})]
+    assert [True, False] == [parsed(warm=fields).warm.is_query_warm for fields in ({}, {"rehearsed": False})]
     for wrong in ({"tasks": -1}, {"lag": "1"}, {"level": True}, [], {"total": 2**63}, {"rehearsed": 1}):
         with pytest.raises(ValueError, match="warm"):
             parsed(warm=wrong)
@@ -129,17 +135,17 @@ def test_a_heartbeat_may_have_the_progress_of_a_standby():
 def test_a_query_that_fails_and_the_step_of_a_start_may_be_reported():
     assert (None, "") == (parsed().failing, parsed().step)
     failing = Failing(attempts=4, for_ms=30_000, left_ms=570_000, reason="no memory")
-    found = parsed(failing=failing.as_json(), step="reading positions \ud800" + "x" * 200)
-    assert failing == found.failing
-    assert found.step.startswith("reading positions ?xxx")
-    assert 100 == len(found.step)
+    heartbeat = parsed(failing=failing.as_json(), step="reading positions \ud800" + "x" * 200)
+    assert failing == heartbeat.failing
+    assert heartbeat.step.startswith("reading positions ?xxx")
+    assert 100 == len(heartbeat.step)
     for wrong in ({"failing": []}, {"failing": {"attempts": -1}}, {"step": 7}):
         with pytest.raises(ValueError, match="failing|step"):
             parsed(**wrong)
 
 
 def test_a_heartbeat_may_have_the_number_of_the_restart_order():
-    assert (0, 7) == tuple(parsed(**said).restart for said in ({}, {"restart": 7}))
+    assert (0, 7) == tuple(parsed(**fields).restart for fields in ({}, {"restart": 7}))
     with pytest.raises(ValueError, match="restart: wanted a whole number"):
         parsed(restart="7")
 
@@ -151,20 +157,33 @@ def test_a_heartbeat_may_have_the_exit_code():
         parsed(exitCode="eight")
 
 
+def test_a_heartbeat_may_have_the_reason_of_the_end_and_those_of_earlier_ones():
+    end = ContainerEnd(processor_id="0", execution_id="e1", host="host-a", exit_code=7, error="E", ended_at_ms=5)
+    former = replace(end, processor_id="1", execution_id="e0")
+
+    assert parsed(end=end.as_json(), formerEnds=[former.as_json()]).end == end
+    assert parsed(formerEnds=[former.as_json()] * 30).former_ends == (former,) * 20
+    # The container speaks of itself under its own ids.
+    assert parsed(end=former.as_json()).end == end
+    assert (parsed().end, parsed().former_ends) == (None, ())
+    with pytest.raises(ValueError, match="offset: wanted a whole number, found 'three'"):
+        parsed(end={**end.as_json(), "offset": "three"})
+
+
 def test_a_heartbeat_may_have_how_long_the_broker_was_silent():
     assert (0, 0) == (parsed().unanswered_ms, parsed().kafka_silent_ms)
-    found = parsed(unansweredMs=1500, kafkaSilentMs=40_000)
-    assert (1500, 40_000) == (found.unanswered_ms, found.kafka_silent_ms)
+    heartbeat = parsed(unansweredMs=1500, kafkaSilentMs=40_000)
+    assert (1500, 40_000) == (heartbeat.unanswered_ms, heartbeat.kafka_silent_ms)
 
 
 def test_a_heartbeat_may_have_a_fault_domain():
     assert ("", "", "rack-1") == tuple(
-        parsed(**said).fault_domain for said in ({}, {"faultDomain": ""}, {"faultDomain": "rack-1"})
+        parsed(**fields).fault_domain for fields in ({}, {"faultDomain": ""}, {"faultDomain": "rack-1"})
     )
 
 
 @pytest.mark.parametrize("field", [name for name in BODY if name != "figures"])
-def test_each_other_field_is_wanted(field):
+def test_each_other_field_is_required(field):
     body = {key: value for key, value in BODY.items() if key != field}
 
     with pytest.raises(ValueError, match=f"{field}: wanted .* found nothing"):
@@ -229,7 +248,7 @@ def test_a_field_out_of_its_range_is_refused(changes):
         b'{"pid": ' + b"9" * 5_000 + b"}",
     ],
 )
-def test_what_is_no_heartbeat_is_refused(body):
+def test_a_body_that_is_no_heartbeat_is_refused(body):
     with pytest.raises(ValueError, match="wanted"):
         parse_heartbeat(body, received_ms=0)
 
@@ -239,7 +258,7 @@ def test_what_is_no_heartbeat_is_refused(body):
     | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps).map(str.encode)
 )
 @example(body=json.dumps(BODY).encode())
-def test_nothing_but_a_value_error_leaves(body):
+def test_no_body_raises_anything_but_a_value_error(body):
     with suppress(ValueError):
         parse_heartbeat(body, received_ms=0)
 
@@ -251,5 +270,5 @@ def test_a_long_or_unwritable_reason_is_shortened_and_made_writable():
     assert "?" == reason.encode().decode()[0]
 
 
-def test_the_state_is_what_a_container_may_say_of_itself():
+def test_the_state_is_one_that_a_container_may_report_of_itself():
     assert ContainerPhase.STOPPED is parsed(state="STOPPED").state

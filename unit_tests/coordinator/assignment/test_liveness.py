@@ -1,4 +1,4 @@
-"""The life table, and who is heard."""
+"""The life table, and which containers are alive."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def phases(records):
     return [record.container.phase for record in records if isinstance(record, ContainerPut)]
 
 
-def test_the_life_of_a_container_is_this_table():
+def test_the_phases_of_a_container_follow_the_table():
     expected = {
         (P.STARTED, News.RUNS): P.RUNNING,
         (P.STARTED, News.STOPPED): P.STOPPED,
@@ -58,7 +58,7 @@ def test_the_life_of_a_container_is_this_table():
 
 
 @pytest.mark.parametrize("phase", sorted(set(P) - LIVING))
-def test_there_is_no_way_back(phase):
+def test_a_container_that_ended_or_was_given_up_cannot_return(phase):
     state = a_state(a_container(phase=phase))
 
     assert () == hear(a_heartbeat(state=P.RUNNING), state)
@@ -67,7 +67,7 @@ def test_there_is_no_way_back(phase):
     assert Liveness() == sighted(Liveness(), a_heartbeat(), state)
 
 
-def test_a_first_heartbeat_registers_in_the_state_it_speaks_of():
+def test_a_first_heartbeat_registers_in_its_reported_state():
     assert [P.STARTED] == phases(hear(a_heartbeat(state=P.STARTED), a_state()))
     assert [P.RUNNING] == phases(hear(a_heartbeat(state=P.RUNNING), a_state()))
 
@@ -114,14 +114,14 @@ def test_where_a_tasks_state_is_follows_the_newest_grant_of_the_container_that_r
     assert [("t2", "host-a"), ("t3", "host-a")] == located(a_heartbeat("e1", held=held))
     assert [("t1", "host-b")] == located(a_heartbeat("e2", processor_id="1", host="host-b", held=held))
     assert [] == located(a_heartbeat("e1", held=held, state=P.STARTED))
-    # Said once, it is not said again.
+    # Reported once, it is not reported again.
     state = evolve(state, uncommitted(hear(a_heartbeat("e1", held=held), state)))
     assert [] == located(a_heartbeat("e1", held=held))
 
 
-def test_a_living_execution_says_where_its_processor_is_and_the_record_where_it_was():
-    gone_elsewhere = a_container("e3", processor_id="2", host="host-c", phase=P.FENCED)
-    state = a_state(a_container("e1", host="host-b", phase=P.STARTED), gone_elsewhere)
+def test_a_living_execution_gives_the_present_place_of_its_processor_and_the_record_the_last_one():
+    gone_on_another_host = a_container("e3", processor_id="2", host="host-c", phase=P.FENCED)
+    state = a_state(a_container("e1", host="host-b", phase=P.STARTED), gone_on_another_host)
     records = [LocalityPut(locality=ProcessorLocality(processor_id=one, host="host-a")) for one in ("0", "2")]
 
     locality = locality_of(evolve(state, uncommitted(records)))
@@ -132,7 +132,7 @@ def test_a_living_execution_says_where_its_processor_is_and_the_record_where_it_
 @pytest.mark.parametrize(
     "change", [{"pid": 2}, {"boot_id": "b2"}, {"host": "h2"}, {"slot_count": 9}, {"processor_id": "1"}]
 )
-def test_only_the_recorded_process_is_heard(change):
+def test_only_heartbeats_of_the_recorded_process_count(change):
     state = a_state(a_container())
 
     assert not is_expected(state, a_heartbeat(**change))
@@ -151,13 +151,13 @@ def test_silence_counts_from_the_last_heartbeat_of_this_term():
 
 
 class Unanswered:
-    """A container whose heartbeats arrive; `says` one, with how long it has had no answer by its own clock."""
+    """A container whose heartbeats arrive; `sends_heartbeat` with the time without an answer by its own clock."""
 
     def __init__(self, listening_since_ms=0):
         self.state = a_state(a_container())
         self.liveness = Liveness(listening_since_ms=listening_since_ms)
 
-    def says(self, at_ms, unanswered_ms):
+    def sends_heartbeat(self, at_ms, unanswered_ms):
         heartbeat = a_heartbeat(received_ms=at_ms, unanswered_ms=unanswered_ms)
         self.liveness = sighted(self.liveness, heartbeat, self.state)
         return [
@@ -169,42 +169,45 @@ class Unanswered:
 def test_a_container_whose_heartbeats_arrive_and_have_no_answer_for_longer_than_a_lease_is_given_up():
     container = Unanswered()
 
-    assert [[], [], [], []] == [container.says(at_ms, at_ms) for at_ms in (0, 5, 10, 20)]
-    (reason,) = container.says(21, 21)
+    assert [[], [], [], []] == [container.sends_heartbeat(at_ms, at_ms) for at_ms in (0, 5, 10, 20)]
+    (reason,) = container.sends_heartbeat(21, 21)
 
     assert "it has had no answer for 16 ms (job.container.lease.ms is 15)" in reason
 
 
-def test_an_answer_in_between_begins_the_count_anew():
+def test_an_answer_in_between_restarts_the_count():
     container = Unanswered()
 
-    said = [container.says(at_ms, unanswered_ms) for at_ms, unanswered_ms in ((5, 5), (15, 0), (16, 1), (31, 16))]
+    answers = [
+        container.sends_heartbeat(at_ms, unanswered_ms)
+        for at_ms, unanswered_ms in ((5, 5), (15, 0), (16, 1), (31, 16))
+    ]
 
-    assert [[], [], [], []] == said
-    assert container.says(32, 17)
+    assert [[], [], [], []] == answers
+    assert container.sends_heartbeat(32, 17)
 
 
-def test_a_container_that_stood_still_or_had_no_leader_is_not_blamed_for_what_it_did_not_ask():
-    assert [] == Unanswered().says(1000, 900), "the first heartbeat that this coordinator hears"
+def test_a_container_that_was_suspended_or_had_no_leader_is_not_blamed_for_questions_it_did_not_ask():
+    assert [] == Unanswered().sends_heartbeat(1000, 900), "the first heartbeat that this coordinator receives"
 
     container = Unanswered()
-    container.says(10, 0)
-    assert [] == container.says(1000, 990), "it slept in the middle of a heartbeat"
+    container.sends_heartbeat(10, 0)
+    assert [] == container.sends_heartbeat(1000, 990), "it slept in the middle of a heartbeat"
 
 
 def test_a_coordinator_that_was_away_does_not_count_the_time_before_it_listens():
     container = Unanswered()
-    container.says(10, 1)
+    container.sends_heartbeat(10, 1)
     container.liveness = replace(container.liveness, listening_since_ms=990)
 
-    assert [] == container.says(1000, 990)
-    assert container.says(1006, 996)
+    assert [] == container.sends_heartbeat(1000, 990)
+    assert container.sends_heartbeat(1006, 996)
 
 
-def test_a_container_that_does_not_tell_is_given_up_for_silence_alone():
+def test_a_container_that_does_not_report_the_time_without_an_answer_is_given_up_for_silence_alone():
     container = Unanswered()
 
-    assert [[], []] == [container.says(at_ms, 0) for at_ms in (10, 500)]
+    assert [[], []] == [container.sends_heartbeat(at_ms, 0) for at_ms in (10, 500)]
 
 
 def test_the_reason_of_giving_up_stays_when_it_is_fenced():
@@ -221,10 +224,10 @@ def test_news_of_an_unknown_execution_changes_nothing():
     assert () == mark_fenced(ExecutionFenced("e9", 1), a_state())
 
 
-def test_the_living_are_kept_in_the_sightings_and_the_others_forgotten_as_time_goes_by():
+def test_sightings_of_living_containers_are_kept_and_the_others_forgotten_as_time_passes():
     state = a_state(a_container("e1"), a_container("e2", phase=P.LOST))
     liveness = Liveness(last={"e2": Sighting(at_ms=1, stream_offset=0, held=frozenset(), figures=None)})
-    heard = sighted(liveness, a_heartbeat("e1"), state)
+    sighting = sighted(liveness, a_heartbeat("e1"), state)
 
-    assert {"e1"} == set(observe(Tick(now_ms=1, lost_ms=10, release_ms=10), state, heard).last)
-    assert heard.last["e1"] == without_the_dead(heard, state).last["e1"]
+    assert {"e1"} == set(observe(Tick(now_ms=1, lost_ms=10, release_ms=10), state, sighting).last)
+    assert sighting.last["e1"] == without_the_dead(sighting, state).last["e1"]

@@ -1,4 +1,4 @@
-"""Where a task begins: after whoever had it, or parts of it, before."""
+"""Where a task begins: after its owner before, or the owners of its parts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def resolved(
     startpoints=(),
 ):
     """Start and losses; `checkpoint` and `progress` are (epoch, offset_next)."""
-    found = starts_of(
+    starts = starts_of(
         planned,
         GrantIndex(grants),
         PositionsRead(
@@ -71,7 +71,7 @@ def resolved(
         epoch_before_of={} if begun_anew_after is None else {an_ssp(): begun_anew_after},
         startpoints=StartpointIndex(startpoints),
     )
-    return found.of_buckets[0].offset_next, found.losses
+    return starts.of_buckets[0].offset_next, starts.losses
 
 
 def a_checkpoint(epoch, offset_next):
@@ -83,7 +83,7 @@ def a_progress(epoch, offset_next):
 
 
 @pytest.mark.parametrize(("default", "start"), [("oldest", 10), ("upcoming", 90)])
-def test_what_was_never_granted_begins_at_the_default(default, start):
+def test_a_bucket_that_was_never_granted_begins_at_the_default(default, start):
     assert (start, ()) == resolved(bounds=(10, 90), default=default)
 
 
@@ -93,62 +93,66 @@ def test_positions_that_belong_to_no_grant_do_not_count():
 
 @given(start=st.integers(0, 99), checkpoint=st.integers(0, 99), progress=st.integers(0, 99))
 def test_the_largest_of_start_checkpoint_and_progress_counts(start, checkpoint, progress):
-    found = resolved(grants=[a_grant(epoch=3, offset_next=start)], checkpoint=(3, checkpoint), progress=(3, progress))
+    starts = resolved(
+        grants=[a_grant(epoch=3, offset_next=start)], checkpoint=(3, checkpoint), progress=(3, progress)
+    )
 
-    assert (max(start, checkpoint, progress), ()) == found
+    assert (max(start, checkpoint, progress), ()) == starts
 
 
 @pytest.mark.parametrize("epoch", [2, 4])
 def test_a_position_of_another_epoch_does_not_count_however_large_it_is(epoch):
-    found = resolved(grants=[a_grant(epoch=3, offset_next=5)], checkpoint=(epoch, 70), progress=(epoch, 80))
+    starts = resolved(grants=[a_grant(epoch=3, offset_next=5)], checkpoint=(epoch, 70), progress=(epoch, 80))
 
-    assert (5, ()) == found
+    assert (5, ()) == starts
 
 
-def a_word(epoch, offset_next, text="kafka.orders.0:0/1"):
+def a_startpoint(epoch, offset_next, text="kafka.orders.0:0/1"):
     return Startpoint(ssp_kb=an_ssp_kb(text), offset_next=offset_next, epoch=epoch, uuid="u")
 
 
-def test_a_rewind_wins_over_what_was_reached_before_it():
+def test_a_rewind_wins_over_positions_reached_before_it():
     grants = [a_grant(epoch=1, offset_next=0), a_grant(epoch=2, offset_next=7)]
 
     assert (7, ()) == resolved(grants=grants[::-1], checkpoint=(1, 70))
-    assert (3, ()) == resolved(grants=grants[::-1], checkpoint=(1, 70), startpoints=[a_word(3, 3)])
+    assert (3, ()) == resolved(grants=grants[::-1], checkpoint=(1, 70), startpoints=[a_startpoint(3, 3)])
 
 
-def test_what_was_reached_after_a_rewind_wins_over_it():
+def test_positions_reached_after_a_rewind_win_over_it():
     grants = [a_grant(epoch=1), a_grant(epoch=3, offset_next=7)]
 
-    assert (9, ()) == resolved(grants=grants, checkpoint=(3, 9), startpoints=[a_word(2, 7)])
+    assert (9, ()) == resolved(grants=grants, checkpoint=(3, 9), startpoints=[a_startpoint(2, 7)])
 
 
 def test_a_rewind_before_the_first_grant_wins_over_the_default():
-    assert (30, ()) == resolved(startpoints=[a_word(1, 30)])
+    assert (30, ()) == resolved(startpoints=[a_startpoint(1, 30)])
 
 
-def test_a_rewind_to_what_retention_took_since_is_left_for_the_container_to_name():
-    assert (3, ()) == resolved(grants=[a_grant()], checkpoint=(1, 70), bounds=(5, 90), startpoints=[a_word(2, 3)])
+def test_a_rewind_to_offsets_that_retention_removed_since_is_left_for_the_container_to_report():
+    assert (3, ()) == resolved(
+        grants=[a_grant()], checkpoint=(1, 70), bounds=(5, 90), startpoints=[a_startpoint(2, 3)]
+    )
 
 
-def test_a_rewind_of_an_earlier_run_does_not_count_for_a_stream_that_each_run_begins_anew():
-    found = resolved(grants=[a_grant()], bounds=(10, 90), startpoints=[a_word(2, 30)], begun_anew_after=2)
+def test_a_rewind_of_an_earlier_run_does_not_count_for_a_stream_that_each_run_begins_again():
+    starts = resolved(grants=[a_grant()], bounds=(10, 90), startpoints=[a_startpoint(2, 30)], begun_anew_after=2)
 
-    assert (10, ()) == found
+    assert (10, ()) == starts
 
 
 @pytest.mark.parametrize(("begun_anew_after", "start"), [(None, 70), (2, 70), (3, 10), (4, 10)])
-def test_what_earlier_runs_read_does_not_count_for_a_stream_that_each_run_begins_anew(begun_anew_after, start):
-    found = resolved(
+def test_positions_of_earlier_runs_do_not_count_for_a_stream_that_each_run_begins_again(begun_anew_after, start):
+    starts = resolved(
         grants=[a_grant(epoch=3, offset_next=5)],
         checkpoint=(3, 70),
         bounds=(10, 90),
         begun_anew_after=begun_anew_after,
     )
 
-    assert (start, ()) == found
+    assert (start, ()) == starts
 
 
-def test_a_start_outside_what_the_topic_holds_is_left_for_the_container_to_name():
+def test_a_start_outside_the_topic_is_left_for_the_container_to_report():
     assert (5, ()) == resolved(grants=[a_grant(offset_next=5)], bounds=(20, 100))
     assert (500, ()) == resolved(grants=[a_grant(offset_next=500)], bounds=(20, 100))
 
@@ -165,9 +169,9 @@ def test_a_start_outside_what_the_topic_holds_is_left_for_the_container_to_name(
     ],
 )
 def test_an_accepted_loss_counts_only_for_the_very_range_that_is_lost(loss, start):
-    found = resolved(grants=[a_grant(offset_next=5)], bounds=(20, 100), losses=[loss])
+    starts = resolved(grants=[a_grant(offset_next=5)], bounds=(20, 100), losses=[loss])
 
-    assert (start, (LossUsed(SSP_KB, 5, 20),) if start == 20 else ()) == found
+    assert (start, (LossUsed(SSP_KB, 5, 20),) if start == 20 else ()) == starts
 
 
 def test_an_accepted_loss_does_not_move_a_start_that_is_still_held():
@@ -202,7 +206,7 @@ def test_a_task_keeps_its_own_position_in_a_broadcast_input():
         replace(a_grant("another", epoch=2), starts=(BucketStart(ssp_kb=theirs, offset_next=40),)),
     ]
 
-    found = starts_of(
+    starts = starts_of(
         planned,
         GrantIndex(grants),
         PositionsRead(checkpoints=positions, progress={}, bounds={ssp: Bounds(0, 100) for ssp in (an_ssp(), RULES)}),
@@ -210,7 +214,7 @@ def test_a_task_keeps_its_own_position_in_a_broadcast_input():
         accepted_losses=(),
     )
 
-    assert [(SSP_KB, 0), (mine, 7)] == [(start.ssp_kb, start.offset_next) for start in found.of_buckets]
+    assert [(SSP_KB, 0), (mine, 7)] == [(start.ssp_kb, start.offset_next) for start in starts.of_buckets]
 
 
 # --- splits and merges ---
@@ -227,7 +231,7 @@ def start_for(planned, grants, checkpoints=(), *, bounds=(0, 1000), startpoints=
         planned,
         GrantIndex(grants),
         PositionsRead(
-            checkpoints={found.ssp_kb: found for found in checkpoints},
+            checkpoints={checkpoint.ssp_kb: checkpoint for checkpoint in checkpoints},
             progress={},
             bounds={ssp: Bounds(*bounds) for ssp in (an_ssp(), RULES)},
         ),
@@ -278,16 +282,16 @@ def test_a_change_on_top_of_an_unfinished_merge_takes_the_floors_that_are_left_a
     merged = replace(merged, starts=(replace(merged.starts[0], floors=floors),))
     checkpoints = [at("kafka.orders.0:0/1", 5, 25)]
 
-    found = [start_for(planned_for(bucket, 2), [merged], checkpoints).of_buckets[0] for bucket in (0, 1)]
+    starts = [start_for(planned_for(bucket, 2), [merged], checkpoints).of_buckets[0] for bucket in (0, 1)]
 
-    assert [(25, ()), (40, ())] == [(start.offset_next, start.floors) for start in found]
+    assert [(25, ()), (40, ())] == [(start.offset_next, start.floors) for start in starts]
 
 
 def test_floors_below_a_loss_that_was_accepted_are_dropped():
     grants = [a_grant(f"{TASK}-{b}-2", epoch=2 + b, ssp_kb=f"kafka.orders.0:{b}/2", offset_next=10) for b in (0, 1)]
     checkpoints = [at("kafka.orders.0:1/2", 3, 15)]
 
-    found = starts_of(
+    starts = starts_of(
         planned_for(0, 1),
         GrantIndex(grants),
         PositionsRead(
@@ -297,8 +301,8 @@ def test_floors_below_a_loss_that_was_accepted_are_dropped():
         accepted_losses=[AcceptedLoss(ssp_kb="kafka.orders.0:0/1", offset_from=10, offset_to=20)],
     )
 
-    assert (BucketStart(ssp_kb=SSP_KB, offset_next=20),) == found.of_buckets
-    assert (LossUsed(SSP_KB, 10, 20),) == found.losses
+    assert (BucketStart(ssp_kb=SSP_KB, offset_next=20),) == starts.of_buckets
+    assert (LossUsed(SSP_KB, 10, 20),) == starts.losses
 
 
 ALL_FACTORS = (1, 2, 4, 8, 16)
@@ -319,7 +323,7 @@ class Walk:
         self.tasks = {}
 
     def change(self, factor, granted):
-        """A new generation: whoever has something lets go, and `granted` of the new tasks are granted."""
+        """A new generation: all owners release, and `granted` of the new tasks are granted."""
         self.tasks = {}
         for bucket in range(factor):
             if granted[bucket % len(granted)]:
@@ -349,7 +353,7 @@ class Walk:
         self.tasks[planned.task_name] = (self.epoch, starts[0], starts[0].offset_next)
 
     def work(self, task_name, until):
-        """The task goes on to offset `until`: as `container.start_rules` and the lookup table have it."""
+        """The task continues to offset `until`: as `container.start_rules` and the lookup table have it."""
         epoch, start, offset_next = self.tasks[task_name]
         for offset in range(offset_next, until):
             mine = self.bucket(offset) % start.ssp_kb.factor == start.ssp_kb.bucket
@@ -397,7 +401,7 @@ def test_over_any_walk_of_factors_each_message_is_done_exactly_once(steps, facto
 
 @pytest.mark.parametrize("factor_first", ALL_FACTORS)
 def test_over_every_path_of_three_changes_each_message_is_done_exactly_once(factor_first):
-    """What the test above draws from: here none is left out. Progress is of chance, and now and then a task of a factor
+    """The draws of the test above: here none is left out. Progress is of chance, and now and then a task of a factor
     never begins."""
     for path in product(ALL_FACTORS, repeat=3):
         drawn = Random(str((factor_first, *path)))
@@ -414,8 +418,8 @@ def test_over_every_path_of_three_changes_each_message_is_done_exactly_once(fact
 
 
 class RewoundWalk(Walk):
-    """A walk with rewinds: of each bucket of the finest factor the messages come in order, from where the newest word
-    on it says."""
+    """A walk with rewinds: of each bucket of the finest factor the messages come in order, from its newest
+    startpoint."""
 
     def __init__(self, length):
         super().__init__(length)
@@ -430,12 +434,12 @@ class RewoundWalk(Walk):
         return next((o for o in range(self.next_of[bucket], self.length) if self.bucket(o) == bucket), None)
 
     def rewind(self, bucket, factor, offset_next, late):
-        """Tasks of those messages go on for a while, and then let go."""
+        """Tasks of those messages continue for a while, and then release."""
         self.epoch += 1
-        word = a_word(self.epoch, offset_next, f"kafka.orders.0:{bucket % factor}/{factor}")
-        self.startpoints[word.ssp_kb] = word
+        startpoint = a_startpoint(self.epoch, offset_next, f"kafka.orders.0:{bucket % factor}/{factor}")
+        self.startpoints[startpoint.ssp_kb] = startpoint
         for task_name in sorted(self.tasks):
-            if self.tasks[task_name][1].ssp_kb.overlaps(word.ssp_kb):
+            if self.tasks[task_name][1].ssp_kb.overlaps(startpoint.ssp_kb):
                 self.work(task_name, late)
                 del self.tasks[task_name]
         self.next_of |= dict.fromkeys(range(bucket % factor, self.FINEST, factor), offset_next)
@@ -485,16 +489,16 @@ def read_of_rules(task_name, epoch, offset_next):
     return Checkpoint(ssp_kb=ssp_kb, offset_next=offset_next, epoch=epoch, task_name=task_name, execution_id="e1")
 
 
-def rules_of(found):
-    return found.of_buckets[-1].offset_next, found.broadcast_parent
+def rules_of(start):
+    return start.of_buckets[-1].offset_next, start.broadcast_parent
 
 
 def test_a_child_takes_its_parent_s_positions_in_broadcast_inputs_and_its_copy():
     grants = [with_rules(a_grant(), 3)]
 
-    found = start_for(planned_for(1, 2, broadcast=(RULES,)), grants, [read_of_rules(TASK, 1, 8)])
+    starts = start_for(planned_for(1, 2, broadcast=(RULES,)), grants, [read_of_rules(TASK, 1, 8)])
 
-    assert (8, TASK) == rules_of(found)
+    assert (8, TASK) == rules_of(starts)
 
 
 def test_a_merge_takes_those_of_the_parent_that_read_least():
@@ -507,7 +511,7 @@ def test_a_merge_takes_those_of_the_parent_that_read_least():
     assert (7, f"{TASK}-1-2") == rules_of(start_for(planned_for(0, 1, broadcast=(RULES,)), children, checkpoints))
 
 
-def test_a_task_that_only_moves_keeps_what_is_its_own():
+def test_a_task_that_only_moves_keeps_its_own_positions():
     grants = [with_rules(a_grant(), 3)]
 
     assert (3, "") == rules_of(start_for(planned_for(0, 1, broadcast=(RULES,)), grants))
@@ -516,13 +520,13 @@ def test_a_task_that_only_moves_keeps_what_is_its_own():
 def test_a_broadcast_input_that_was_none_for_a_while_is_read_on_where_the_task_was():
     grants = [with_rules(a_grant(), 3), a_grant(epoch=2)]
 
-    found = start_for(planned_for(0, 1, broadcast=(RULES,)), grants, [read_of_rules(TASK, 1, 8)])
+    starts = start_for(planned_for(0, 1, broadcast=(RULES,)), grants, [read_of_rules(TASK, 1, 8)])
 
-    assert (8, "") == rules_of(found)
+    assert (8, "") == rules_of(starts)
 
 
 def of_rules(epoch, offset_next, task_name=TASK):
-    return a_word(epoch, offset_next, f"kafka.rules.0@{task_name}")
+    return a_startpoint(epoch, offset_next, f"kafka.rules.0@{task_name}")
 
 
 @pytest.mark.parametrize(
@@ -540,19 +544,22 @@ def test_a_child_s_own_rewind_wins_over_its_parent_s_position_and_one_of_before_
 ):
     grants = [with_rules(a_grant(epoch=2), 3)]
 
-    found = start_for(
+    starts = start_for(
         planned_for(1, 2, broadcast=(RULES,)), grants, [read_of_rules(TASK, 2, 8)], startpoints=startpoints
     )
 
-    assert (start, TASK) == rules_of(found)
+    assert (start, TASK) == rules_of(starts)
 
 
 def test_a_rewound_task_and_its_descendants_know_the_epoch_of_the_rewind():
     rewound = replace(a_grant(epoch=3, offset_next=7), epoch_rewound=2)
 
-    assert 5 == start_for(planned_for(0, 1), [rewound], startpoints=[a_word(5, 40)]).epoch_rewound
+    assert 5 == start_for(planned_for(0, 1), [rewound], startpoints=[a_startpoint(5, 40)]).epoch_rewound
     assert (
-        2 == start_for(planned_for(1, 2), [rewound], startpoints=[a_word(5, 40, "kafka.orders.0:0/2")]).epoch_rewound
+        2
+        == start_for(
+            planned_for(1, 2), [rewound], startpoints=[a_startpoint(5, 40, "kafka.orders.0:0/2")]
+        ).epoch_rewound
     )
     assert 0 == start_for(planned_for(0, 1), [a_grant()]).epoch_rewound
 
@@ -574,33 +581,37 @@ def of_four(bucket, epoch, *, parent=""):
 
 
 @pytest.mark.parametrize(
-    ("granted_again", "said", "awaited"),
+    ("granted_again", "positions", "awaited"),
     [
         ([], [], PARTS[1:]),
         ([of_four(1, 6, parent=PARTS[0])], [], PARTS[1:]),
         ([of_four(1, 6, parent=PARTS[0])], [read_of_rules(PARTS[1], 6, 3)], PARTS[2:]),
-        # What it said under an earlier grant is of an earlier copy.
+        # Its position under an earlier grant is of an earlier copy.
         ([of_four(1, 6, parent=PARTS[0])], [read_of_rules(PARTS[1], 2, 3)], PARTS[1:]),
     ],
 )
-def test_who_has_the_copy_that_the_others_are_to_take_waits_for_them(granted_again, said, awaited):
+def test_the_task_whose_copy_the_others_take_waits_for_them(granted_again, positions, awaited):
     """Four parts, one task that never begins, and four parts again: its copy is still that of the first."""
     merged = with_rules(a_grant(epoch=5), 3, parent=PARTS[0])
     grants = GrantIndex([*(of_four(bucket, 1 + bucket) for bucket in range(4)), merged, *granted_again])
     plan = [planned_for(bucket, 4, broadcast=(RULES,)) for bucket in range(4)]
-    read = PositionsRead(checkpoints={found.ssp_kb: found for found in said}, progress={}, bounds={})
+    read = PositionsRead(
+        checkpoints={checkpoint.ssp_kb: checkpoint for checkpoint in positions}, progress={}, bounds={}
+    )
 
-    found = [copies_awaited(planned, kin_of(plan), grants, read) for planned in plan]
+    awaited_copies = [copies_awaited(planned, kin_of(plan), grants, read) for planned in plan]
 
-    assert [tuple(awaited), (), (), ()] == found
+    assert [tuple(awaited), (), (), ()] == awaited_copies
 
 
-def test_no_bucket_waits_if_the_one_task_had_begun():
+def test_no_bucket_waits_if_the_one_task_had_started():
     merged = with_rules(a_grant(epoch=5), 3, parent=PARTS[0])
     grants = GrantIndex([*(of_four(bucket, 1 + bucket) for bucket in range(4)), merged])
     plan = [planned_for(bucket, 4, broadcast=(RULES,)) for bucket in range(4)]
     read = PositionsRead(
-        checkpoints={found.ssp_kb: found for found in [read_of_rules(TASK, 5, 3)]}, progress={}, bounds={}
+        checkpoints={checkpoint.ssp_kb: checkpoint for checkpoint in [read_of_rules(TASK, 5, 3)]},
+        progress={},
+        bounds={},
     )
 
     assert [()] * 4 == [copies_awaited(planned, kin_of(plan), grants, read) for planned in plan]

@@ -1,4 +1,4 @@
-"""Live partition expansion: what is recorded when, what a new partition waits for, and what is refused."""
+"""Live partition expansion: the records and their order, the waits of a new partition, and the refusals."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ def test_the_ends_are_read_when_every_producer_has_had_its_time_and_only_of_the_
     job.looks(orders=4)
     job.runs()
 
-    job.hears(SETTLE_MS - 5_000)
+    job.receives_heartbeats(SETTLE_MS - 5_000)
     assert [] == job.world.watermarks_read
     job.runs()
 
@@ -88,7 +88,7 @@ def test_a_new_partition_waits_until_all_old_ones_have_passed_their_ends():
 
     assert generation + 1 == job.state.generation.generation
     assert {f"orders.{n}": [f"orders.{n}"] for n in range(4)} == job.planned()
-    # From the first offset, whatever the default is; and nothing is left to do.
+    # From the first offset, whatever the default is; and no act is left.
     assert {"kafka.orders.2": FIRST, "kafka.orders.3": FIRST}.items() <= job.granted().items()
     assert (4, 2, ()) == (job.input.partition_count, job.input.partition_count_first, job.input.expansions)
     assert [] == job.status()["expansions"]
@@ -124,14 +124,14 @@ def test_a_position_under_an_earlier_grant_is_ignored():
 
     def is_taken_in(state):
         liveness = observe(before, state, job.service.status().liveness)
-        found = decide(ReviewInputs(now_ms=0, settle_ms=0), state, liveness).records
-        return any(isinstance(record, PlannedTaskPut) for record in found)
+        records = decide(ReviewInputs(now_ms=0, settle_ms=0), state, liveness).records
+        return any(isinstance(record, PlannedTaskPut) for record in records)
 
     assert [True, False] == [is_taken_in(job.state), is_taken_in(state)]
 
 
 @pytest.mark.parametrize("survivors", range(1, 10))
-def test_torn_anywhere_between_the_plan_and_the_fact_it_is_all_taken_in_at_last(survivors):
+def test_an_expansion_torn_between_its_plan_and_its_last_record_is_completed(survivors):
     job = Job(**STATE)
     job.looks(orders=4)
     job.reads(p0=99, p1=100)
@@ -158,14 +158,14 @@ def test_a_processor_that_joins_after_a_torn_plan_gets_all_partitions_planned():
     assert isinstance(fact, InputPut)
 
     torn = evolve(state, uncommitted(plan))
-    found = replan(torn, ("0", "1"))
+    records = replan(torn, ("0", "1"))
 
-    planned = {kb.ssp.partition for task in found if isinstance(task, PlannedTaskPut) for kb in task.positions}
+    planned = {kb.ssp.partition for task in records if isinstance(task, PlannedTaskPut) for kb in task.positions}
     assert {0, 1, 2, 3} == planned
 
 
 @pytest.mark.parametrize(("read_to", "partition_count"), [(99, 4), (100, 8)])
-def test_behind_a_plan_torn_off_its_fact_all_is_taken_in_at_once_that_has_passed(read_to, partition_count):
+def test_after_a_torn_plan_all_partitions_that_have_passed_are_taken_in_at_once(read_to, partition_count):
     job = Job(**STATE)
     job.looks(orders=8)
     job.reads(p0=100, p1=100)
@@ -264,7 +264,7 @@ def test_a_count_that_may_have_been_doubled_twice_between_two_looks_is_taken_in_
 def test_a_coordinator_that_takes_over_waits_again_but_keeps_the_ends_that_were_read():
     job = Job()
     job.looks(orders=4)
-    job.hears(SETTLE_MS - 1_000)
+    job.receives_heartbeats(SETTLE_MS - 1_000)
     job.fails_over()
 
     job.runs()
@@ -323,7 +323,7 @@ def test_no_partition_is_added_while_no_container_runs():
     job = Job()
     job.looks(orders=4)
     job.reads(p0=100, p1=100)
-    job.hears(0)
+    job.receives_heartbeats(0)
     job.world.queue.append(a_heartbeat("e0", processor_id="0", pid=100, state=ContainerPhase.STOPPED))
     job.service.run_once(0)
     job.world.clock.advance(SETTLE_MS)
@@ -424,8 +424,8 @@ def test_a_submission_takes_in_all_of_a_stream_of_which_nothing_was_read_yet():
 
     service.submit(a_submission(partition_counts={"kafka.orders": 4}, cause="submit-2"))
 
-    (found,) = service.status().state.inputs.values()
-    assert (4, ()) == (found.partition_count, found.expansions)
+    (put,) = service.status().state.inputs.values()
+    assert (4, ()) == (put.partition_count, put.expansions)
 
 
 def test_every_task_must_have_passed_in_a_broadcast_input_before_it_gets_more_of_it():
@@ -477,7 +477,7 @@ def test_a_partition_that_is_cut_into_key_buckets_has_passed_when_all_of_them_ha
     cut = [
         replace(whole, task_name=f"{whole.task_name}-{kb.bucket}-2", ssp_kbs=(kb,), mode="virtual") for kb in buckets
     ]
-    removed = {key: found for key, found in job.state.planned_tasks.items() if found != whole}
+    removed = {key: task for key, task in job.state.planned_tasks.items() if task != whole}
     (given,) = job.state.grants_sorted
     grants = [
         replace(
@@ -494,8 +494,8 @@ def test_a_partition_that_is_cut_into_key_buckets_has_passed_when_all_of_them_ha
 
     def planned(*positions):
         figures = Figures(positions={kb: Position(at, end) for kb, at in zip(buckets, positions, strict=False)})
-        heard = Sighting(at_ms=0, stream_offset=0, held=held, figures=figures)
-        liveness = Liveness(last={"e0": heard})
+        sighting = Sighting(at_ms=0, stream_offset=0, held=held, figures=figures)
+        liveness = Liveness(last={"e0": sighting})
         records = decide(ReviewInputs(now_ms=0, settle_ms=0), state, liveness).records
         return any(isinstance(record, PlannedTaskPut) for record in records)
 

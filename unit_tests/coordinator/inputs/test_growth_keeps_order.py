@@ -1,5 +1,5 @@
-"""Order per key while a topic grows twice under a backlog: producers notice at different times, and nothing waits
-for nothing. What comes out is judged by the ledger (`integration_tests.support.ledger`)."""
+"""Order per key while a topic grows twice under a backlog: producers notice at different times, and no partition
+waits in vain. The output is judged by the ledger (`integration_tests.support.ledger`)."""
 
 import random
 import zlib
@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from integration_tests.support.ledger import Fed, Ledger, Output, Place, check_outputs, told, x_of
+from integration_tests.support.ledger import Fed, Ledger, Output, Place, check_outputs, describe_violations, x_of
 from samzapy.coordinator.inputs import growth
 from unit_tests.coordinator.inputs.test_growth import SETTLE_MS, STATE, Job, an_ssp
 
@@ -21,7 +21,7 @@ BATCH = 1_500
 
 
 class Producer:
-    """Writes keys of its own, each to the partition that its count says, which may be an old one."""
+    """Writes keys of its own, each to the partition by its own count, which may be an old one."""
 
     def __init__(self, topic, ledger, keys, notices_after_ms):
         self.topic, self.ledger, self.keys, self.notices_after_ms = topic, ledger, keys, notices_after_ms
@@ -41,7 +41,7 @@ class Producer:
 
 
 class Reader:
-    """Works through what is granted, a batch of each partition at a time, tasks in any order."""
+    """Works through its grants, a batch of each partition at a time, tasks in any order."""
 
     def __init__(self, job, topic, keeps_state):
         self.job, self.topic, self.keeps_state = job, topic, keeps_state
@@ -81,7 +81,7 @@ class Reader:
 
 
 def violations(seed=1, backlog=BACKLOG, **properties):
-    """What the ledger finds after 3 -> 6 -> 12 partitions, the second time before the first has settled."""
+    """The violations after 3 -> 6 -> 12 partitions, the second time before the first has settled."""
     luck = random.Random(seed)
     ledger, topic = Ledger(), [[] for _ in range(3)]
     keys = [f"k{number}" for number in range(KEYS)]
@@ -109,7 +109,7 @@ def violations(seed=1, backlog=BACKLOG, **properties):
         job.world.watermarks = {
             an_ssp(f"kafka.orders.{partition}"): len(records) for partition, records in enumerate(topic)
         }
-        job.hears(STEP_MS)
+        job.receives_heartbeats(STEP_MS)
 
     assert 12 == job.input.partition_count, "it took too long"
     assert all(reader.position.get(partition, 0) == len(records) for partition, records in enumerate(topic))
@@ -119,13 +119,13 @@ def violations(seed=1, backlog=BACKLOG, **properties):
 
 @pytest.mark.parametrize("properties", [{}, STATE], ids=["without state", "with state"])
 def test_order_per_key_holds_for_producers_that_keep_it(properties):
-    found = violations(**properties)
+    broken = violations(**properties)
 
-    assert not found, told(found)
+    assert not broken, describe_violations(broken)
 
 
 @pytest.mark.parametrize("properties", [{}, STATE], ids=["without state", "with state"])
-def test_without_the_rule_the_ledger_shows_it(properties, monkeypatch):
+def test_without_the_wait_of_new_partitions_the_ledger_shows_wrong_order(properties, monkeypatch):
     monkeypatch.setattr(growth, "_has_passed", lambda *_: True)
 
-    assert {"C"} <= {found.rule for found in violations(backlog=BACKLOG // 2, **properties)}
+    assert {"C"} <= {violation.rule for violation in violations(backlog=BACKLOG // 2, **properties)}

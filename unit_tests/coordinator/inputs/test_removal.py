@@ -1,4 +1,4 @@
-"""Topics of a pattern that are deleted under a running job, and made again: what goes, when, and what is left of it."""
+"""Topics of a pattern that are deleted under a running job, and made again: the removed and the kept records."""
 
 from dataclasses import replace
 
@@ -35,14 +35,14 @@ def a_job(counts=TWO, **settings):
     return Job(counts=dict(counts), own_topics=own, **settings)
 
 
-def goes(job, name="orders_b"):
-    """The topic is deleted, and looked for often enough; the job does what follows from that."""
+def delete_topic(job, name="orders_b"):
+    """The topic is deleted, and looked for often enough; the job acts on that."""
     for _ in range(LOOKS_MISSING):
         job.looks(**{name: None})
     job.runs()
 
 
-def comes(job, count=2, name="orders-b"):
+def make_topic_again(job, count=2, name="orders-b"):
     """A topic of that name is made."""
     job.ids[name] = f"id-{len(job.ids)}"
     job.looks(**{name.replace("-", "_"): count})
@@ -69,8 +69,8 @@ def tasks(job):
 def check_laws(job):
     invariants = Invariants()
     broken = []
-    for found in job.world.log().read():
-        broken.append(invariants.check(found.offset, decode(found, topic="t"), True))
+    for record in job.world.log().read():
+        broken.append(invariants.check(record.offset, decode(record, topic="t"), True))
     assert [] == [text for text in broken if text]
 
 
@@ -88,7 +88,7 @@ def test_a_topic_that_is_gone_leaves_the_plan_after_several_looks_and_the_others
     assert ["orders.0", "orders.1"] == tasks(job)
     assert "kafka.orders" == job.state.config["task.inputs"]
     standing = {grant.task_name: grant for grant in job.state.grants_sorted}
-    assert epochs == {name: grant.epoch for name, grant in standing.items()}, "nobody else is granted anew"
+    assert epochs == {name: grant.epoch for name, grant in standing.items()}, "no other task is granted again"
     assert ["orders-b.0", "orders-b.1"] == sorted(
         name.partition("kafka.")[2] for name, grant in standing.items() if grant.released
     )
@@ -120,18 +120,18 @@ def test_a_look_that_finds_the_topic_restarts_the_count():
     assert 0 == job.of("orders-b").gone_at_ms
 
 
-def test_a_look_that_does_not_find_the_job_itself_counts_for_nothing():
+def test_a_look_that_does_not_find_the_job_itself_does_not_count():
     job = a_job()
 
     for number in range(2 * LOOKS_MISSING):
         nothing = dict.fromkeys(["orders", "orders-b", "__samzapy-coordinator-flights-1"])
         job.world.queue.append(TopicsLooked(described=nothing, cluster=CLUSTER, looked_at_ms=number))
-        job.hears(1000)
+        job.receives_heartbeats(1000)
 
     assert 4 == len(job.state.plan)
 
 
-def test_a_look_that_did_not_ask_for_it_counts_for_nothing():
+def test_a_look_that_did_not_ask_for_the_topic_does_not_count():
     job = a_job()
     for _ in range(LOOKS_MISSING - 1):
         job.looks(orders_b=None)
@@ -152,7 +152,7 @@ def test_the_same_look_twice_is_one():
 
     for _ in range(2 * LOOKS_MISSING):
         job.world.queue.append(looked)
-        job.hears(1000)
+        job.receives_heartbeats(1000)
 
     assert 0 == job.of("orders-b").gone_at_ms
 
@@ -174,17 +174,19 @@ def test_a_topic_that_is_back_before_the_plan_is_made_stays():
     job.service.run_once(0)
     for _ in range(LOOKS_MISSING):
         job.looks(orders_b=None)
-    assert job.of("orders-b").gone_at_ms and len(job.state.plan) == 4, "nothing is planned while nobody is there"
+    assert job.of("orders-b").gone_at_ms and len(job.state.plan) == 4, (
+        "nothing is planned while no processor is there"
+    )
 
     job.looks(orders_b=2)
 
     assert 0 == job.of("orders-b").gone_at_ms
 
 
-def test_a_topic_that_is_named_is_missed_whatever_patterns_match():
+def test_a_named_topic_is_missed_whatever_patterns_match():
     job = a_job(task_inputs=f"kafka.orders-b,{PATTERN}")
 
-    goes(job)
+    delete_topic(job)
 
     assert 4 == len(job.state.plan)
     assert [("topic-missing", "topic orders-b")] == job.codes()
@@ -197,7 +199,7 @@ def test_an_input_with_an_end_is_missed():
     end = {"systems_kafka_streams_orders-b_samza_offset_end": "head"}
     job = a_job(**end)
 
-    goes(job)
+    delete_topic(job)
 
     assert 4 == len(job.state.plan)
     assert [("topic-missing", "topic orders-b")] == job.codes()
@@ -206,7 +208,7 @@ def test_an_input_with_an_end_is_missed():
 def test_the_last_input_is_needed():
     job = a_job(counts={"orders": 2})
 
-    goes(job, "orders")
+    delete_topic(job, "orders")
     job.looks()
 
     assert 2 == len(job.state.plan)
@@ -217,21 +219,21 @@ def test_the_last_input_is_needed():
     assert ("", 0) == (job.of("orders").gone_refused, job.of("orders").gone_at_ms)
 
 
-def test_a_job_does_not_become_one_with_an_end_because_a_topic_went():
+def test_a_deleted_topic_makes_no_job_a_bounded_one():
     end = {"systems_kafka_streams_refunds_samza_offset_end": "head"}
     job = a_job(counts={"orders": 1, "refunds": 1}, task_inputs=f"kafka.refunds,{PATTERN}", **end)
 
-    goes(job, "orders")
+    delete_topic(job, "orders")
 
     assert 2 == len(job.state.plan)
     assert "has an end" in job.of("orders").gone_refused
 
 
-def test_tasks_that_have_other_inputs_keep_those_and_go_on_where_they_were():
+def test_tasks_that_have_other_inputs_keep_those_and_continue_at_their_positions():
     job = a_job(task_partition_scheme="group-by-partition", **STATE)
     commits(job, "kafka.orders.0", 50)
 
-    goes(job)
+    delete_topic(job)
 
     assert {"0": ["orders.0"], "1": ["orders.1"]} == job.planned()
     granted = {start.ssp_kb.ssp: start.offset_next for grant in job.newest() for start in grant.starts}
@@ -252,20 +254,20 @@ def test_starts_are_resolved_for_tasks_whose_topics_exist():
     assert {"kafka.orders.0", "kafka.orders.1"} == job.granted().keys()
     assert "2 tasks wait for kafka.orders-b.0, which is not there, or has no leader" in job.service.status().trouble
     assert job.world.positions_reads - reads <= 2, "they are not asked for without end"
-    goes(job)
+    delete_topic(job)
     assert "" == job.service.status().trouble
 
 
 def test_a_topic_that_is_made_again_is_read_from_its_first_offset_whatever_was_read_before():
     job = a_job(systems_kafka_samza_offset_default="upcoming")
     commits(job, "kafka.orders-b.0", 90)
-    goes(job)
+    delete_topic(job)
 
-    comes(job)
+    make_topic_again(job)
 
     assert {"orders.0", "orders.1", "orders-b.0", "orders-b.1"} == job.planned().keys()
     assert {"kafka.orders-b.0": FIRST, "kafka.orders-b.1": FIRST}.items() <= job.granted().items()
-    (grant,) = [found for found in job.newest() if found.task_name.endswith("orders-b.0")]
+    (grant,) = [grant for grant in job.newest() if grant.task_name.endswith("orders-b.0")]
     assert grant.epoch_rewound == job.of("orders-b").epoch_before + 1, "local state may be ahead of it"
     job.looks()
     assert [] == job.codes()
@@ -274,8 +276,8 @@ def test_a_topic_that_is_made_again_is_read_from_its_first_offset_whatever_was_r
 
 def test_the_first_grants_of_a_topic_made_again_hold_through_a_failover():
     job = a_job()
-    goes(job)
-    comes(job)
+    delete_topic(job)
+    make_topic_again(job)
     commits(job, "kafka.orders-b.0", 33)
     before = job.state
 
@@ -286,7 +288,7 @@ def test_the_first_grants_of_a_topic_made_again_hold_through_a_failover():
     assert before.inputs == job.state.inputs
 
 
-def test_a_topic_that_was_made_again_between_two_looks_goes_and_comes():
+def test_a_topic_that_was_made_again_between_two_looks_is_removed_and_added():
     job = a_job()
     commits(job, "kafka.orders-b.0", 90)
 
@@ -309,7 +311,7 @@ def test_a_recreated_topic_waits_while_a_container_may_commit_for_the_old_one():
     job = a_job()
     for _ in range(LOOKS_MISSING):
         job.looks(orders_b=None)
-    # The plan without it is made; its owner has not said that it let go.
+    # The plan without it is made; its owner has not reported the release.
     job.world.clock.advance(1000)
     job.service.run_once(0)
     assert ["orders.0", "orders.1"] == tasks(job)
@@ -328,7 +330,7 @@ def test_a_recreated_topic_waits_while_a_container_may_commit_for_the_old_one():
 def test_a_topic_that_reappears_is_read_from_its_last_position():
     job = a_job(systems_kafka_samza_offset_default="upcoming")
     commits(job, "kafka.orders-b.0", 190)
-    goes(job)
+    delete_topic(job)
 
     job.looks(orders_b=2)
     job.runs()
@@ -353,27 +355,27 @@ def test_keys_of_an_input_that_had_grown_find_their_tasks_when_its_topic_is_made
     assert home.items() <= job.planned().items()
     numbers = {task.task_name: task.changelog_partition for task in job.state.plan}
 
-    goes(job)
+    delete_topic(job)
     assert ["orders.0", "orders.1"] == tasks(job)
     job.looks(orders=2)
     job.runs()
-    comes(job, 4)
+    make_topic_again(job, 4)
 
     assert home.items() <= job.planned().items()
     assert numbers == {task.task_name: task.changelog_partition for task in job.state.plan}
     assert {f"kafka.orders-b.{n}": FIRST for n in range(4)}.items() <= job.granted().items()
     # And once more, with other partitions than before.
-    goes(job)
-    comes(job, 2)
+    delete_topic(job)
+    make_topic_again(job, 2)
     assert {"orders-b.0": ["orders-b.0"], "orders-b.1": ["orders-b.1"]}.items() <= job.planned().items()
     check_laws(job)
 
 
 def test_a_topic_that_is_made_again_with_partitions_that_its_keys_state_does_not_fit_is_refused_by_name():
     job = a_job(**STATE)
-    goes(job)
+    delete_topic(job)
 
-    comes(job, 3)
+    make_topic_again(job, 3)
     job.looks()
 
     assert ["orders.0", "orders.1"] == tasks(job)
@@ -383,18 +385,18 @@ def test_a_topic_that_is_made_again_with_partitions_that_its_keys_state_does_not
 
 def test_without_state_a_topic_that_is_made_again_may_have_any_partitions():
     job = a_job()
-    goes(job)
+    delete_topic(job)
 
-    comes(job, 3)
+    make_topic_again(job, 3)
 
     assert 5 == len(job.state.plan)
 
 
-def test_tasks_in_common_stay_as_many_when_the_input_goes_that_made_them_so():
+def test_the_number_of_shared_tasks_stays_when_the_input_that_determined_it_is_deleted():
     job = a_job(counts={"orders": 4, "orders-b": 2}, task_partition_scheme="cogroup", **STATE)
     assert {"0": ["orders.0", "orders.2", "orders-b.0"], "1": ["orders.1", "orders.3", "orders-b.1"]} == job.planned()
 
-    goes(job)
+    delete_topic(job)
 
     assert {"0": ["orders.0", "orders.2"], "1": ["orders.1", "orders.3"]} == job.planned()
 
@@ -408,14 +410,14 @@ def test_a_removal_that_would_move_keyed_state_is_refused_by_name_and_the_job_co
     job = a_job(job_systemstreampartition_grouper_factory="own:ByCount", groupers=own, **STATE)
     plan = job.state.plan
 
-    goes(job)
+    delete_topic(job)
     job.looks()
 
     assert plan == job.state.plan
     assert job.service.is_leader
     assert [("input-needed", "kafka.orders-b")] == job.codes()
     assert "which holds its state" in job.service.status().findings[0].found
-    # The job handed in anew is a reason to look again.
+    # The job submitted again is a reason to look again.
     job.service.submit(job.submission)
     assert "" == job.of("orders-b").gone_refused
 
@@ -440,7 +442,7 @@ def test_the_next_review_completes_a_torn_removal():
         assert () == decide(review, mended, Liveness()).records, torn
 
 
-def test_an_input_that_grows_does_so_while_another_one_goes():
+def test_an_input_grows_while_another_one_is_deleted():
     job = a_job()
     job.looks(orders=4)
     job.reads(p0=100, p1=100)
@@ -454,11 +456,11 @@ def test_an_input_that_grows_does_so_while_another_one_goes():
     check_laws(job)
 
 
-def test_of_another_topic_under_the_name_nothing_may_count_that_was_read_before():
+def test_positions_in_an_earlier_topic_of_the_name_do_not_count():
     job = a_job()
     invariants = Invariants()
-    for found in job.world.log().read():
-        invariants.check(found.offset, decode(found, topic="t"), True)
+    for record in job.world.log().read():
+        invariants.check(record.offset, decode(record, topic="t"), True)
     known, epoch = job.of("orders-b"), job.state.epoch
 
     def judged(**changes):
@@ -472,12 +474,12 @@ def test_of_another_topic_under_the_name_nothing_may_count_that_was_read_before(
 # --- the job is handed in ---
 
 
-def handed_in(job, found, cause="submit-2", **topic_ids):
+def handed_in(job, present, cause="submit-2", **topic_ids):
     """A process that comes to lead hands the job in, having found these topics."""
     config = a_config(task_inputs=PATTERN, job_expansion_settle_ms=str(SETTLE_MS))
-    ids = {f"kafka.{name}": job.ids.get(name, f"id-of-kafka.{name}") for name in found} | topic_ids
-    counts = {f"kafka.{name}": count for name, count in found.items()}
-    return a_submission(config=resolve_inputs(config, found), partition_counts=counts, topic_ids=ids, cause=cause)
+    ids = {f"kafka.{name}": job.ids.get(name, f"id-of-kafka.{name}") for name in present} | topic_ids
+    counts = {f"kafka.{name}": count for name, count in present.items()}
+    return a_submission(config=resolve_inputs(config, present), partition_counts=counts, topic_ids=ids, cause=cause)
 
 
 def test_a_submission_keeps_planned_inputs_that_are_missing():
@@ -487,11 +489,11 @@ def test_a_submission_keeps_planned_inputs_that_are_missing():
     job.service.submit(handed_in(job, {"orders": 2}))
 
     assert (before.plan, before.config, before.inputs) == (job.state.plan, job.state.config, job.state.inputs)
-    goes(job)
+    delete_topic(job)
     assert ["orders.0", "orders.1"] == tasks(job)
 
 
-def test_a_submission_of_a_job_that_was_stopped_keeps_it_too():
+def test_a_submission_of_a_stopped_job_keeps_missing_inputs_too():
     job = a_job()
     job.world.queue.append(a_heartbeat("e0", processor_id="0", pid=100, state=ContainerPhase.STOPPED))
     job.service.run_once(0)
@@ -511,7 +513,7 @@ def test_a_submission_that_finds_another_topic_under_a_planned_name_is_not_refus
 
 def test_a_submission_that_finds_another_topic_under_a_name_that_was_read_once_leaves_it_to_the_looks():
     job = a_job()
-    goes(job)
+    delete_topic(job)
     job.ids["orders-b"] = "another"
 
     job.service.submit(handed_in(job, TWO))
@@ -553,7 +555,7 @@ def test_a_pattern_that_matches_nothing_is_refused_in_a_job_that_is_new_and_wher
 
 def test_a_recreated_topic_is_reported_as_a_new_input():
     job = a_job()
-    goes(job)
+    delete_topic(job)
     job.ids["orders-b"] = "another"
 
     job.looks(is_monitoring=False, orders_b=2)

@@ -1,4 +1,4 @@
-"""A job's topics while it runs: what is wrong is shown, a topic that was made again ends the job."""
+"""A job's topics while it runs: faults are shown, a topic that was made again ends the job."""
 
 import logging
 from dataclasses import replace
@@ -22,13 +22,13 @@ COORDINATOR = "__samzapy-coordinator-flights-1"
 
 
 def looked(service, **changes):
-    """What a look at the cluster gives; `changes` by topic: other settings, another id, or None for gone."""
+    """The result of a look at the cluster; `changes` by topic: other settings, another id, or None for gone."""
     state = service.status().state
-    found = {spec.name: a_topic_found(spec) for spec in specs_of(state)}
-    found["orders"] = an_input_topic_found("orders", 2)
+    topics = {spec.name: a_topic_found(spec) for spec in specs_of(state)}
+    topics["orders"] = an_input_topic_found("orders", 2)
     for name, change in changes.items():
-        found[name] = change(found[name])
-    return TopicsLooked(described=found, cluster=CLUSTER)
+        topics[name] = change(topics[name])
+    return TopicsLooked(described=topics, cluster=CLUSTER)
 
 
 def with_settings(**settings):
@@ -43,7 +43,7 @@ def made_again(topic):
     return an_input_topic_found(topic.name, 1, topic_id="new")
 
 
-def gone(topic):
+def no_topic(topic):
     return None
 
 
@@ -84,7 +84,7 @@ def test_a_broadcast_input_is_looked_at_like_any_other(world, service):
     assert "rules" in topics_of(service.status().state)
 
 
-def test_topics_that_are_well_are_no_finding(world, service):
+def test_topics_as_they_should_be_are_no_finding(world, service):
     look(world, service)
 
     assert [] == codes(service)
@@ -102,7 +102,7 @@ def test_a_wrong_topic_setting_is_shown_and_does_not_stop_the_job(world, service
     ]
 
 
-def test_a_finding_is_logged_when_it_comes_and_when_it_goes(world, service, caplog):
+def test_a_finding_is_logged_when_it_appears_and_when_it_disappears(world, service, caplog):
     caplog.set_level(logging.INFO, "samzapy.coordinator.snapshot")
     wrong = {CHECKPOINT: with_settings(max_message_bytes="5")}
 
@@ -114,7 +114,7 @@ def test_a_finding_is_logged_when_it_comes_and_when_it_goes(world, service, capl
 
 
 def test_a_topic_that_a_broker_does_not_know_is_shown_and_ends_nothing(world, service):
-    look(world, service, **{CHECKPOINT: gone, "orders": gone})
+    look(world, service, **{CHECKPOINT: no_topic, "orders": no_topic})
 
     assert ["topic-missing", "topic-missing"] == codes(service)
     assert service.is_leader
@@ -144,7 +144,7 @@ def test_looking_writes_nothing(world, service):
 
 
 def test_findings_are_those_of_the_term(world, service):
-    look(world, service, **{CHECKPOINT: gone})
+    look(world, service, **{CHECKPOINT: no_topic})
 
     service.become_leader()
 
@@ -228,14 +228,14 @@ def test_the_topic_of_an_intermediate_stream_is_one_of_ours(world, two_steps):
     assert [] == codes(two_steps)
 
 
-def test_its_messages_go_by_age_so_its_beginning_is_no_sign_of_anything(two_steps):
+def test_an_intermediate_topic_expires_by_age_and_is_no_compacted_one(two_steps):
     assert {CHECKPOINT, PLACEMENT, COORDINATOR} == compacted_topics(two_steps.status().state)
 
 
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (gone, "topic-missing"),
+        (no_topic, "topic-missing"),
         (lambda topic: with_settings(cleanup_policy="compact")(of_the_input(topic)), "topic-cleanup-policy"),
         (lambda topic: with_settings(retention_ms="1")(of_the_input(topic)), "topic-retention"),
         (lambda topic: replace(of_the_input(topic), partition_count=1), "topic-partition-count"),
@@ -247,7 +247,7 @@ def test_each_problem_of_a_topic_is_one_finding(world, two_steps, change, code):
     assert [code] == codes(two_steps)
 
 
-def test_one_that_was_made_again_ends_the_job_by_name(world, two_steps):
+def test_an_intermediate_topic_that_was_made_again_ends_the_job_by_name(world, two_steps):
     world.queue.append(looked(two_steps, **{INTERMEDIATE: made_again}))
 
     with pytest.raises(TopicIdentityError, match=f"{INTERMEDIATE}.*found id new"):

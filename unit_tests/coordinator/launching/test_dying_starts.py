@@ -47,28 +47,28 @@ class DyingJob(LaunchedJob):
 
     def settles(self, rounds=12):
         for _ in range(rounds):
-            self.goes_on(4000)
+            self.runs_a_round(4000)
 
     def findings(self):
         snapshot = self.service.status()
-        told = status_json(snapshot.job, snapshot.state, snapshot.liveness, 0, snapshot.trouble, snapshot.findings)
-        return [(found["subject"], found["found"], found["remedy"]) for found in told["findings"]]
+        status = status_json(snapshot.job, snapshot.state, snapshot.liveness, 0, snapshot.trouble, snapshot.findings)
+        return [(finding["subject"], finding["found"], finding["remedy"]) for finding in status["findings"]]
 
     def started_of_1(self):
         return [name for name in self.started if self.processes[name].launch.processor_id == "1"]
 
 
-def test_a_container_that_ends_three_times_at_one_step_names_it_and_is_not_started_anew():
+def test_a_container_that_ends_three_times_at_one_step_names_it_and_is_not_started_again():
     job = DyingJob(*[RESTORING] * 20)
 
     job.settles(450)
 
     assert DEATHS_MAX == len(job.started_of_1()), "half an hour went by"
     assert {"0": 2} == job.at_work()
-    ((subject, found, remedy),) = job.findings()
+    ((subject, finding, remedy),) = job.findings()
     assert "processor 1" == subject
-    assert "3 containers in a row ended while bringing local state level" in found
-    assert "of the last one: " in found
+    assert "3 containers in a row ended while bringing local state level" in finding
+    assert "of the last one: " in finding
     assert "`samzapy job restart --processor 1` starts it again" in remedy
 
 
@@ -83,7 +83,7 @@ def test_containers_that_end_at_different_steps_are_started_on():
 
 
 @pytest.mark.parametrize("deaths", [1, 2])
-def test_one_that_gets_through_begins_the_count_anew(deaths):
+def test_a_start_that_succeeds_restarts_the_count(deaths):
     job = DyingJob(*[RESTORING] * deaths, "", *[RESTORING] * 2)
     job.settles(190)
     assert {"0": 2, "1": 2} == job.at_work()

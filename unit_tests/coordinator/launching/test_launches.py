@@ -69,7 +69,7 @@ def launches_of(records):
     return [record.launch for record in records if isinstance(record, LaunchPut)]
 
 
-# --- what is wanted ---
+# --- launches ---
 
 
 def test_a_job_gets_a_container_for_each_processor_and_its_tasks_run_there():
@@ -81,7 +81,7 @@ def test_a_job_gets_a_container_for_each_processor_and_its_tasks_run_there():
     assert 1 == job.state.generation.generation
 
 
-def test_what_is_wanted_is_recorded_before_it_is_started():
+def test_a_launch_is_recorded_before_it_is_started():
     job = LaunchedJob(count=1)
 
     events = [
@@ -101,7 +101,7 @@ def test_the_same_review_a_second_time_changes_nothing():
 
 
 def decided_once(command, state):
-    """What is decided, and that it is all: the same once more changes nothing (law L2)."""
+    """The decision, and that it is complete: the same once more changes nothing (law L2)."""
     records = decide(command, state, Liveness()).records
     after = evolve(state, committed(records, 10))
     assert () == decide(command, after, Liveness()).records
@@ -124,10 +124,10 @@ def test_the_review_that_ends_the_run_stops_all_containers():
     records = decided_once(REVIEW, a_state(failed, other, ContainerPut(container=a_container("e2")), count=2))
 
     assert [True] == [record.finished for record in records if isinstance(record, RunPut)]
-    assert [("e2", LaunchPhase.STOPPING)] == [(found.execution_id, found.phase) for found in launches_of(records)]
+    assert [("e2", LaunchPhase.STOPPING)] == [(launch.execution_id, launch.phase) for launch in launches_of(records)]
 
 
-def test_a_standby_goes_to_a_host_that_only_the_cluster_manager_knows():
+def test_a_standby_starts_on_a_host_that_only_the_cluster_manager_knows():
     def host_of_standby(*named):
         job = LaunchedJob(
             count=1,
@@ -137,13 +137,13 @@ def test_a_standby_goes_to_a_host_that_only_the_cluster_manager_knows():
             local_store_dir="state",
         )
         job.settles()
-        (standby,) = [found for found in job.state.launches.values() if found.role is LaunchRole.STANDBY]
-        (active,) = [found for found in job.state.launches.values() if found.role is LaunchRole.ACTIVE]
+        (standby,) = [launch for launch in job.state.launches.values() if launch.role is LaunchRole.STANDBY]
+        (active,) = [launch for launch in job.state.launches.values() if launch.role is LaunchRole.ACTIVE]
         return standby.host, active.host_found
 
     assert "" == host_of_standby()[0], "wherever there is room"
-    wanted, taken = host_of_standby(*HOSTS)
-    assert wanted in set(HOSTS) - {taken}
+    host, taken = host_of_standby(*HOSTS)
+    assert host in set(HOSTS) - {taken}
 
 
 def test_standbys_are_started_together_where_it_is_known_where_each_will_be():
@@ -156,23 +156,23 @@ def test_standbys_are_started_together_where_it_is_known_where_each_will_be():
     known = decided_once(replace(REVIEW, hosts=dict.fromkeys(["host-a", "host-b", "host-c"])), state)
     unknown = decided_once(REVIEW, state)
 
-    assert [(0, "host-b"), (1, "host-c")] == [(found.standby, found.host) for found in launches_of(known)]
-    assert [(0, "")] == [(found.standby, found.host) for found in launches_of(unknown)]
+    assert [(0, "host-b"), (1, "host-c")] == [(launch.standby, launch.host) for launch in launches_of(known)]
+    assert [(0, "")] == [(launch.standby, launch.host) for launch in launches_of(unknown)]
 
 
-def test_a_standby_goes_where_there_is_room_also_for_what_is_to_be_started_there():
+def test_a_standby_starts_where_there_is_room_beside_the_launches_that_wait_there():
     config = [
         ConfigPut(config_key="stores.sums.msg.serde", value="json"),
         ConfigPut(config_key="job.standbytasks.replication.factor", value="2"),
     ]
     running = (LaunchPut(launch=a_launch("e1")), ContainerPut(container=a_container("e1")))
     coming = LaunchPut(launch=a_launch("e2", processor_id="1", phase=LaunchPhase.WANTED, host="host-c"))
-    busy = [LaunchPut(launch=a_launch(f"d{found}", processor_id=found, host="host-d")) for found in "23"]
+    busy = [LaunchPut(launch=a_launch(f"d{number}", processor_id=number, host="host-d")) for number in "23"]
 
     def host_of_standby(*records, **room):
         hosts = {f"host-{name}": count for name, count in room.items()}
-        found = decide(replace(REVIEW, hosts=hosts), a_state(*config, *running, *records, count=4), Liveness())
-        standbys = [launch for launch in launches_of(found.records) if launch.role is LaunchRole.STANDBY]
+        decision = decide(replace(REVIEW, hosts=hosts), a_state(*config, *running, *records, count=4), Liveness())
+        standbys = [launch for launch in launches_of(decision.records) if launch.role is LaunchRole.STANDBY]
         return standbys[0].host if standbys else None
 
     assert "host-b" == host_of_standby(b=None, c=None)
@@ -182,7 +182,7 @@ def test_a_standby_goes_where_there_is_room_also_for_what_is_to_be_started_there
     assert "host-d" == host_of_standby(coming, *busy, b=0, c=1, d=1)
 
 
-def test_a_request_tells_of_the_container_that_it_wants_in_the_review_that_wants_it():
+def test_a_request_reports_its_new_container_in_the_review_that_asks_for_it():
     running = (LaunchPut(launch=a_launch("e1")), ContainerPut(container=a_container("e1")))
     state = a_state(*running, *plan_in_force(1, a="0", b="0"), a_move(S.ACCEPTED))
 
@@ -192,7 +192,7 @@ def test_a_request_tells_of_the_container_that_it_wants_in_the_review_that_wants
     assert "container container-0-r-s is to start on host-b (try 1 of 3)" == records[-1].response_message
 
 
-def test_nothing_is_started_where_people_start_containers():
+def test_nothing_is_started_for_a_self_managed_job():
     state = evolve(INITIAL, committed([RunPut(run_id="run", ended=False)], 0))
 
     assert ((), "") == review_launches(REVIEW, state)
@@ -216,18 +216,18 @@ def test_a_coordinator_that_dies_between_record_and_start_is_followed_by_one_tha
     job.ends(job.execution("0"), 1)
     job.is_away = True
     job.settles(4)
-    wanted = job.execution("0")
-    assert wanted not in job.started
+    pending = job.execution("0")
+    assert pending not in job.started
 
     job.fails_over()
     job.is_away = False
     job.settles()
 
-    assert wanted == job.started[-1] == job.execution("0")
+    assert pending == job.started[-1] == job.execution("0")
     assert {"0": 4} == job.at_work()
 
 
-def test_who_was_heard_of_is_not_started_though_its_start_was_never_recorded():
+def test_a_container_that_sent_a_heartbeat_is_not_started_though_its_start_was_never_recorded():
     registered = ContainerPut(container=a_container("e1"))
     state = a_state(LaunchPut(launch=a_launch("e1", phase=LaunchPhase.WANTED)), registered)
 
@@ -240,7 +240,7 @@ def test_who_was_heard_of_is_not_started_though_its_start_was_never_recorded():
 # --- hosts ---
 
 
-def test_a_container_that_is_lost_comes_back_on_its_host():
+def test_a_container_that_is_lost_is_started_again_on_its_host():
     job = LaunchedJob(count=2)
     host = job.runners()["1"]
 
@@ -270,13 +270,13 @@ def fields(command):
 def test_a_start_on_the_preferred_host_that_came_to_nothing_is_tried_anywhere():
     job = LaunchedJob(count=1)
     here = job.runners()["0"]
-    job.slots[here] = 0  # Nobody says so.
+    job.slots[here] = 0  # Without a report of it.
     job.ends(job.execution("0"), 137)
 
     job.settles(4)
     waits = job.state.launches[job.execution("0")]
     assert (LaunchPhase.WANTED, here) == (waits.phase, waits.host)
-    job.goes_on(2 * MINUTE_MS)
+    job.runs_a_round(2 * MINUTE_MS)
     job.settles()
 
     assert job.runners()["0"] not in ("", here)
@@ -295,14 +295,14 @@ def test_a_host_on_which_nothing_can_be_started_is_left_at_once():
     assert here != job.runners()["0"]
 
 
-def wanted_after(last, hosts, *, now_ms=100_000, count=1):
+def hosts_of_next_launches(last, hosts, *, now_ms=100_000, count=1):
     """The hosts on which the next ones are wanted; all processors were on host-a last."""
     names = [str(number) for number in range(count)]
     places = [LocalityPut(locality=ProcessorLocality(processor_id=name, host="host-a")) for name in names]
     lasts = [replace(last, execution_id=f"e{name}", processor_id=name) for name in names]
-    state = a_state(*places, *(LaunchPut(launch=found) for found in lasts), count=count)
+    state = a_state(*places, *(LaunchPut(launch=launch) for launch in lasts), count=count)
     command = replace(REVIEW, now_ms=now_ms, hosts=hosts)
-    return [found.host for found in launches_of(review_launches(command, state)[0]) if found.phase is P.WANTED]
+    return [launch.host for launch in launches_of(review_launches(command, state)[0]) if launch.phase is P.WANTED]
 
 
 P = LaunchPhase
@@ -310,13 +310,13 @@ FAILED = a_launch("e0", phase=P.ENDED, host="host-a", failures=1, wanted_at_ms=0
 
 
 @pytest.mark.parametrize(
-    ("last", "hosts", "wanted"),
+    ("last", "hosts", "expected"),
     [
-        # What ails the one host is nothing to the others, though it looks the emptiest: everything dies there.
+        # The fault of the one host does not affect the others, though it looks the emptiest: everything dies there.
         (FAILED, {"host-a": 9, "host-b": 1, "host-c": 2}, "host-c"),
         (replace(FAILED, host="", host_found="host-a"), {"host-a": 9, "host-b": 1}, "host-b"),
         (replace(FAILED, host="host-b", host_found="host-b"), {"host-a": 1, "host-b": 9}, "host-a"),
-        # Where nobody says what is free, by name.
+        # For a cluster manager that does not report free slots, by name.
         (FAILED, {"host-a": None, "host-b": None}, "host-b"),
         # There is no other, or it is full.
         (FAILED, {"host-a": 3}, ""),
@@ -328,15 +328,15 @@ FAILED = a_launch("e0", phase=P.ENDED, host="host-a", failures=1, wanted_at_ms=0
         (replace(FAILED, host="", host_found="host-b"), {}, "host-a"),
     ],
 )
-def test_after_a_start_that_came_to_nothing_another_host_is_tried(last, hosts, wanted):
-    assert [wanted] == wanted_after(last, hosts)
+def test_after_a_start_that_came_to_nothing_another_host_is_tried(last, hosts, expected):
+    assert [expected] == hosts_of_next_launches(last, hosts)
 
 
-def test_several_that_have_to_go_elsewhere_find_room_each():
+def test_several_containers_that_have_to_move_find_room_each():
     room = {"host-a": 4, "host-b": 2, "host-c": 1}
 
     assert ["host-b", "host-b", "host-c", ""] == sorted(
-        wanted_after(FAILED, room, count=4), key=lambda host: host or "z"
+        hosts_of_next_launches(FAILED, room, count=4), key=lambda host: host or "z"
     )
 
 
@@ -344,11 +344,11 @@ def test_several_that_have_to_go_elsewhere_find_room_each():
 def test_after_two_failures_in_a_row_the_next_start_waits_a_little(failures, pause_ms):
     last = replace(FAILED, failures=failures, wanted_at_ms=50_000)
 
-    assert [] == wanted_after(last, {}, now_ms=50_000 + pause_ms - 1) or not pause_ms
-    assert [""] == wanted_after(last, {}, now_ms=50_000 + pause_ms)
+    assert [] == hosts_of_next_launches(last, {}, now_ms=50_000 + pause_ms - 1) or not pause_ms
+    assert [""] == hosts_of_next_launches(last, {}, now_ms=50_000 + pause_ms)
 
 
-# --- what fails ---
+# --- failures ---
 
 
 def test_an_execution_of_which_the_launcher_has_seen_the_end_is_given_up_at_once():
@@ -364,7 +364,7 @@ def test_an_execution_of_which_the_launcher_has_seen_the_end_is_given_up_at_once
     )
 
 
-def test_a_container_that_is_not_heard_of_in_time_is_killed_and_another_one_is_started():
+def test_a_container_without_a_heartbeat_in_time_is_killed_and_another_one_is_started():
     job = LaunchedJob(count=1)
     job.is_broken = True
     job.ends(job.execution("0"), 1)
@@ -373,7 +373,7 @@ def test_a_container_that_is_not_heard_of_in_time_is_killed_and_another_one_is_s
     assert silent in job.started
 
     job.is_broken = False
-    # By rounds: a coordinator that stands still hears nobody.
+    # By rounds: a suspended coordinator receives nothing.
     job.settles(2 * MINUTE_MS // ROUND_MS)
     job.settles()
 
@@ -387,9 +387,9 @@ def test_a_container_that_started_without_a_leader_has_time_to_find_one(phase, i
 
     def given_up(now_ms):
         records, _ = review_launches(replace(REVIEW, now_ms=now_ms, listening_since_ms=200_000), state)
-        return [found.execution_id for found in launches_of(records) if found.phase is LaunchPhase.STOPPING]
+        return [launch.execution_id for launch in launches_of(records) if launch.phase is LaunchPhase.STOPPING]
 
-    # What was not even started when a new leader comes is wanted somewhere else.
+    # A launch that was not even started when a new leader comes is tried somewhere else.
     assert (["e1"] if is_given_up else []) == given_up(319_999)
     assert ["e1"] == given_up(320_000)
 
@@ -401,7 +401,7 @@ def test_containers_that_started_without_a_leader_are_kept_by_the_next_leader():
     job.settles(4)
     silent = job.execution("0")
     assert silent in job.started
-    # Nobody leads for longer than a start may take; the container waits.
+    # There is no leader for longer than a start may take; the container waits.
     job.world.clock.advance(3 * MINUTE_MS)
 
     job.fails_over()
@@ -415,11 +415,11 @@ def test_containers_that_started_without_a_leader_are_kept_by_the_next_leader():
 
 
 @pytest.mark.parametrize(
-    ("hosts", "now_ms", "wanted"),
+    ("hosts", "now_ms", "expected"),
     [
         ({"host-b": 1}, 9_999, []),
         ({"host-b": 1}, 10_000, ["", "host-b"]),
-        # The cluster manager has not said yet which hosts there are.
+        # The cluster manager has not reported its hosts yet.
         ({}, 60_000, []),
         # It is full, and gets a moment for the place of the one that ended there.
         ({"host-a": 0, "host-b": 1}, 4_999, []),
@@ -429,15 +429,15 @@ def test_containers_that_started_without_a_leader_are_kept_by_the_next_leader():
         ({"host-a": None, "host-b": 1}, 60_000, []),
     ],
 )
-def test_a_host_that_stays_away_or_full_is_not_waited_for(hosts, now_ms, wanted):
+def test_a_host_that_stays_away_or_full_is_not_waited_for(hosts, now_ms, expected):
     place = LocalityPut(locality=ProcessorLocality(processor_id="0", host="host-a"))
     waits = a_launch("e1", phase=LaunchPhase.WANTED, host="host-a", wanted_at_ms=0)
 
     records, _ = review_launches(replace(REVIEW, now_ms=now_ms, hosts=hosts), a_state(place, LaunchPut(launch=waits)))
 
     launches = launches_of(records)
-    assert wanted == ["" if found.phase is not P.WANTED else found.host for found in launches]
-    assert {0} >= {found.failures for found in launches}, "it is no failure"
+    assert expected == ["" if launch.phase is not P.WANTED else launch.host for launch in launches]
+    assert {0} >= {launch.failures for launch in launches}, "it is no failure"
 
 
 def test_a_host_is_wanted_only_of_a_cluster_manager_that_names_hosts():
@@ -448,12 +448,12 @@ def test_a_host_is_wanted_only_of_a_cluster_manager_that_names_hosts():
     fresh, _ = review_launches(nameless, a_state(place))
     after, _ = review_launches(nameless, a_state(place, waits))
 
-    assert [(P.WANTED, "")] == [(found.phase, found.host) for found in launches_of(fresh)]
-    assert [(P.STOPPING, 0), (P.WANTED, 0)] == [(found.phase, found.failures) for found in launches_of(after)]
+    assert [(P.WANTED, "")] == [(launch.phase, launch.host) for launch in launches_of(fresh)]
+    assert [(P.STOPPING, 0), (P.WANTED, 0)] == [(launch.phase, launch.failures) for launch in launches_of(after)]
     assert "" == launches_of(after)[-1].host
 
 
-def test_what_an_operator_asked_for_on_a_host_is_waited_for_there():
+def test_a_launch_that_an_operator_asked_for_on_a_host_is_waited_for_there():
     waits = a_launch("e2", role=LaunchRole.RESERVE, phase=P.WANTED, host="host-b", wanted_at_ms=0, uuid="u")
     runs = (LaunchPut(launch=a_launch("e1")), ContainerPut(container=a_container("e1")))
     state = a_state(*runs, LaunchPut(launch=waits), a_move(S.IN_PROGRESS))
@@ -465,11 +465,11 @@ def test_what_an_operator_asked_for_on_a_host_is_waited_for_there():
 
 def test_a_container_stopped_before_it_started_is_launched_where_its_state_is():
     place = LocalityPut(locality=ProcessorLocality(processor_id="0", host="host-a"))
-    told = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.ENDED, host="host-a"))
+    stopping = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.ENDED, host="host-a"))
 
-    records, _ = review_launches(replace(REVIEW, hosts={"host-a": 1, "host-b": 9}), a_state(place, told))
+    records, _ = review_launches(replace(REVIEW, hosts={"host-a": 1, "host-b": 9}), a_state(place, stopping))
 
-    assert ["host-a"] == [found.host for found in launches_of(records)]
+    assert ["host-a"] == [launch.host for launch in launches_of(records)]
 
 
 def test_failures_are_counted_after_an_execution_that_cannot_be_ended():
@@ -481,7 +481,7 @@ def test_failures_are_counted_after_an_execution_that_cannot_be_ended():
     assert 2 == launch.failures
 
 
-def test_one_that_drains_is_waited_for_though_another_one_is_newer():
+def test_a_container_that_drains_is_waited_for_though_another_one_is_newer():
     drains = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING, expires_at_ms=60_000))
     ended = LaunchPut(launch=a_launch("e2", phase=LaunchPhase.ENDED, wanted_at_ms=10))
 
@@ -501,7 +501,7 @@ def test_a_silent_container_is_killed_and_its_processor_gets_another_one():
     assert {"0": 2, "1": 2} == job.at_work()
 
 
-def test_a_cluster_manager_that_does_not_answer_says_nothing_of_its_containers():
+def test_a_cluster_manager_that_does_not_answer_reports_nothing_of_its_containers():
     job = LaunchedJob(count=1)
     runner = job.execution("0")
 
@@ -551,7 +551,7 @@ def test_the_job_continues_without_a_processor_until_its_retry_window_ends():
     assert not job.state.run.finished
     assert {"0": 2} == job.at_work()
     assert 2 == len(job.started)
-    job.goes_on(6 * MINUTE_MS)
+    job.runs_a_round(6 * MINUTE_MS)
     job.settles()
     assert {"0": 2, "1": 2} == job.at_work()
 
@@ -562,7 +562,7 @@ def test_failures_that_are_far_apart_are_not_counted_together():
     for _ in range(4):
         job.ends(job.execution("0"), 1)
         job.settles(8)
-        job.goes_on(5 * MINUTE_MS)
+        job.runs_a_round(5 * MINUTE_MS)
 
     assert not job.state.run.finished
     assert 5 == len(job.started)
@@ -581,7 +581,7 @@ def test_failures_in_a_row_are_counted_from_one_execution_to_the_next():
     assert 3 == job.state.launches[job.execution("0")].failures
 
 
-def test_what_has_ended_is_forgotten_once_its_failures_are_counted():
+def test_an_ended_launch_is_forgotten_once_its_failures_are_counted():
     job = LaunchedJob(count=1)
     first = job.execution("0")
 
@@ -613,7 +613,7 @@ def test_whether_an_execution_ever_came_up_is_known_as_long_as_its_launch_is():
     assert () == _forgotten(a_state(gone, living, launch))
 
 
-# --- what stops ---
+# --- stops ---
 
 
 def test_of_two_active_containers_of_a_processor_the_one_that_does_not_run_its_tasks_is_stopped():
@@ -626,8 +626,8 @@ def test_of_two_active_containers_of_a_processor_the_one_that_does_not_run_its_t
     stopped, _ = review_launches(REVIEW, a_state(*records))
     not_up, _ = review_launches(REVIEW, a_state(*records[:2]))
 
-    assert [("e2", LaunchPhase.STOPPING)] == [(found.execution_id, found.phase) for found in launches_of(stopped)]
-    assert [("e1", LaunchPhase.STOPPING)] == [(found.execution_id, found.phase) for found in launches_of(not_up)]
+    assert [("e2", LaunchPhase.STOPPING)] == [(launch.execution_id, launch.phase) for launch in launches_of(stopped)]
+    assert [("e1", LaunchPhase.STOPPING)] == [(launch.execution_id, launch.phase) for launch in launches_of(not_up)]
 
 
 def test_a_container_that_does_not_end_in_time_is_killed():
@@ -661,7 +661,7 @@ def test_a_container_that_does_not_stop_in_time_is_given_up_even_if_it_cannot_be
     assert deaf != job.execution("0")
 
 
-def test_who_still_has_time_to_stop_is_not_given_up():
+def test_a_container_that_still_has_time_to_stop_is_not_given_up():
     stopping = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING, expires_at_ms=REVIEW.now_ms + 1))
     state = a_state(stopping, ContainerPut(container=a_container("e1")))
 
@@ -675,8 +675,8 @@ def test_a_stale_coordinator_kills_only_containers_that_were_to_stop():
         LaunchPut(launch=a_launch("e3", phase=LaunchPhase.ENDED, expires_at_ms=50)),
     )
 
-    assert [] == [found.execution_id for found in to_kill(state, 49)]
-    assert ["e1"] == [found.execution_id for found in to_kill(state, 50)]
+    assert [] == [launch.execution_id for launch in to_kill(state, 49)]
+    assert ["e1"] == [launch.execution_id for launch in to_kill(state, 50)]
 
 
 def test_a_container_that_the_coordinator_did_not_start_is_given_up():
@@ -725,7 +725,7 @@ def test_a_running_job_gets_more_containers_before_others_release_tasks():
     assert {"0": 2, "1": 1, "2": 1} == job.at_work()
 
 
-def test_status_shows_each_container_that_comes_and_goes():
+def test_status_shows_each_container_as_it_starts_and_ends():
     job = LaunchedJob(count=1)
     job.slots = {"host-a": 2}
 
@@ -740,11 +740,11 @@ def test_status_shows_each_container_that_comes_and_goes():
         ("STARTING", "1 of 3 containers run"),
         ("STARTING", "2 of 3 containers run"),
         ("STARTING", "3 of 3 containers run"),
-    ] == job.said_of(1)
+    ] == job.progress_of(1)
     assert [
         ("STARTING", "from 3 containers to 1"),
         ("STARTING", "1 of 1 containers run, 2 more to end"),
-    ] == job.said_of(2)[:2]
+    ] == job.progress_of(2)[:2]
     assert [S.SUCCEEDED, S.SUCCEEDED] == [job.status(1), job.status(2)]
     assert "" == job.answer(2).phase
 
@@ -757,10 +757,10 @@ def test_the_loss_of_many_containers_is_one_short_sentence(leaving, text):
     state = evolve(INITIAL, committed([ContainerCountPut(count=1), *launches], 0))
     request = replace(a_move(S.IN_PROGRESS), phase="STARTING")
 
-    (said,) = RESIZING.progress(request, a_review(state, now_ms=0))
+    (request_put,) = RESIZING.progress(request, a_review(state, now_ms=0))
 
-    assert f"0 of 1 containers run{text}" == said.response_message
-    assert () == tuple(RESIZING.progress(said, a_review(state, now_ms=1)))
+    assert f"0 of 1 containers run{text}" == request_put.response_message
+    assert () == tuple(RESIZING.progress(request_put, a_review(state, now_ms=1)))
 
 
 def test_new_containers_that_come_one_by_one_are_planned_for_together_or_after_a_while():
@@ -777,7 +777,7 @@ def test_new_containers_that_come_one_by_one_are_planned_for_together_or_after_a
     assert {"0": 2, "1": 1, "2": 1} == job.at_work()
 
 
-def test_a_job_gets_fewer_containers_and_those_that_go_let_go_first():
+def test_a_job_gets_fewer_containers_and_those_that_stop_release_first():
     job = LaunchedJob(count=3)
     leaving = job.execution("2")
 
@@ -787,13 +787,17 @@ def test_a_job_gets_fewer_containers_and_those_that_go_let_go_first():
     assert {"0": 2, "1": 2} == job.at_work()
     assert 0 == job.processes[leaving].exit_code
     assert [] == job.killed
-    records = [decode(found, topic="t") for found in job.world.log().read()]
-    of_it = [found for found in records if isinstance(found, GrantPut) and found.grant.execution_id == leaving]
-    told = [found for found in records if isinstance(found, LaunchPut) and found.launch.execution_id == leaving]
-    stopping = next(found for found in told if found.launch.phase is LaunchPhase.STOPPING)
-    assert of_it[-1].grant.released
-    assert records.index(of_it[-1]) < records.index(stopping)
-    assert ContainerPhase.LOST not in {found.container.phase for found in job.records(ContainerPut)}
+    records = [decode(record, topic="t") for record in job.world.log().read()]
+    grants_of_leaving = [
+        record for record in records if isinstance(record, GrantPut) and record.grant.execution_id == leaving
+    ]
+    launches = [
+        record for record in records if isinstance(record, LaunchPut) and record.launch.execution_id == leaving
+    ]
+    stopping = next(record for record in launches if record.launch.phase is LaunchPhase.STOPPING)
+    assert grants_of_leaving[-1].grant.released
+    assert records.index(grants_of_leaving[-1]) < records.index(stopping)
+    assert ContainerPhase.LOST not in {record.container.phase for record in job.records(ContainerPut)}
 
 
 def test_a_job_keeps_the_number_that_it_was_scaled_to():
@@ -806,7 +810,7 @@ def test_a_job_keeps_the_number_that_it_was_scaled_to():
     assert {"0": 2, "1": 1, "2": 1} == job.at_work()
 
 
-def test_a_number_of_containers_is_nothing_for_a_job_that_people_started():
+def test_a_number_of_containers_is_refused_for_a_self_managed_job():
     job = LaunchedJob(count=2)
     job.count = None
     plain = a_submission(config=job.world.config)
@@ -839,22 +843,22 @@ def test_a_replacement_is_not_done_while_the_one_that_is_to_stop_has_the_tasks()
         first, ContainerPut(container=a_container("e1")), *plan_in_force(1, a="0", b="0"), *grants, *second
     )
     request = replace(a_move(S.IN_PROGRESS), action=Action.RESTART_CONTAINER.value, execution_id="e1")
-    heard = Liveness(last={"e1": a_sighting(("a", 1), ("b", 2)), "e2": a_sighting()})
+    liveness = Liveness(last={"e1": a_sighting(("a", 1), ("b", 2)), "e2": a_sighting()})
 
-    review = a_review(state, now_ms=5_000, liveness=heard)
+    review = a_review(state, now_ms=5_000, liveness=liveness)
     assert REPLACING.completion(request, review) is None
     assert "2 tasks are not at work there yet (a, b)" in REPLACING.timeout_reason(request, review)
 
 
 def a_sighting(*held):
-    return Sighting(at_ms=0, stream_offset=99, held=frozenset(HeldGrant(*found) for found in held), figures=Figures())
+    return Sighting(at_ms=0, stream_offset=99, held=frozenset(HeldGrant(*grant) for grant in held), figures=Figures())
 
 
 def test_a_replacement_that_a_fail_over_interrupts_is_made_once():
     job = LaunchedJob(count=1)
     job.ask(1, Action.RESTART_CONTAINER)
     job.reads()
-    job.goes_on()
+    job.runs_a_round()
 
     job.fails_over()
     job.settles(20)
@@ -876,7 +880,7 @@ def test_the_only_container_may_drain_and_the_run_continues_in_the_next_one():
     assert not job.state.run.ended
 
 
-def test_who_asks_for_another_container_gets_one_in_spite_of_the_failures_before():
+def test_a_request_for_another_container_is_served_in_spite_of_the_failures_before():
     settings = {"cluster-manager_container_retry_count": "0"}
     job = LaunchedJob(count=1, **settings, **{"cluster-manager_container_fail_job_after_retries": "false"})
     job.ends(job.execution("0"), 1)
@@ -892,7 +896,7 @@ def test_who_asks_for_another_container_gets_one_in_spite_of_the_failures_before
 
 
 @pytest.mark.parametrize("phase", [ContainerPhase.LOST, ContainerPhase.FENCED])
-def test_its_failures_are_forgotten_but_not_what_may_still_commit(phase):
+def test_the_failures_of_a_run_are_forgotten_but_not_executions_that_may_still_commit(phase):
     launch = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.ENDED, failures=9))
     lost = ContainerPut(container=a_container("e1", phase=phase))
     state = a_state(launch, lost)
@@ -902,7 +906,7 @@ def test_its_failures_are_forgotten_but_not_what_may_still_commit(phase):
     after = evolve(state, committed([pardon], 10))
 
     assert (tombstone(launch) == pardon) is (phase is ContainerPhase.FENCED)
-    assert ["container-0-s"] == [found.execution_id for found in launches_of(review_launches(REVIEW, after)[0])]
+    assert ["container-0-s"] == [launch.execution_id for launch in launches_of(review_launches(REVIEW, after)[0])]
 
 
 # --- the end, and the next run ---
@@ -920,7 +924,7 @@ def test_a_stopped_job_ends_with_its_last_container_and_starts_no_other():
     assert is_over(job.state)
     assert "" == failed_job(job.state, 0)
     assert 2 == len(job.started)
-    assert {0} == {found.exit_code for found in job.processes.values()}
+    assert {0} == {process.exit_code for process in job.processes.values()}
 
 
 def test_the_next_run_begins_when_the_job_is_submitted_again_and_only_then():
@@ -960,7 +964,7 @@ def test_failures_of_an_earlier_run_do_not_count():
 @pytest.mark.parametrize(
     ("phase", "lives"), [(LaunchPhase.STOPPING, False), (LaunchPhase.STOPPING, True), (LaunchPhase.ENDED, True)]
 )
-def test_nor_do_those_of_one_that_may_still_run_somewhere(phase, lives):
+def test_failures_of_an_execution_that_may_still_run_do_not_count_either(phase, lives):
     stuck = LaunchPut(launch=a_launch("e1", phase=phase, failures=9, window_began_ms=500, expires_at_ms=0))
     lost = (ContainerPut(container=a_container("e1", phase=ContainerPhase.LOST)),) if lives else ()
     state = a_state(stuck, *lost)
@@ -970,7 +974,7 @@ def test_nor_do_those_of_one_that_may_still_run_somewhere(phase, lives):
     assert (0, 0) == (begun.launches["e1"].failures, begun.launches["e1"].window_began_ms)
     records, _ = review_launches(REVIEW, begun)
     assert [] == [record for record in records if isinstance(record, RunPut)]
-    assert ["container-0-s"] == [found.execution_id for found in launches_of(records) if found.phase is P.WANTED]
+    assert ["container-0-s"] == [launch.execution_id for launch in launches_of(records) if launch.phase is P.WANTED]
 
 
 def test_a_container_that_comes_when_its_job_is_stopped_is_not_taken_in():
@@ -1002,9 +1006,9 @@ def test_every_record_of_a_job_with_a_hard_life_follows_the_laws(seed):
         job.settles(15)
 
     invariants = Invariants()
-    for found in job.world.log().read():
-        record = decode(found, topic="t")
-        assert "" == invariants.check(found.offset, record, is_whole=True), record
+    for log_record in job.world.log().read():
+        record = decode(log_record, topic="t")
+        assert "" == invariants.check(log_record.offset, record, is_whole=True), record
     assert 4 == sum(job.at_work().values())
 
 
@@ -1025,7 +1029,7 @@ def test_a_reserve_is_stopped_once_the_request_that_it_was_for_is_over():
     assert ((), "") == review_launches(REVIEW, a_state(*records, request))
     stopped, _ = review_launches(REVIEW, a_state(*records))
 
-    assert [("e2", LaunchPhase.STOPPING)] == [(found.execution_id, found.phase) for found in launches_of(stopped)]
+    assert [("e2", LaunchPhase.STOPPING)] == [(launch.execution_id, launch.phase) for launch in launches_of(stopped)]
 
 
 def test_a_clock_that_is_set_back_starts_no_container_twice():

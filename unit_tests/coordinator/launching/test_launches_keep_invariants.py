@@ -1,6 +1,6 @@
-"""The laws over random lives of a job whose coordinator starts its containers: they come, run, go and fail at any time.
+"""The laws over random lives of a job with launched containers: they start, run, end and fail at any time.
 
-What a launcher says need not be true: it may be late, of another moment, or nothing.
+The report of a launcher need not be true: it may be late, of another moment, or nothing.
 """
 
 from dataclasses import replace
@@ -28,7 +28,7 @@ WHICH = st.integers(0, 5)
 
 
 class Cluster(Machine):
-    """A coordinator of launched containers; each step is told by a name and what it is about."""
+    """A coordinator of launched containers; each step has a name and its arguments."""
 
     def __init__(self, count):
         super().__init__()
@@ -67,14 +67,14 @@ class Cluster(Machine):
         )
 
     def launch(self, which):
-        found = sorted(self.state.launches)
-        return self.state.launches[found[which % len(found)]] if found else None
+        names = sorted(self.state.launches)
+        return self.state.launches[names[which % len(names)]] if names else None
 
     def passes(self, ms):
         self.now_ms += ms
 
-    def says(self, which, phase, knows_all):
-        """An execution says how it is, and does as it is told."""
+    def sends_heartbeat(self, which, phase, knows_all):
+        """An execution reports its state, and obeys its orders."""
         launch = self.launch(which)
         if launch is None:
             return
@@ -96,8 +96,8 @@ class Cluster(Machine):
     def seen_as(self, which, state, exit_code):
         launch = self.launch(which)
         if launch is not None:
-            found = {launch.execution_id: Launched(state=state, host=f"host-{which}", exit_code=exit_code)}
-            self.step(LaunchesLooked(launched=found, now_ms=self.now_ms, retry_window_ms=WINDOW_MS))
+            launched = {launch.execution_id: Launched(state=state, host=f"host-{which}", exit_code=exit_code)}
+            self.step(LaunchesLooked(launched=launched, now_ms=self.now_ms, retry_window_ms=WINDOW_MS))
 
     def scales(self, count):
         self.commit([ContainerCountPut(count=count)])
@@ -111,8 +111,13 @@ class Cluster(Machine):
 
 
 STEP = st.one_of(
-    st.tuples(st.just("says"), WHICH, st.sampled_from([C.STARTED, C.RUNNING, C.RUNNING, C.STOPPED]), st.booleans()),
-    st.tuples(st.just("says"), WHICH, st.just(C.RUNNING), st.just(True)),
+    st.tuples(
+        st.just("sends_heartbeat"),
+        WHICH,
+        st.sampled_from([C.STARTED, C.RUNNING, C.RUNNING, C.STOPPED]),
+        st.booleans(),
+    ),
+    st.tuples(st.just("sends_heartbeat"), WHICH, st.just(C.RUNNING), st.just(True)),
     st.tuples(st.just("seen_as"), WHICH, st.sampled_from(LaunchedState), st.sampled_from([None, 0, 7])),
     st.tuples(st.just("passes"), st.sampled_from([100, 6_000, 31_000, 61_000])),
     st.tuples(st.just("scales"), st.integers(1, 3)),
@@ -151,7 +156,7 @@ def test_no_processor_has_two_active_executions_that_are_to_be_there_and_each_ha
     machine = Cluster(count).lives(steps)
     if machine.state.run.finished:
         return
-    # What is told to stop ends, what is late is killed, and nobody fails any more.
+    # A container with the order to stop ends, a late one is killed, and none fails any more.
     for _ in range(8):
         machine.passes(31_000)
         for launch in to_kill(machine.state, machine.now_ms):
@@ -159,11 +164,11 @@ def test_no_processor_has_two_active_executions_that_are_to_be_there_and_each_ha
             machine.step(LaunchesLooked(launched=ended, now_ms=machine.now_ms, retry_window_ms=WINDOW_MS))
         machine.review()
         for which in range(len(machine.state.launches)):
-            machine.says(which, C.RUNNING, True)
+            machine.sends_heartbeat(which, C.RUNNING, True)
         machine.review()
 
     # For a suspended processor nothing is started.
-    wanted = frozenset(wanted_processors(machine.state)) - machine.state.suspended.keys()
+    expected = frozenset(wanted_processors(machine.state)) - machine.state.suspended.keys()
     if machine.state.run.finished:
         return
     active = [
@@ -171,7 +176,7 @@ def test_no_processor_has_two_active_executions_that_are_to_be_there_and_each_ha
         for launch in machine.state.launches.values()
         if launch.phase in UP and launch.role is LaunchRole.ACTIVE
     ]
-    assert sorted(wanted) == sorted(active)
+    assert sorted(expected) == sorted(active)
     assert () == to_start(machine.state)
     assert all(
         is_alive(machine.state, launch.execution_id)

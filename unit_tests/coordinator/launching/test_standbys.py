@@ -1,4 +1,4 @@
-"""Standbys: when one is ready, which takes over, and what the laws allow. The stories are in `unit_tests/scenarios`."""
+"""Standbys: when one is ready, which takes over, and the laws. The stories are in `unit_tests/scenarios`."""
 
 import json
 from dataclasses import replace
@@ -49,7 +49,7 @@ WARM = StandbyProgress(tasks=2, level=2, lag=LAG_MAX, restored=9, total=9)
 
 def a_state(*records, lost=ContainerPhase.LOST):
     """Processor 0 has tasks a and b, in `e1` on host-a; standbys `s0` on host-b and `s1` on host-c."""
-    found = [
+    state_records = [
         ContainerCountPut(count=1),
         RunPut(run_id="run", ended=False),
         ConfigPut(config_key="stores.sums.msg.serde", value="json"),
@@ -62,9 +62,9 @@ def a_state(*records, lost=ContainerPhase.LOST):
         ("s1", LaunchRole.STANDBY, "host-c", ContainerPhase.STARTED),
     ):
         number = int(name == "s1")
-        found.append(LaunchPut(launch=a_launch(name, role=role, host=host, standby=number)))
-        found.append(ContainerPut(container=a_container(name, host=host, phase=phase)))
-    return evolve(INITIAL, committed([*found, *records], 0))
+        state_records.append(LaunchPut(launch=a_launch(name, role=role, host=host, standby=number)))
+        state_records.append(ContainerPut(container=a_container(name, host=host, phase=phase)))
+    return evolve(INITIAL, committed([*state_records, *records], 0))
 
 
 def liveness(stream_offset=1000, domain="", **warm):
@@ -75,9 +75,9 @@ def liveness(stream_offset=1000, domain="", **warm):
                 stream_offset=stream_offset,
                 held=frozenset(),
                 figures=Figures(),
-                warm=found,
+                warm=progress,
             )
-            for name, found in warm.items()
+            for name, progress in warm.items()
         },
         hosts={"host-b": KnownHost(fault_domain=domain)} if domain else {},
     )
@@ -95,7 +95,7 @@ def liveness(stream_offset=1000, domain="", **warm):
         (WARM, {"stream_offset": 5}),
     ],
 )
-def test_who_lacks_anything_is_not_ready(warm, changes):
+def test_a_standby_that_lacks_anything_is_not_ready(warm, changes):
     state = a_state()
 
     assert is_warm("s0", state, liveness(s0=WARM))
@@ -106,17 +106,17 @@ def test_who_lacks_anything_is_not_ready(warm, changes):
 def test_after_a_loss_one_that_has_not_tried_its_query_out_takes_over_if_there_is_no_other():
     state, new = a_state(), replace(WARM, lag=0, is_query_warm=False)
 
-    assert ["s0"] == [found.execution_id for found in promotions(state, liveness(s0=WARM, s1=new))]
-    assert ["s1"] == [found.execution_id for found in promotions(state, liveness(s1=new))]
+    assert ["s0"] == [promotion.execution_id for promotion in promotions(state, liveness(s0=WARM, s1=new))]
+    assert ["s1"] == [promotion.execution_id for promotion in promotions(state, liveness(s1=new))]
 
 
 def test_after_a_loss_the_one_that_lacks_least_takes_over():
-    state, told = a_state(), liveness(s0=WARM, s1=replace(WARM, lag=1))
+    state, live = a_state(), liveness(s0=WARM, s1=replace(WARM, lag=1))
 
-    assert "s1" == best_standby(P, state, told).execution_id
-    (promoted,) = promotions(state, told)
+    assert "s1" == best_standby(P, state, live).execution_id
+    (promoted,) = promotions(state, live)
     assert (P, "s1", "") == (promoted.processor_id, promoted.execution_id, promoted.uuid)
-    assert () == promotions(evolve(state, committed([promoted], 90)), told), "said once"
+    assert () == promotions(evolve(state, committed([promoted], 90)), live), "written once"
 
 
 def test_a_standby_takes_over_at_once_from_a_container_that_does_not_stop_in_time():
@@ -129,8 +129,8 @@ def test_a_standby_takes_over_at_once_from_a_container_that_does_not_stop_in_tim
     decision = decide(review, state, liveness(s0=WARM))
     after = evolve(state, committed(decision.records, 100))
 
-    (lost,) = [found.container for found in decision.records if isinstance(found, ContainerPut)]
-    (placed,) = [found for found in decision.records if isinstance(found, PlacedPut)]
+    (lost,) = [record.container for record in decision.records if isinstance(record, ContainerPut)]
+    (placed,) = [record for record in decision.records if isinstance(record, PlacedPut)]
     assert ("e1", ContainerPhase.LOST) == (lost.execution_id, lost.phase)
     assert "s0" == placed.execution_id
     assert "containers did not stop in time; a standby takes over" in decision.cause
@@ -174,7 +174,7 @@ def test_the_job_model_shows_each_standby_with_the_tasks_of_its_processor():
     assert ["0", "0-1"] == [one.processor_id for one in with_standbys(plan, taken_over).containers]
 
 
-def test_how_many_there_are_to_be():
+def test_the_number_of_standbys_is_that_of_the_last_request_or_the_configuration():
     factor = ConfigPut(config_key="job.standbytasks.replication.factor", value="3")
 
     assert 0 == standby_count(P, a_state())
@@ -183,30 +183,30 @@ def test_how_many_there_are_to_be():
     assert 0 == standby_count(P, replace(a_state(factor), config={"job.standbytasks.replication.factor": "3"}))
 
 
-def test_names():
+def test_the_name_of_a_standby_has_its_processor_and_number():
     assert ("4", 0) == named("4-0", a_state())
     assert ("4", None) == named("4", a_state())
     assert ("4-0", None) == named("4-0", INITIAL), "where people start containers it is the name of one"
 
 
-def test_a_host_or_a_fault_domain_is_for_one_of_them():
+def test_a_host_or_a_fault_domain_has_one_container_of_a_processor():
     domains = ConfigPut(config_key="cluster-manager.fault-domain-aware.standby.enabled", value="true")
     rack = LocalityPut(locality=ProcessorLocality(processor_id=ProcessorId("9"), host="host-z", fault_domain="rack"))
-    told = liveness(domain="rack", s0=WARM)
+    live = liveness(domain="rack", s0=WARM)
 
-    assert "s0 of processor 0 is on host-b already" in clash("host-b", P, a_state(), told)
-    assert "" == clash("host-b", P, a_state(), told, ["s0"])
-    assert "" == clash("host-z", P, a_state(rack), told)
-    assert "in the fault domain of host-z already (rack)" in clash("host-z", P, a_state(rack, domains), told)
-    assert "" == clash("host-b", ProcessorId("1"), a_state(), told)
+    assert "s0 of processor 0 is on host-b already" in clash("host-b", P, a_state(), live)
+    assert "" == clash("host-b", P, a_state(), live, ["s0"])
+    assert "" == clash("host-z", P, a_state(rack), live)
+    assert "in the fault domain of host-z already (rack)" in clash("host-z", P, a_state(rack, domains), live)
+    assert "" == clash("host-b", ProcessorId("1"), a_state(), live)
 
 
 # --- laws ---
 
 
 def judged(*records, lost=ContainerPhase.LOST):
-    """What is found wrong with the last record."""
-    invariants, found = Invariants(), ""
+    """The broken law of the last record."""
+    invariants, broken = Invariants(), ""
     base = [
         ContainerCountPut(count=1),
         LaunchPut(launch=a_launch("e1", phase=LaunchPhase.WANTED)),
@@ -215,8 +215,8 @@ def judged(*records, lost=ContainerPhase.LOST):
         ContainerPut(container=a_container("s0", host="host-b", pid=7, phase=ContainerPhase.STARTED)),
     ]
     for offset, record in enumerate([*base, *records]):
-        found = invariants.check(offset, record, True)
-    return found
+        broken = invariants.check(offset, record, True)
+    return broken
 
 
 def test_only_a_standby_of_the_processor_takes_over():
@@ -228,19 +228,24 @@ def test_only_a_standby_of_the_processor_takes_over():
 
 
 def test_a_standby_is_placed_apart_from_its_active_container_if_that_is_recorded():
-    def wanted(host, **changes):
+    def wanted_standby(host, **changes):
         return LaunchPut(
             launch=a_launch("s1", **{"role": LaunchRole.STANDBY, "phase": LaunchPhase.WANTED, "host": host} | changes)
         )
 
-    assert "wanted a standby of processor 0 apart from e1, found both on host-a" == judged(wanted("host-a"))
-    assert "apart from s0" in judged(wanted("host-b"))
-    for fine in (wanted("host-c"), wanted(""), wanted("host-a", processor_id="1"), wanted("host-a", uuid="u")):
+    assert "wanted a standby of processor 0 apart from e1, found both on host-a" == judged(wanted_standby("host-a"))
+    assert "apart from s0" in judged(wanted_standby("host-b"))
+    for fine in (
+        wanted_standby("host-c"),
+        wanted_standby(""),
+        wanted_standby("host-a", processor_id="1"),
+        wanted_standby("host-a", uuid="u"),
+    ):
         assert not judged(fine)
-    assert not judged(wanted("host-a", role=LaunchRole.RESERVE))
+    assert not judged(wanted_standby("host-a", role=LaunchRole.RESERVE))
 
 
-def test_a_request_that_is_under_way_says_how_far_it_is_and_keeps_what_was_chosen():
+def test_a_request_under_way_reports_its_progress_and_keeps_its_choices():
     request = a_move(StatusCode.ACCEPTED)
     begun = replace(request, status_code=StatusCode.IN_PROGRESS, phase="RESERVING")
     chosen = replace(begun, phase="STOPPING", execution_id="s0", paused_at_ms=5, response_message="it goes")
@@ -266,16 +271,16 @@ def a_control(command, status_code=StatusCode.ACCEPTED):
 def test_a_number_that_has_changed_since_the_request_was_accepted_may_refuse_it(command, count, reason):
     state = a_state(StandbyPut(processor_id=P, count=count, uuid="of another one"))
 
-    (found,) = CONTROLLING_STANDBYS.begin(
+    (refusal,) = CONTROLLING_STANDBYS.begin(
         a_control(command),
         Review(command=ReviewRequests(now_ms=1, expiry_ms=1), state=state, liveness=Liveness()),
     )
 
-    assert StatusCode.FAILED is found.status_code
-    assert reason in found.response_message
+    assert StatusCode.FAILED is refusal.status_code
+    assert reason in refusal.response_message
 
 
-def test_a_standby_that_is_given_up_is_taken_off_once_whatever_is_torn():
+def test_a_standby_that_is_given_up_is_removed_once_wherever_the_log_is_torn():
     begun = a_control("start", StatusCode.IN_PROGRESS)
     command = ReviewRequests(now_ms=10**9, expiry_ms=60_000)
     before = a_state(begun, StandbyPut(processor_id=P, count=3, uuid=begun.uuid))

@@ -1,4 +1,4 @@
-"""A processor whose container ended as the next one would end, too: it waits, is named, and the others go on."""
+"""A processor whose container ended as the next one would: it waits, is named, and the others continue."""
 
 import pytest
 
@@ -21,11 +21,11 @@ STATEFUL = {"stores_sums_msg_serde": "json", "local_store_dir": "/data"}
 
 
 class SuspendedJob(LaunchedJob):
-    """Containers that say in a last heartbeat why they end."""
+    """Containers that report in a last heartbeat why they end."""
 
-    def fails(self, name, exit_code, reason=REASON, *, is_heard=True):
+    def fails(self, name, exit_code, reason=REASON, *, is_received=True):
         process = self.processes[name]
-        if is_heard:
+        if is_received:
             self.world.queue.append(
                 a_heartbeat(
                     name,
@@ -43,33 +43,36 @@ class SuspendedJob(LaunchedJob):
 
     def findings(self):
         snapshot = self.service.status()
-        told = status_json(snapshot.job, snapshot.state, snapshot.liveness, 0, snapshot.trouble, snapshot.findings)
-        return [(found["code"], found["subject"], found["found"], found["remedy"]) for found in told["findings"]]
+        status = status_json(snapshot.job, snapshot.state, snapshot.liveness, 0, snapshot.trouble, snapshot.findings)
+        return [
+            (finding["code"], finding["subject"], finding["found"], finding["remedy"])
+            for finding in status["findings"]
+        ]
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "is_heard"),
+    ("exit_code", "is_received"),
     [
         *((exit_code, True) for exit_code in (ExitCode.REJECTED, ExitCode.TASK_FAILED, ExitCode.BAD_DATA)),
         *((exit_code, False) for exit_code in (ExitCode.TASK_FAILED, ExitCode.BAD_DATA)),
     ],
 )
-def test_a_container_that_would_fail_again_in_the_same_way_is_not_started_again(exit_code, is_heard):
+def test_a_container_that_would_fail_again_in_the_same_way_is_not_started_again(exit_code, is_received):
     job = SuspendedJob(count=2, **{"cluster-manager_container_retry_count": "2"})
     first = job.execution("1")
 
-    job.fails(first, exit_code, is_heard=is_heard)
+    job.fails(first, exit_code, is_received=is_received)
     job.settles(1200)
 
     assert 2 == len(job.started), "ten minutes went by"
     assert {"0": 2} == job.at_work()
     assert not job.state.run.finished
     assert "" == failed_job(job.state, 2)
-    assert [0] == [found.failures for found in job.state.launches.values() if found.processor_id == "1"]
-    ((code, subject, found, remedy),) = job.findings()
+    assert [0] == [launch.failures for launch in job.state.launches.values() if launch.processor_id == "1"]
+    ((code, subject, finding, remedy),) = job.findings()
     assert ("processor-suspended", "processor 1") == (code, subject)
-    assert f"{first} did, with exit code {exit_code}" in found
-    assert (REASON in found) is is_heard
+    assert f"{first} did, with exit code {exit_code}" in finding
+    assert (REASON in finding) is is_received
     assert "`samzapy job restart --processor 1` starts it again" in remedy
 
 
@@ -95,18 +98,18 @@ def test_a_container_that_failed_in_another_way_is_started_again():
 
 
 @pytest.mark.parametrize("exit_code", [ExitCode.USAGE, ExitCode.REJECTED])
-def test_what_may_be_wrong_on_one_host_alone_is_tried_once_more(exit_code):
+def test_an_end_that_may_be_due_to_one_host_is_tried_once_more(exit_code):
     job = SuspendedJob(count=1)
 
     for _ in range(2):
-        job.fails(job.started[-1], exit_code, is_heard=False)
+        job.fails(job.started[-1], exit_code, is_received=False)
         job.settles(30)
 
     assert 2 == len(job.started)
     assert ["0"] == [*job.state.suspended]
 
 
-def test_a_restart_starts_it_again_and_fails_with_the_reason_if_it_ends_in_the_same_way():
+def test_a_restart_of_a_suspended_processor_starts_it_and_fails_with_the_reason_if_it_ends_in_the_same_way():
     job = SuspendedJob(count=1)
     job.fails(job.execution("0"), ExitCode.BAD_DATA)
     job.settles()
@@ -129,13 +132,13 @@ def test_a_restart_starts_it_again_and_fails_with_the_reason_if_it_ends_in_the_s
     assert [] == job.findings()
 
 
-def test_a_rewind_of_what_it_reads_starts_it_again():
+def test_a_rewind_of_its_input_starts_it_again():
     job = SuspendedJob(count=2)
     for name in ("0", "1"):
         job.fails(job.execution(name), ExitCode.BAD_DATA)
     job.settles()
     assert {} == job.at_work()
-    ssp = next(found.positions[0].ssp for found in job.state.plan if found.processor_id == "1")
+    ssp = next(task.positions[0].ssp for task in job.state.plan if task.processor_id == "1")
 
     arguments = {"stream": "kafka.orders", "to": "oldest", "partition": str(ssp.partition)}
     job.ask(1, Action.REWIND, processor_id="", arguments=arguments)
@@ -147,7 +150,7 @@ def test_a_rewind_of_what_it_reads_starts_it_again():
     assert ["0"] == [*job.state.suspended]
 
 
-def test_a_range_that_is_given_up_starts_it_again_and_one_that_was_given_up_before_does_not():
+def test_an_accepted_loss_starts_a_suspended_processor_again_and_an_earlier_one_does_not():
     job = SuspendedJob(count=1)
     job.fails(job.execution("0"), ExitCode.BAD_DATA)
     job.settles()
@@ -162,7 +165,7 @@ def test_a_range_that_is_given_up_starts_it_again_and_one_that_was_given_up_befo
     assert {"0": 4} == job.at_work()
 
 
-def test_another_run_starts_it_again():
+def test_another_run_starts_the_container_again():
     job = SuspendedJob(count=1)
     job.fails(job.execution("0"), ExitCode.TASK_FAILED)
     job.settles()
@@ -178,7 +181,7 @@ def test_another_run_starts_it_again():
     assert {"0": 4} == job.at_work()
 
 
-def test_a_standby_does_not_take_over_what_it_would_fail_at():
+def test_a_standby_does_not_take_over_a_task_that_it_would_fail_at():
     job = SuspendedJob(count=1, job_standbytasks_replication_factor="2", **STATEFUL)
     job.settles()
     standby = job.execution("0", LaunchRole.STANDBY)
@@ -222,7 +225,7 @@ def test_a_self_managed_job_records_the_reason_and_suspends_nothing():
     job = Job()
     last = job.heartbeat("e0", state=ContainerPhase.STOPPED, exit_code=ExitCode.BAD_DATA, reason=REASON)
 
-    job.hears_heartbeats([last])
+    job.handles([last])
 
     container = job.state.containers["e0"]
     assert (ContainerPhase.FENCED, f"it ends with exit code 8: {REASON}") == (container.phase, container.reason)

@@ -63,7 +63,9 @@ def state_of(rows):
 
 def read_of(rows):
     checkpoints = [decode(record, topic="t").checkpoint for record in log_of(rows, "checkpoint")]
-    return PositionsRead(checkpoints={found.ssp_kb: found for found in checkpoints}, progress={}, bounds={})
+    return PositionsRead(
+        checkpoints={checkpoint.ssp_kb: checkpoint for checkpoint in checkpoints}, progress={}, bounds={}
+    )
 
 
 def a_writer(job):
@@ -73,7 +75,7 @@ def a_writer(job):
     return log, Downgrade(log, looked, a_term(looked.known.state))
 
 
-# --- what it makes ---
+# --- results ---
 
 
 def test_a_downgrade_writes_the_golden_file():
@@ -133,13 +135,13 @@ def test_the_schemas_on_the_stream_are_those_of_release_0_1_0():
     assert len(SCHEMAS) == len(state.schemas)
 
 
-def test_a_second_time_nothing_is_written():
+def test_a_second_downgrade_writes_nothing():
     job = given_back(stopped_job(is_scaled=True))
 
     assert () == difference(look(job.world.log().read(), "t"))
 
 
-def test_all_that_it_writes_says_so_and_is_numbered_on():
+def test_all_records_of_a_downgrade_name_it_and_continue_the_numbering():
     job = stopped_job(is_scaled=True)
     before = list(job.world.log().read())
     _, writer = a_writer(job)
@@ -148,10 +150,10 @@ def test_all_that_it_writes_says_so_and_is_numbered_on():
     writer.roll()
 
     written = list(job.world.log().read())[len(before) :]
-    said = [parse_headers(record.headers) for record in written]
+    parsed = [parse_headers(record.headers) for record in written]
     seq_first = 1 + max(parse_headers(record.headers).seq for record in before)
-    assert {CAUSE} == {headers.cause for headers in said}
-    assert list(range(seq_first, seq_first + len(said))) == [headers.seq for headers in said]
+    assert {CAUSE} == {headers.cause for headers in parsed}
+    assert list(range(seq_first, seq_first + len(parsed))) == [headers.seq for headers in parsed]
     assert (b"term", b"run", b"term") == (written[0].key, written[1].key, written[-1].key)
     assert written[-1].offset + 1 == offset_after_downgrade([*before, *written])
 
@@ -173,11 +175,11 @@ def test_an_audit_of_the_downgraded_stream_finds_no_fault():
     assert "stream-gap" in faults(0)
 
 
-# --- whoever goes on with it ---
+# --- the next run ---
 
 
-def goes_on(job):
-    """The grants of this release's next run on what stands there, with both processors."""
+def start_next_run(job):
+    """The grants of this release's next run on the same topics, with both processors."""
     world = World(config=a_config(**SETTINGS), topic=job.world.topic, placement=job.world.placement)
     world.checkpoints = dict(positions_read(job).checkpoints)
     service = world.coordinator("next")
@@ -189,7 +191,7 @@ def goes_on(job):
     return world, service
 
 
-def the_job_goes_on(service):
+def check_the_job_continues(service):
     state = service.status().state
     assert (1, 1) == (state.generation.factor, 1 if state.factor is None else state.factor.factor)
     assert [("n0", TASKS[0], 30, ()), ("n1", TASKS[1], 30, ())] == [
@@ -219,9 +221,9 @@ def test_this_release_continues_wherever_the_downgrade_was_interrupted(survivors
     if is_compacted:
         job.world.topic.compact(tombstones_until=log.end_offset())
 
-    _, service = goes_on(job)
+    _, service = start_next_run(job)
 
-    the_job_goes_on(service)
+    check_the_job_continues(service)
 
 
 @pytest.mark.parametrize("survivors", range(1, count_of_writes() + 1))
@@ -246,21 +248,21 @@ def sorted_as(rows):
     return sorted(rows, key=lambda row: place[row["topic"], row["key"]])
 
 
-def test_requests_of_before_are_not_done_again():
+def test_earlier_requests_are_not_done_again():
     job = given_back(stopped_job(is_scaled=True))
 
-    world, service = goes_on(job)
+    world, service = start_next_run(job)
     world.queue.append(read_inbox(job.world.placement, 0, world.clock.wall_ms()))
     service.run_once(0)
 
-    the_job_goes_on(service)
+    check_the_job_continues(service)
     state = service.status().state
-    asked = [*state.requests.values(), *state.request_memory.values()]
-    assert {an_id(1), an_id(2)} == {found.uuid for found in asked}
-    assert {StatusCode.BAD_REQUEST} == {found.status_code for found in asked}
+    requests = [*state.requests.values(), *state.request_memory.values()]
+    assert {an_id(1), an_id(2)} == {request.uuid for request in requests}
+    assert {StatusCode.BAD_REQUEST} == {request.status_code for request in requests}
 
 
-# --- what is refused ---
+# --- refusals ---
 
 
 def a_request(status_code):
@@ -287,8 +289,8 @@ def changed_grant(state, **changes):
 
 
 def changed_input(state, **changes):
-    (found,) = state.inputs.values()
-    return replace(found, **changes)
+    (put,) = state.inputs.values()
+    return replace(put, **changes)
 
 
 REFUSED = {
@@ -354,10 +356,10 @@ def test_features_that_release_0_1_0_lacks_are_refused_with_a_named_reason(text)
     state = state_of(BEFORE)
     changed = evolve(state, uncommitted([REFUSED[text](state)]))
 
-    found = refusals(changed, read_of(BEFORE))
+    refused = refusals(changed, read_of(BEFORE))
 
-    assert 1 == len(found)
-    assert text in found[0]
+    assert 1 == len(refused)
+    assert text in refused[0]
 
 
 def test_floors_that_the_positions_have_not_passed_are_refused():
@@ -372,10 +374,10 @@ def test_floors_that_the_positions_have_not_passed_are_refused():
     job.commits(19)  # Below the floor of part 1, which had come to 20.
     job.stops()
 
-    (found,) = refusals(job.state, positions_read(job))
+    (refused,) = refusals(job.state, positions_read(job))
 
-    assert "kafka.orders.0:0/1 (factor 4)" in found
-    assert "factorFinest" in found
+    assert "kafka.orders.0:0/1 (factor 4)" in refused
+    assert "factorFinest" in refused
 
 
 def test_a_closed_request_does_not_prevent_a_downgrade():
@@ -385,13 +387,13 @@ def test_a_closed_request_does_not_prevent_a_downgrade():
 
 
 def test_a_startpoint_that_grants_have_taken_up_is_forgotten():
-    word = Startpoint(ssp_kb=PARTITIONS[0], offset_next=5, epoch=1, uuid="u")
-    state = evolve(state_of(BEFORE), uncommitted([StartpointPut(startpoint=word)]))
+    startpoint = Startpoint(ssp_kb=PARTITIONS[0], offset_next=5, epoch=1, uuid="u")
+    state = evolve(state_of(BEFORE), uncommitted([StartpointPut(startpoint=startpoint)]))
 
     assert () == refusals(state, read_of(BEFORE))
 
 
-# --- what is said, and the topic's settings ---
+# --- headers, and the topic's settings ---
 
 
 def test_settings_that_release_0_1_0_refuses_are_listed():
@@ -410,7 +412,7 @@ def test_hosts_that_may_have_local_state_are_listed():
     assert ("host-a",) == hosts_with_state(state_of(ROWS))
 
 
-def test_settings_are_put_back_as_they_were():
+def test_the_original_settings_are_restored():
     spec = coordinator_spec("flights-1")
     mine = {**spec.settings, "min.compaction.lag.ms": "99", "segment.ms": "7", "other": "x"}
 
@@ -424,9 +426,9 @@ def test_settings_are_put_back_as_they_were():
 def test_settings_left_by_a_killed_downgrade_are_not_restored():
     spec = coordinator_spec("flights-1")
 
-    wanted = {name: spec.settings[name] for name in ("min.compaction.lag.ms", "delete.retention.ms")}
-    assert wanted == settings_before(spec, HURRIED)
-    assert wanted == settings_before(spec, {})
+    expected = {name: spec.settings[name] for name in ("min.compaction.lag.ms", "delete.retention.ms")}
+    assert expected == settings_before(spec, HURRIED)
+    assert expected == settings_before(spec, {})
 
 
 def test_an_existing_tombstone_is_not_written_again_and_its_removal_is_awaited():

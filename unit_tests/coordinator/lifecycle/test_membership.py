@@ -1,4 +1,4 @@
-"""Who is planned for and when, and which run it is."""
+"""The members of a plan, its time, and the run that it is of."""
 
 from dataclasses import replace
 
@@ -77,7 +77,7 @@ def test_the_first_processor_is_planned_for_at_once():
     assert "0" == job.at(7)
 
 
-def test_those_that_come_together_first_are_planned_for_together():
+def test_processors_that_join_together_first_are_planned_for_together():
     assert "012" == a_job_of("1a", "0a", "2a").members
 
 
@@ -202,7 +202,7 @@ def test_where_a_processor_was_is_forgotten_when_no_other_has_its_id(comes_back)
         job.at(now)
 
     assert ({"0", "1"} if comes_back else {"1"}) == set(job.state.localities)
-    assert not any(found.processor_id == "0" for found in job.state.containers.values())
+    assert not any(container.processor_id == "0" for container in job.state.containers.values())
 
 
 def test_each_absence_has_a_grace_of_its_own():
@@ -264,7 +264,7 @@ def test_a_run_begins_when_the_job_is_handed_in():
         lambda job: job.step(a_submission(config=a_config(), partition_counts={"kafka.orders": 9})),
     ],
 )
-def test_a_run_continues(happens):
+def test_a_run_continues_while_a_processor_is_left_or_crashed(happens):
     job = a_job_of("0a", "1a")
     before = run_of(job)
     happens(job)
@@ -318,7 +318,7 @@ def test_a_single_processor_is_planned_at_once_and_shares_with_one_that_returns(
     assert ["7", "07"] == [job.at(now) for now in (60_000, 80_000)]
 
 
-# --- what is forgotten ---
+# --- what the coordinator forgets ---
 
 
 def granted(job):
@@ -337,14 +337,14 @@ def test_executions_that_others_have_succeeded_are_forgotten_and_their_number_st
         assert gone in job.state.containers
         job.comes(comes)
         job.at(1_000 * number + 500)
-        assert gone in job.state.containers  # Its grants still say where its successor begins.
+        assert gone in job.state.containers  # Its grants still have the start of its successor.
         granted(job)
         job.at(1_000 * number + 600)
 
     assert {"0k", "1a"} == set(job.state.containers)
 
 
-def test_the_last_of_a_member_is_remembered_while_it_may_come_back():
+def test_the_last_execution_of_a_member_is_remembered_while_it_may_return():
     job = granted(a_job_of("0a", "1a"))
     job.stops("0a")
     job.at(1_000)
@@ -370,7 +370,7 @@ def test_a_lost_execution_is_not_forgotten_before_it_is_fenced():
 
 
 class Bounded(Job):
-    """Two processors with two tasks each, which hold what they are granted."""
+    """Two processors with two tasks each, which hold their grants."""
 
     @classmethod
     def running(cls):
@@ -386,7 +386,7 @@ class Bounded(Job):
         grants = self.state.grants_sorted
         return [(grant.task_name, grant.epoch) for grant in grants if grant.execution_id == execution]
 
-    def says(self, execution, *, held=None, finished=True):
+    def sends_heartbeat(self, execution, *, held=None, finished=True):
         self.step(
             a_heartbeat(
                 execution,
@@ -404,15 +404,19 @@ class Bounded(Job):
 def test_a_run_is_finished_when_every_task_is_read_to_its_end():
     job = Bounded.running()
 
-    assert [False, False, True] == [job.says("0a"), job.says("1a", finished=False), job.says("1a")]
+    assert [False, False, True] == [
+        job.sends_heartbeat("0a"),
+        job.sends_heartbeat("1a", finished=False),
+        job.sends_heartbeat("1a"),
+    ]
     assert not job.state.run.ended
     before = job.state
-    job.says("0a")
+    job.sends_heartbeat("0a")
     assert before.run == job.state.run
 
 
 def test_a_review_that_finds_the_run_finished_leaves_nothing_to_do_for_the_next():
-    """Law L2. Who had joined by then, or gone, is not planned for any more: all stop."""
+    """Law L2. Processors that joined or left by then are not planned for any more: all stop."""
     job = Bounded.running()
     job.comes("2a")
     job.at(0)
@@ -435,27 +439,27 @@ def test_a_review_that_finds_the_run_finished_leaves_nothing_to_do_for_the_next(
 
 def test_a_run_is_not_finished_while_a_task_has_no_owner():
     job = Bounded.running()
-    job.says("0a")
+    job.sends_heartbeat("0a")
 
-    assert not job.says("1a", held=job.held("1a")[:1])
+    assert not job.sends_heartbeat("1a", held=job.held("1a")[:1])
     job.crashes("0a")
-    assert not job.says("1a")
+    assert not job.sends_heartbeat("1a")
 
 
-def test_a_run_is_not_finished_while_a_task_was_not_granted_all_that_the_plan_says():
+def test_a_run_is_not_finished_before_every_task_of_the_plan_was_granted():
     job = Bounded.running()
-    job.says("0a")
+    job.sends_heartbeat("0a")
     (key, planned), *_ = job.state.planned_tasks.items()
     grown = replace(planned, ssp_kbs=(*planned.ssp_kbs, an_ssp_kb("kafka.orders.4:0/1")))
     job.state = replace(job.state, planned_tasks=dict(job.state.planned_tasks) | {key: grown})
 
-    assert not job.says("1a")
+    assert not job.sends_heartbeat("1a")
 
 
 def test_a_finished_run_ends_when_all_have_left_and_the_next_is_another():
     job = Bounded.running()
-    job.says("0a")
-    job.says("1a")
+    job.sends_heartbeat("0a")
+    job.sends_heartbeat("1a")
     job.stops("0a", "1a")
     assert (True, True) == (job.state.run.finished, job.state.run.ended)
 
@@ -466,10 +470,10 @@ def test_a_finished_run_ends_when_all_have_left_and_the_next_is_another():
 
 
 def test_a_finished_run_ends_also_when_the_last_one_is_killed_before_it_has_left():
-    """Else who comes next would leave at once, with nothing done, to end it."""
+    """Else a later processor would leave at once, with nothing done, to end it."""
     job = Bounded.running()
-    job.says("0a")
-    job.says("1a")
+    job.sends_heartbeat("0a")
+    job.sends_heartbeat("1a")
     job.stops("0a")
     job.step(ContainerGone("1a", "killed"))
     assert (True, False) == (job.state.run.finished, job.state.run.ended)
@@ -482,7 +486,7 @@ def test_a_finished_run_ends_also_when_the_last_one_is_killed_before_it_has_left
     assert ("run-2-60000", False, False) == (job.state.run.run_id, job.state.run.finished, job.state.run.ended)
 
 
-# --- a run that begins without what earlier ones left ---
+# --- a run that begins without the records of earlier ones ---
 
 BOUNDED = a_config(systems_kafka_samza_offset_end="head")
 IN_PART_BOUNDED = a_config(
@@ -491,7 +495,7 @@ IN_PART_BOUNDED = a_config(
 
 
 class Again(Job):
-    """A job whose two processors have run, said where they are, and left; execution `0b` comes next."""
+    """A job whose two processors have run, reported their places, and left; execution `0b` comes next."""
 
     @classmethod
     def after_a_run(cls, config=BOUNDED):

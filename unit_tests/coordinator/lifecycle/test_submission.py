@@ -1,4 +1,4 @@
-"""What a term and a submission write, and in which order."""
+"""The records of a term and a submission, and their order."""
 
 import json
 from dataclasses import replace
@@ -16,10 +16,12 @@ from samzapy.errors import (
     ExitCode,
     PartitionSchemeError,
     RejectedError,
+    TopicIdentityError,
     TopicPolicyError,
     UnknownSchemaError,
 )
 from samzapy.model.container import ProcessorLocality, TaskLocality
+from samzapy.model.grant import ChangelogStart
 from samzapy.model.placement import StatusCode
 from samzapy.model.topics import changelog_topic
 from samzapy.plan.groupers import Groupers
@@ -38,6 +40,7 @@ from samzapy.stream.records import (
     PlannedTaskPut,
     Removed,
     RequestPut,
+    RunPut,
     TaskLocalityPut,
 )
 from samzapy.testing.builders import a_config, a_container, a_grant, a_submission
@@ -54,7 +57,7 @@ def with_a_term():
 
 
 def submitted(state, **kwargs):
-    """What a submission writes while nobody runs; the first one is planned for processor 0, as its first join would."""
+    """The records of a submission without members; the first one is for processor 0, as its first join would be."""
     records = submit_job(a_submission(**kwargs), state, Liveness())
     if state.generation is not None:
         return records
@@ -62,8 +65,8 @@ def submitted(state, **kwargs):
 
 
 def kinds(records):
-    found = [type(record) for record in records]
-    return [kind for index, kind in enumerate(found) if index == 0 or found[index - 1] is not kind]
+    types = [type(record) for record in records]
+    return [kind for index, kind in enumerate(types) if index == 0 or types[index - 1] is not kind]
 
 
 def test_a_plan_is_written_before_the_generation_that_makes_it_effective_and_others_removed_after_it():
@@ -138,21 +141,21 @@ def test_a_refused_plan_is_refused_before_anything_is_written():
         submitted(state, partition_counts={"kafka.orders": 2})
 
 
-@pytest.mark.parametrize(("expected", "found"), [(1, 0), (0, 1), (2, 1)])
-def test_a_plan_from_another_generation_is_not_applied(expected, found):
-    state = after(with_a_term(), submitted(with_a_term())) if found else with_a_term()
+@pytest.mark.parametrize(("expected", "actual"), [(1, 0), (0, 1), (2, 1)])
+def test_a_plan_from_another_generation_is_not_applied(expected, actual):
+    state = after(with_a_term(), submitted(with_a_term())) if actual else with_a_term()
     changed = a_config(task_partition_scheme="group-by-partition")
 
     with pytest.raises(
         RejectedError,
-        match=f"(?s)planned from generation {expected} of flights-1, found generation {found} .*job plan` again",
+        match=f"(?s)planned from generation {expected} of flights-1, found generation {actual} .*job plan` again",
     ) as refused:
         submit_job(replace(a_submission(config=changed), expected_generation=expected), state, Liveness())
     assert ExitCode.REJECTED == refused.value.exit_code
-    assert submit_job(replace(a_submission(config=changed), expected_generation=found), state, Liveness())
+    assert submit_job(replace(a_submission(config=changed), expected_generation=actual), state, Liveness())
 
 
-def test_a_job_that_runs_is_taken_over_whatever_was_planned_before():
+def test_a_running_job_is_taken_over_whatever_was_planned_before():
     state = after(with_a_term(), submitted(with_a_term()))
     state = after(state, [ContainerPut(container=a_container(pid=2))])
 
@@ -194,7 +197,7 @@ def test_an_input_that_returns_is_still_known_by_its_topic():
     assert [planned.partition_id for planned in state.plan] == [planned.partition_id for planned in with_again.plan]
 
 
-def test_recorded_hosts_decide_where_the_task_of_a_lost_processor_goes():
+def test_recorded_hosts_decide_where_the_task_of_a_lost_processor_runs():
     state = after(with_a_term(), submitted(with_a_term()))
     state = after(state, replan(state, ("0", "1")))
     gone = [planned.task_name for planned in state.plan if planned.processor_id == "1"]
@@ -239,7 +242,7 @@ def test_a_store_keeps_the_scope_under_which_it_was_filled():
 
 
 @pytest.mark.parametrize(
-    ("before", "after_it", "reason"),
+    ("before", "later_records", "reason"),
     [
         (
             {},
@@ -254,12 +257,12 @@ def test_a_store_keeps_the_scope_under_which_it_was_filled():
         ),
     ],
 )
-def test_the_kind_and_sub_keys_of_a_store_with_entries_cannot_change(before, after_it, reason):
+def test_the_kind_and_sub_keys_of_a_store_with_entries_cannot_change(before, later_records, reason):
     stateful = {"stores_seen_msg_serde": "json", "local_store_dir": "/data"}
     changelog = OwnTopicFound(name=changelog_topic("flights-1", "seen"), topic_id="id", partition_count=4)
     first = a_submission(config=a_config(**stateful, **before))
     first = replace(first, own_topics=(*first.own_topics, changelog))
-    changed = replace(first, config=a_config(**stateful, **after_it))
+    changed = replace(first, config=a_config(**stateful, **later_records))
     state = after(with_a_term(), submit_job(first, with_a_term(), Liveness()))
     # Nothing was kept yet.
     assert submit_job(changed, state, Liveness())
@@ -309,7 +312,7 @@ def test_a_store_with_task_scope_cannot_be_left_out():
         submit_job(replace(first, config=a_config()), state, Liveness())
 
 
-def test_a_store_is_dropped_when_that_is_said_and_does_not_come_back():
+def test_a_store_is_dropped_on_request_and_does_not_return():
     stateful = a_config(stores_seen_msg_serde="json", local_store_dir="/data")
     changelog = OwnTopicFound(name=changelog_topic("flights-1", "seen"), topic_id="id", partition_count=4)
     first = a_submission(config=stateful)
@@ -329,7 +332,61 @@ def test_a_store_is_dropped_when_that_is_said_and_does_not_come_back():
         submit_job(first, state, Liveness())
 
 
-def test_a_changed_scheme_is_a_new_generation_that_says_so():
+def a_job_that_dropped_a_store():
+    """The submission with the store, and the state after it was dropped."""
+    stateful = a_config(stores_seen_msg_serde="json", local_store_dir="/data")
+    changelog = OwnTopicFound(name=changelog_topic("flights-1", "seen"), topic_id="id", partition_count=4)
+    first = a_submission(config=stateful)
+    first = replace(first, own_topics=(*first.own_topics, changelog))
+    state = after(with_a_term(), submit_job(first, with_a_term(), Liveness()))
+    state = after(state, [GrantPut(grant=a_grant())])
+    return first, after(
+        state, submit_job(replace(first, config=a_config(stores_seen_drop="true")), state, Liveness())
+    )
+
+
+def with_another_topic(submission):
+    *others, changelog = submission.own_topics
+    return replace(submission, own_topics=(*others, replace(changelog, topic_id="another", partition_count=8)))
+
+
+def test_a_dropped_store_returns_empty_once_its_changelog_topic_is_another():
+    first, state = a_job_that_dropped_a_store()
+
+    state = after(state, submit_job(with_another_topic(first), state, Liveness()))
+
+    changelog = state.own_topics[changelog_topic("flights-1", "seen")]
+    assert ("another", 8) == (changelog.topic_id, changelog.partition_count)
+    # From here on it is the job's.
+    with pytest.raises(TopicIdentityError, match="changelog"):
+        submit_job(first, state, Liveness())
+
+
+def test_a_changelog_that_was_made_again_while_the_job_has_its_store_is_refused():
+    first, state = a_job_that_dropped_a_store()
+    state = after(state, submit_job(with_another_topic(first), state, Liveness()))
+
+    with pytest.raises(TopicIdentityError, match="changelog"):
+        submit_job(
+            replace(first, config=a_config(stores_seen_msg_serde="string", local_store_dir="/data")),
+            state,
+            Liveness(),
+        )
+
+
+def test_a_dropped_store_does_not_return_into_a_run_that_counts_its_deleted_changelog_from_an_offset():
+    first, state = a_job_that_dropped_a_store()
+    begun = replace(a_grant(), epoch=9, counts_after=5, changelog_starts=(ChangelogStart(store="seen", offset=40),))
+    run = RunPut(run_id="r", ended=False, epoch_before=5, counts_after=5)
+    state = after(state, [run, GrantPut(grant=begun)])
+
+    with pytest.raises(
+        ConfigError, match=r"stores\.seen: wanted a store under a new name, .* from an offset of its deleted"
+    ):
+        submit_job(with_another_topic(first), state, Liveness())
+
+
+def test_a_changed_scheme_is_a_new_generation_with_that_cause():
     state = after(with_a_term(), submitted(with_a_term()))
 
     records = submitted(state, config=a_config(task_partition_scheme="group-by-partition"))
@@ -370,15 +427,15 @@ def test_a_changelog_without_a_partition_for_a_task_is_refused_with_the_command_
     for scheme in ("cogroup", "max"):
         state = after(state, submitted(state, config=a_config(task_partition_scheme=scheme)))
     config = a_config(stores_seen_msg_serde="json", local_store_dir="/data", task_partition_scheme="cogroup")
-    asked = a_submission(config=config)
+    submission = a_submission(config=config)
     changelog = OwnTopicFound(name=changelog_topic("flights-1", "seen"), topic_id="id", partition_count=7)
 
     with pytest.raises(
         TopicPolicyError, match=r"changelog-flights-1-seen with 8 partitions.*found 7.*--partitions 8"
     ):
-        submit_job(replace(asked, own_topics=(*asked.own_topics, changelog)), state, Liveness())
+        submit_job(replace(submission, own_topics=(*submission.own_topics, changelog)), state, Liveness())
     grown = replace(changelog, partition_count=8)
-    assert submit_job(replace(asked, own_topics=(*asked.own_topics, grown)), state, Liveness())
+    assert submit_job(replace(submission, own_topics=(*submission.own_topics, grown)), state, Liveness())
 
 
 # --- one configuration for all processors ---
@@ -386,7 +443,11 @@ def test_a_changelog_without_a_partition_for_a_task_is_refused_with_the_command_
 
 def test_settings_of_one_process_are_neither_recorded_nor_compared():
     config = a_config(
-        processor_id="7", local_store_dir="/x", job_coordinator_host="10.0.0.7", job_coordinator_port="8181"
+        processor_id="7",
+        local_store_dir="/x",
+        job_coordinator_host="10.0.0.7",
+        job_coordinator_port="8181",
+        job_coordinator_insecure="true",
     )
     state = after(with_a_term(), submitted(with_a_term()))
 
@@ -428,7 +489,7 @@ def test_a_restart_does_not_undo_a_scaling():
     state = after(handed_in(with_a_term(), job_elasticity_factor="2"), [FactorPut(factor=8, uuid="u")])
 
     assert 8 == handed_in(state, job_elasticity_factor="2").factor.factor
-    # A line that was taken out says nothing either.
+    # A line that was removed has no effect either.
     assert 8 == handed_in(state).factor.factor
 
 
@@ -440,8 +501,8 @@ def test_a_factor_that_is_set_to_another_value_acts_also_back_to_1():
     assert 1 == handed_in(scaled, job_elasticity_factor="1").generation.factor
 
 
-@pytest.mark.parametrize(("asked", "is_ended"), [("3", True), ("5", False)])
-def test_a_changed_container_count_fails_a_pending_scale_request(asked, is_ended):
+@pytest.mark.parametrize(("count_asked", "is_ended"), [("3", True), ("5", False)])
+def test_a_changed_container_count_fails_a_pending_scale_request(count_asked, is_ended):
     def hands_in(state, count):
         config = a_config(job_container_count=str(count))
         command = replace(a_submission(config=config), container_count=count, now_ms=7)
@@ -449,7 +510,10 @@ def test_a_changed_container_count_fails_a_pending_scale_request(asked, is_ended
 
     state = after(with_a_term(), hands_in(with_a_term(), 2))
     request = replace(
-        a_move(StatusCode.IN_PROGRESS), action="scale", processor_id="", arguments=json.dumps({"containers": asked})
+        a_move(StatusCode.IN_PROGRESS),
+        action="scale",
+        processor_id="",
+        arguments=json.dumps({"containers": count_asked}),
     )
 
     records = hands_in(after(state, [request]), 5)
@@ -491,7 +555,7 @@ def test_a_new_match_of_a_pattern_is_read_while_the_job_runs_without_a_new_setti
 
     assert () == differences(raw, state.config) == differences(more, state.config)
     assert ["task.inputs"] == [
-        found.key for found in differences(a_config(task_inputs="kafka.~orders"), state.config)
+        difference.key for difference in differences(a_config(task_inputs="kafka.~orders"), state.config)
     ]
     assert 8 == len(after(state, submit_job(a_submission(config=more), state, liveness)).plan)
 
@@ -502,13 +566,13 @@ def test_an_intermediate_stream_is_recorded_as_an_input_and_as_a_topic_of_ours()
     state = after(with_a_term(), submitted(with_a_term(), config=config))
 
     topic = config.intermediates[0].topic
-    (found,) = [put for stream, put in state.inputs.items() if stream.stream == topic]
-    assert (3, 3) == (found.partition_count, state.own_topics[topic].partition_count)
-    assert found.topic_id == state.own_topics[topic].topic_id
+    (topic_put,) = [put for stream, put in state.inputs.items() if stream.stream == topic]
+    assert (3, 3) == (topic_put.partition_count, state.own_topics[topic].partition_count)
+    assert topic_put.topic_id == state.own_topics[topic].topic_id
     assert 3 == sum(ssp_kb.ssp.stream == topic for task in state.plan for ssp_kb in task.ssp_kbs)
 
 
-def test_it_cannot_be_handed_in_with_fewer_partitions_than_before():
+def test_an_intermediate_stream_cannot_be_submitted_with_fewer_partitions_than_before():
     before = a_config(task_intermediate_again_partitions="4")
     state = after(with_a_term(), submitted(with_a_term(), config=before))
 

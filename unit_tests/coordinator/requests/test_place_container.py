@@ -27,9 +27,9 @@ ANSWERS = Place(namespace=PLACE.namespace)
 
 
 class MovedJob(Job):
-    """Processors 0, 1 and 2 on hosts of their own, each with the tasks that the stream leaves it.
+    """Processors 0, 1 and 2 on hosts of their own, each with the tasks that the stream grants it.
 
-    `asleep`: executions that read and say nothing.
+    `asleep`: executions that read and send nothing.
     """
 
     def __init__(self, **settings):
@@ -37,7 +37,7 @@ class MovedJob(Job):
         self.asleep = set()
         super().__init__(job_debounce_time_ms="0", **settings)
 
-    def hears(self, **restarts):
+    def receives_heartbeats(self, **restarts):
         for number in range(3):
             self.starts(f"e{number}", str(number), f"host-{'abc'[number]}")
         self.settles(12)
@@ -60,11 +60,11 @@ class MovedJob(Job):
         for _ in range(rounds):
             for name in self.containers:
                 if name not in self.asleep:
-                    self.says(name)
+                    self.sends_heartbeat(name)
             self.world.clock.advance(100)
             self.service.run_once(0)
 
-    def says(self, name, stream_offset=None):
+    def sends_heartbeat(self, name, stream_offset=None):
         end = self.world.topic.end_offset if stream_offset is None else stream_offset
         orders = self.orders(name, end)
         held = [(grant.task_name, grant.epoch) for grant in orders.own_grants()]
@@ -79,7 +79,7 @@ class MovedJob(Job):
         )
 
     def orders(self, name, end):
-        records = [decode(found, topic="t") for found in self.world.log().read() if found.offset < end]
+        records = [decode(record, topic="t") for record in self.world.log().read() if record.offset < end]
         return follow(Orders(execution_id=name), records, end)
 
     def moves(self, number, host, processor_id="0", **changes):
@@ -89,18 +89,20 @@ class MovedJob(Job):
     def runs(self):
         """Which execution runs the tasks of which processors."""
         processor_of = {planned.task_name: planned.processor_id for planned in self.state.plan}
-        found = {}
+        runs = {}
         for name in sorted(self.containers):
             grants = self.orders(name, self.world.topic.end_offset).own_grants()
-            found[name] = sorted({processor_of[grant.task_name] for grant in grants})
-        return found
+            runs[name] = sorted({processor_of[grant.task_name] for grant in grants})
+        return runs
 
     def text(self, number):
         return self.answer(number, ANSWERS).response_message
 
     def broken(self):
         invariants = Invariants()
-        judged = (invariants.check(found.offset, decode(found, topic="t"), True) for found in self.world.log().read())
+        judged = (
+            invariants.check(record.offset, decode(record, topic="t"), True) for record in self.world.log().read()
+        )
         return [broken for broken in judged if broken]
 
 
@@ -126,7 +128,7 @@ def test_the_tasks_move_to_the_container_on_the_host_and_no_other_task_is_revoke
     assert [] == job.broken()
 
 
-def test_nothing_is_granted_before_the_owner_has_read_the_placement_and_let_go():
+def test_nothing_is_granted_before_the_owner_has_read_the_placement_and_released():
     job = MovedJob()
     job.asleep = {"e0"}
     job.moves(1, "host-b")
@@ -149,7 +151,7 @@ def test_nothing_is_granted_before_the_owner_has_read_the_placement_and_let_go()
     assert ["0", "1"] == job.runs()["e1"]
 
 
-def test_it_comes_back_to_its_own_container():
+def test_a_moved_processor_can_return_to_its_own_container():
     job = MovedJob()
     job.moves(1, "host-b")
     job.settles()
@@ -177,7 +179,7 @@ def test_a_processor_that_was_moved_is_planned_for_while_the_container_that_has_
     assert plan == job.state.generation
 
 
-def test_its_own_container_has_the_tasks_again_when_the_other_one_is_gone():
+def test_the_own_container_of_a_processor_has_the_tasks_again_when_the_other_one_is_gone():
     job = MovedJob(job_processor_grace_ms="60000")
     job.moves(1, "host-b")
     job.settles()
@@ -204,7 +206,7 @@ def test_a_leader_that_takes_over_in_the_middle_continues_the_move():
     assert 1 == len(job.records(PlacedPut))
 
 
-def test_a_move_that_has_begun_does_not_expire_as_one_that_waits_does():
+def test_a_move_under_way_does_not_expire_as_a_waiting_one_does():
     job = MovedJob(job_placement_expiry_ms="30000")
     job.asleep = {"e0"}
     job.moves(1, "host-b", request_expiry=timedelta(seconds=1))
@@ -232,7 +234,7 @@ def test_a_move_that_takes_too_long_is_answered_and_continues():
     assert "the move goes on" in job.text(1)
 
 
-def test_torn_between_its_records_a_move_is_still_one():
+def test_a_move_torn_between_its_records_is_made_once():
     for survivors in range(1, 4):
         job = MovedJob()
         job.ask(1, PLACE, destination_host="host-b")
@@ -244,7 +246,7 @@ def test_torn_between_its_records_a_move_is_still_one():
         job.settles()
 
         assert S.SUCCEEDED is job.status(1, ANSWERS), survivors
-        assert [("0", "e1")] == [(found.processor_id, found.execution_id) for found in job.records(PlacedPut)]
+        assert [("0", "e1")] == [(record.processor_id, record.execution_id) for record in job.records(PlacedPut)]
         assert [] == job.broken()
 
 
@@ -275,14 +277,14 @@ def test_a_move_to_where_it_runs_restarts_its_query():
 
 
 @pytest.mark.parametrize(("host", "execution_id"), [("ANY_HOST", "e1"), ("LAST_SEEN", "e0")])
-def test_words_for_hosts(host, execution_id):
+def test_any_host_and_the_last_one_can_be_requested(host, execution_id):
     job = MovedJob()
 
     job.moves(1, host)
     job.settles()
 
     assert S.SUCCEEDED is job.status(1, ANSWERS)
-    assert ["0"] == [found for found in job.runs()[execution_id] if found == "0"]
+    assert ["0"] == [name for name in job.runs()[execution_id] if name == "0"]
 
 
 def test_any_host_is_another_one_if_there_is_one_and_the_container_with_the_fewest_tasks():
@@ -316,7 +318,7 @@ def test_nothing_moves_to_a_host_without_a_container(host, reason):
     assert {} == job.state.placed
 
 
-def test_the_last_container_has_nowhere_to_go():
+def test_the_last_container_cannot_move():
     job = MovedJob()
     for name in ("e1", "e2"):
         job.dies(name)
@@ -358,13 +360,13 @@ def test_a_query_that_was_moved_is_not_restarted_by_its_processor():
     assert "were moved to processor 1 on host-b; restart that one's query" in job.answer(2).response_message
 
 
-def test_the_query_of_whom_tasks_were_moved_to_is_restarted_though_the_plan_gives_it_none():
+def test_the_query_of_the_new_owner_is_restarted_though_the_plan_gives_it_no_tasks():
     job = MovedJob()
     for number, host in enumerate("def", start=3):
         job.starts(f"e{number}", str(number), f"host-{host}")
-    idle = next(name for name in "012345" if name not in {found.processor_id for found in job.state.plan})
+    idle = next(name for name in "012345" if name not in {task.processor_id for task in job.state.plan})
     host = f"host-{'abcdef'[int(idle)]}"
-    moved = next(found.processor_id for found in job.state.plan)
+    moved = next(task.processor_id for task in job.state.plan)
     assert idle not in processors_with_query(job.state)
     job.moves(1, host, processor_id=moved)
     job.settles()
@@ -373,7 +375,7 @@ def test_the_query_of_whom_tasks_were_moved_to_is_restarted_though_the_plan_give
     job.reads()
 
     assert S.IN_PROGRESS is job.status(2, CONTROL)
-    assert {idle} == processors_with_query(job.state) - {found.processor_id for found in job.state.plan}
+    assert {idle} == processors_with_query(job.state) - {task.processor_id for task in job.state.plan}
     assert moved not in every_processor(job.state, Action.RESTART_QUERY)
     assert idle in every_processor(job.state, Action.RESTART_QUERY)
 

@@ -33,7 +33,7 @@ CONTAINERS, REQUESTS, KILLS = map(int, os.environ.get("SAMZAPY_STORM", "12x240x3
 
 
 def concerned(record):
-    """The execution that a record is about, and that takes more from it than everybody does."""
+    """The execution that a record is about, and that takes more from it than all others do."""
     match record:
         case ContainerPut(container=container):
             return container.execution_id
@@ -63,10 +63,10 @@ class StormyJob(LaunchedJob):
         self.settles(8)
 
     def looks_at_the_stream(self):
-        """Once for all: who reads what concerns everybody would hold the same."""
+        """Once for all: every reader of a record for all executions would hold the same."""
         end = self.world.topic.end_offset
-        found = [record for record in self.world.log().read(self.read_to) if record.offset >= self.read_to]
-        records = [decode(record, topic="t") for record in found]
+        new_records = [record for record in self.world.log().read(self.read_to) if record.offset >= self.read_to]
+        records = [decode(record, topic="t") for record in new_records]
         self.everybody = follow(self.everybody, records, end)
         for record in records:
             name = concerned(record)
@@ -84,7 +84,7 @@ class StormyJob(LaunchedJob):
             self.here.setdefault(container.host, {})[execution_id] = container
 
     def orders(self, name):
-        """What a container that reads everything comes to, without what cannot concern it."""
+        """The orders of a container that reads everything, without those that cannot concern it."""
         if self.read_to != self.world.topic.end_offset:
             self.looks_at_the_stream()
         own = self.own.get(name, Orders(execution_id=name))
@@ -107,9 +107,9 @@ class StormyJob(LaunchedJob):
         super().lives(name)
         if len(self.world.queue) > before and isinstance(self.world.queue[-1], Heartbeat):
             orders = self.orders(name)
-            wanted = orders.to_keep_warm()
-            if wanted is not None and not orders.own_grants():
-                warm = StandbyProgress(tasks=wanted.task_count, level=len(wanted.grants))
+            tasks_to_keep_warm = orders.to_keep_warm()
+            if tasks_to_keep_warm is not None and not orders.own_grants():
+                warm = StandbyProgress(tasks=tasks_to_keep_warm.task_count, level=len(tasks_to_keep_warm.grants))
                 self.world.queue[-1] = replace(self.world.queue[-1], warm=warm)
 
     def starts(self, launch):
@@ -122,10 +122,10 @@ class StormyJob(LaunchedJob):
         self.processes[launch.execution_id] = Process(launch, host, self.pids)
         self.started.append(launch.execution_id)
 
-    def goes_on(self, ms=500):
-        super().goes_on(ms)
+    def runs_a_round(self, ms=500):
+        super().runs_a_round(ms)
         self.processes = {
-            name: found for name, found in self.processes.items() if not found.is_over or self.is_known(name)
+            name: process for name, process in self.processes.items() if not process.is_over or self.is_known(name)
         }
 
     def is_known(self, name):
@@ -149,7 +149,7 @@ class StormyJob(LaunchedJob):
         return set(numbers)
 
     def unfinished(self):
-        return [found for found in self.state.requests.values() if not found.status_code.is_terminal]
+        return [request for request in self.state.requests.values() if not request.status_code.is_terminal]
 
 
 def test_every_uuid_has_one_end_and_at_most_one_effect():
@@ -168,33 +168,35 @@ def test_every_uuid_has_one_end_and_at_most_one_effect():
         if rounds % 11 == 0:
             job.world.clock.jump_wall(luck.choice([-3_600_000, -5_000, 5_000, 60_000]))
         if rounds % 13 == 0:
-            running = [name for name, found in job.processes.items() if not found.is_over]
+            running = [name for name, process in job.processes.items() if not process.is_over]
             job.ends(luck.choice(running), 137)
-        job.goes_on()
+        job.runs_a_round()
     job.settles(30)
 
     assert kills == KILLS
     invariants, ends, placed = Invariants(), Counter(), Counter()
-    for found in job.world.log().read():
-        record = decode(found, topic="t")
-        assert not (broken := invariants.check(found.offset, record, True)), broken
+    for log_record in job.world.log().read():
+        record = decode(log_record, topic="t")
+        assert not (broken := invariants.check(log_record.offset, record, True)), broken
         if isinstance(record, RequestPut) and record.status_code.is_terminal:
             ends[record.uuid, record.status_code] += 1
         if isinstance(record, PlacedPut) and record.uuid:
             placed[record.uuid] += 1
-    known = {found.uuid for found in job.state.request_memory.values()}
+    known = {request.uuid for request in job.state.request_memory.values()}
     assert known == {an_id(number) for number in numbers}
     assert {uuid for uuid, _ in ends} == known
     assert len(ends) == len(known), "a uuid with two ends"
     assert set(placed.values()) <= {1}, "a move that was made twice"
-    statuses = Counter(found.status_code.value for found in job.state.request_memory.values())
+    statuses = Counter(request.status_code.value for request in job.state.request_memory.values())
     assert {"SUCCEEDED", "BAD_REQUEST"} <= statuses.keys()
-    # Nobody is left over, and everybody runs.
-    up = [found for found in job.state.launches.values() if found.phase in (LaunchPhase.WANTED, LaunchPhase.LAUNCHED)]
-    assert CONTAINERS == len(up), Counter(found.role for found in up)
-    assert CONTAINERS == len({found.processor_id for found in up})
-    assert all(is_alive(job.state, found.execution_id) for found in up)
-    reserves = [found for found in up if found.role is LaunchRole.RESERVE]
-    assert all(job.state.placed[found.processor_id].execution_id == found.execution_id for found in reserves)
+    # No container is left over, and each one runs.
+    up = [
+        launch for launch in job.state.launches.values() if launch.phase in (LaunchPhase.WANTED, LaunchPhase.LAUNCHED)
+    ]
+    assert CONTAINERS == len(up), Counter(launch.role for launch in up)
+    assert CONTAINERS == len({launch.processor_id for launch in up})
+    assert all(is_alive(job.state, launch.execution_id) for launch in up)
+    reserves = [launch for launch in up if launch.role is LaunchRole.RESERVE]
+    assert all(job.state.placed[launch.processor_id].execution_id == launch.execution_id for launch in reserves)
     assert CONTAINERS == sum(job.at_work().values())
     assert not [record for record in job.records(RequestMemoryPut) if not record.status_code.is_terminal]

@@ -1,4 +1,4 @@
-"""20,000 requests at once, and what they leave in memory."""
+"""20,000 requests at once, and their use of memory."""
 
 import random
 import tracemalloc
@@ -67,13 +67,13 @@ def test_a_flood_of_requests_gives_each_uuid_one_terminal_status_and_leaves_litt
             job.world.queue.append(command)
         numbers = {f"e{processor}": put.number for processor, put in job.state.restarts.items()}
         if round_number in kills_at:
-            # After a part of what it was about to write, it is gone.
+            # After a part of its writes, it is gone.
             job.service._stream.log.tear_next_append(1 + luck.randrange(300))
-            job.hears(**numbers)
+            job.receives_heartbeats(**numbers)
             job.service = job.leader(f"successor{round_number}")
             killed += 1
         job.world.clock.advance(200)
-        job.hears(**numbers)
+        job.receives_heartbeats(**numbers)
         if job.state.inbox.offset_next >= job.world.placement.end_offset and not job.state.requests:
             break
 
@@ -91,8 +91,8 @@ def test_a_flood_of_requests_gives_each_uuid_one_terminal_status_and_leaves_litt
     assert len(ordered) == len(set(ordered))
     assert {uuid: memory.status_code for uuid, memory in job.state.request_memory.items()} == ends
     answers = job.latest()
-    found = Counter(value is not None for key, value in answers.items() if b"ResponseMessage" in key)
-    assert found == {True: unique}
+    counts = Counter(value is not None for key, value in answers.items() if b"ResponseMessage" in key)
+    assert counts == {True: unique}
 
 
 def test_twenty_thousand_uuids_take_less_than_ten_megabytes():
@@ -121,7 +121,7 @@ def test_twenty_thousand_uuids_take_less_than_ten_megabytes():
         ]
     )
     del memories
-    records = [found for found in job.world.log().read() if found.key.startswith(b"request-memory/")]
+    records = [record for record in job.world.log().read() if record.key.startswith(b"request-memory/")]
     tracemalloc.start()
     try:
         state = replay(records, topic="t").state

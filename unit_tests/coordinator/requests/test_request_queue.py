@@ -53,11 +53,11 @@ def test_a_restart_is_ordered_and_succeeds_when_the_query_runs_again():
 
     assert job.status(1) is S.IN_PROGRESS
     assert job.state.restarts["0"] == RestartPut(processor_id="0", number=1, uuid=an_id(1))
-    job.hears()
+    job.receives_heartbeats()
     assert job.status(1) is S.IN_PROGRESS
-    job.hears(e1=1)
+    job.receives_heartbeats(e1=1)
     assert job.status(1) is S.IN_PROGRESS
-    job.hears(e0=1)
+    job.receives_heartbeats(e0=1)
     assert job.status(1) is S.SUCCEEDED
     assert "runs again, in e0" in job.answer(1).response_message
     assert job.state.requests == {}
@@ -75,13 +75,13 @@ def test_requests_for_one_processor_are_served_by_timestamp_and_uuid_and_those_f
     job.reads()
 
     assert [job.status(number) for number in (1, 2, 3, 4)] == [S.IN_PROGRESS, S.ACCEPTED, S.ACCEPTED, S.IN_PROGRESS]
-    job.hears(e0=1)
+    job.receives_heartbeats(e0=1)
     assert [job.status(number) for number in (1, 2, 3, 4)] == [S.SUCCEEDED, S.IN_PROGRESS, S.ACCEPTED, S.IN_PROGRESS]
-    # One that comes later with an older timestamp is next, but never takes the place of what has begun.
+    # A later request with an older timestamp is next, but never takes the place of one under way.
     job.ask(5, timestamp_ms=early - 1)
     job.reads()
     assert [job.status(number) for number in (2, 5)] == [S.IN_PROGRESS, S.ACCEPTED]
-    job.hears(e0=2)
+    job.receives_heartbeats(e0=2)
     assert [job.status(number) for number in (2, 3, 5)] == [S.SUCCEEDED, S.ACCEPTED, S.IN_PROGRESS]
 
 
@@ -96,10 +96,10 @@ def test_a_coordinator_that_dies_after_any_number_of_its_records_leaves_nothing_
         job.reads()
         job.service = job.leader("b")
         job.reads()
-        job.hears(e0=1)
+        job.receives_heartbeats(e0=1)
 
         assert job.status(1) is S.SUCCEEDED, survivors
-        assert [(found.number, found.uuid) for found in job.records(RestartPut)] == [(1, an_id(1))], survivors
+        assert [(record.number, record.uuid) for record in job.records(RestartPut)] == [(1, an_id(1))], survivors
 
 
 def test_a_coordinator_that_dies_between_request_and_response_is_succeeded_by_one_that_answers():
@@ -111,11 +111,11 @@ def test_a_coordinator_that_dies_between_request_and_response_is_succeeded_by_on
     assert "requests are not answered" in job.service.status().trouble
 
     job.service = job.leader("b")
-    job.hears()
+    job.receives_heartbeats()
     assert job.status(1) is S.IN_PROGRESS
 
     job.service = job.leader("c")
-    job.hears(e0=1)
+    job.receives_heartbeats(e0=1)
     assert job.status(1) is S.SUCCEEDED
 
 
@@ -136,12 +136,12 @@ def test_a_container_that_dies_during_its_restart_has_restarted_when_its_process
 
 
 @pytest.mark.parametrize("expiry", [None, timedelta(seconds=5)])
-def test_what_is_not_done_in_time_fails_and_the_next_one_is_served(expiry):
+def test_a_request_that_is_not_done_in_time_fails_and_the_next_one_is_served(expiry):
     job = Job(job_placement_expiry_ms="5000")
     job.ask(1, request_expiry=expiry)
     job.ask(2, request_expiry=timedelta(seconds=60))
     job.reads()
-    job.hears()
+    job.receives_heartbeats()
 
     job.passes(4999)
     assert job.status(1) is S.IN_PROGRESS
@@ -149,8 +149,8 @@ def test_what_is_not_done_in_time_fails_and_the_next_one_is_served(expiry):
 
     assert (job.status(1), job.status(2)) == (S.FAILED, S.IN_PROGRESS)
     assert "does not run again" in job.answer(1).response_message
-    # What knows the second order knows the first, but that one is over.
-    job.hears(e0=2)
+    # A query that knows the second order knows the first, but that one is over.
+    job.receives_heartbeats(e0=2)
     assert (job.status(1), job.status(2)) == (S.FAILED, S.SUCCEEDED)
 
 
@@ -216,7 +216,7 @@ def test_a_job_is_scaled_when_every_task_is_granted_under_the_new_factor_and_its
     assert {grant.task_name for grant in job.state.grants.values()} == set(job.state.task_localities)
 
 
-def test_a_scale_says_how_many_tasks_are_at_work_and_nothing_twice():
+def test_a_scale_reports_how_many_tasks_are_at_work_and_nothing_twice():
     job = ScaledJob()
     job.settles()
     job.scale(1, 2)
@@ -225,9 +225,9 @@ def test_a_scale_says_how_many_tasks_are_at_work_and_nothing_twice():
     def held(name):
         return [(grant.task_name, grant.epoch) for grant in job.state.grants_sorted if grant.execution_id == name]
 
-    job.hears_of({"e0": [], "e1": []})
+    job.receives_grants({"e0": [], "e1": []})
     job.passes(3000)
-    job.hears_of({"e0": held("e0"), "e1": []})
+    job.receives_grants({"e0": held("e0"), "e1": []})
     assert (S.IN_PROGRESS, "STARTING", "4 of 8 tasks are at work with factor 2") == (
         job.answer(1).status_code,
         job.answer(1).phase,
@@ -235,17 +235,17 @@ def test_a_scale_says_how_many_tasks_are_at_work_and_nothing_twice():
     )
     written = job.world.topic.end_offset
     for _ in range(3):
-        job.hears_of({"e0": held("e0"), "e1": []})
+        job.receives_grants({"e0": held("e0"), "e1": []})
         job.passes(100)
     assert written == job.world.topic.end_offset
-    job.hears_of({"e0": held("e0"), "e1": held("e1")})
+    job.receives_grants({"e0": held("e0"), "e1": held("e1")})
 
     assert [
         ("STARTING", "from factor 1 to 2"),
         ("STARTING", "4 of 8 tasks are at work with factor 2"),
-    ] == job.said_of(1)
+    ] == job.progress_of(1)
     assert (S.SUCCEEDED, "") == (job.status(1), job.answer(1).phase)
-    # It is counted from the beginning, not from the last word about it.
+    # It is counted from the beginning, not from the last report.
     assert f"{job.now_ms() - begun_ms} ms after the change began" in job.answer(1).response_message
 
 
@@ -259,7 +259,7 @@ def test_the_progress_of_a_change_of_many_tasks_is_one_short_sentence(of, words_
 
 def test_a_job_scaled_back_to_one_leaves_the_records_of_an_undivided_job():
     def facts(job):
-        """What is in force, without the numbers that a change uses up."""
+        """The requests in force, without the numbers that a change uses up."""
         grants = {
             grant.task_name: (grant.execution_id, grant.partition_id, grant.changelog_partition, grant.starts)
             for grant in job.state.grants.values()
@@ -370,7 +370,7 @@ def restarted(job, **settings):
         job.passes(1_000)
 
 
-def test_a_factor_that_is_set_anew_ends_a_scale_that_is_under_way():
+def test_a_factor_that_is_set_again_ends_a_scale_under_way():
     job = ScaledJob(job_placement_expiry_ms="3600000")
     job.settles()
     job.scale(1, 4)
@@ -387,7 +387,7 @@ def test_a_factor_that_is_set_anew_ends_a_scale_that_is_under_way():
     assert job.now_ms() - 60_000 < job.answer(1).timestamp_ms <= job.now_ms()
 
 
-def test_a_restart_with_the_configuration_as_it_was_lets_a_scale_go_on():
+def test_a_restart_with_the_same_configuration_lets_a_scale_continue():
     job = ScaledJob(job_placement_expiry_ms="3600000", job_elasticity_factor="1")
     job.settles()
     job.scale(1, 4)
@@ -422,6 +422,24 @@ def test_a_scale_for_a_plan_that_is_no_more_fails_and_changes_nothing():
     assert (S.FAILED, S.IN_PROGRESS) == (job.status(1), job.status(2))
     assert "look again" in job.answer(1).response_message
     assert 4 == job.state.generation.factor
+
+
+def test_each_action_fails_when_it_was_made_for_another_plan():
+    job = ScaledJob()
+    job.settles()
+    old = {"expectedGeneration": str(job.state.generation.generation - 1), "by": "me"}
+    new = {**old, "expectedGeneration": str(job.state.generation.generation)}
+
+    job.ask(1, Action.RESTART_QUERY, arguments=old)
+    job.ask(2, Action.PLACE_CONTAINER, destination_host="ANY_HOST", arguments=old)
+    job.ask(3, Action.REWIND, processor_id="", arguments={"stream": "kafka.orders", "to": "oldest", **old})
+    job.ask(4, Action.RESTART_QUERY, arguments=new)
+    job.reads()
+
+    answers = [job.answer(1), job.answer(2, Place()), job.answer(3)]
+    assert [S.FAILED] * 3 == [answer.status_code for answer in answers]
+    assert all("expectedGeneration: wanted the plan" in answer.response_message for answer in answers)
+    assert S.IN_PROGRESS is job.status(4)
 
 
 def test_a_scale_to_the_factor_that_is_in_force_is_done_at_once_and_keeps_no_other_waiting():
@@ -487,7 +505,7 @@ def test_a_scaling_that_takes_too_long_fails_and_reports_that_it_continues():
 # --- container-status ---
 
 
-def test_a_status_is_answered_at_once_with_what_the_log_says():
+def test_a_status_is_answered_at_once_from_the_log():
     job = Job()
     job.ask(1)
     job.reads()
@@ -495,10 +513,10 @@ def test_a_status_is_answered_at_once_with_what_the_log_says():
 
     job.reads()
 
-    found = job.answer(2, Place())
-    assert found.status_code is S.SUCCEEDED
-    told = json.loads(found.response_message)
-    assert told | {"tasks": None} == {
+    answer = job.answer(2, Place())
+    assert answer.status_code is S.SUCCEEDED
+    status = json.loads(answer.response_message)
+    assert status | {"tasks": None} == {
         "processorId": "0",
         "isRunning": True,
         "lastSeenHost": "host-a",
@@ -516,16 +534,16 @@ def test_a_status_is_answered_at_once_with_what_the_log_says():
         ],
         "answers": [],
     }
-    assert len(told["tasks"]) == 2
+    assert len(status["tasks"]) == 2
 
 
-def test_a_status_tells_the_last_answers_to_requests_for_the_processor_the_newest_first():
+def test_a_status_has_the_last_answers_to_requests_for_the_processor_newest_first():
     job = Job()
     for number in range(1, 8):
         job.ask(number)
         job.reads()
         job.passes(10)
-        job.hears(e0=number)
+        job.receives_heartbeats(e0=number)
     job.ask(8, PLACE, destination_host="nowhere")
     job.ask(9, processor_id="1")
     job.ask(10, STATUS)
@@ -535,35 +553,35 @@ def test_a_status_tells_the_last_answers_to_requests_for_the_processor_the_newes
     job.ask(11, STATUS)
     job.reads()
 
-    told = json.loads(job.answer(11, Place()).response_message)
-    assert told["requests"] == []
-    assert told["answers"] == [
+    status = json.loads(job.answer(11, Place()).response_message)
+    assert status["requests"] == []
+    assert status["answers"] == [
         {"uuid": an_id(8), "action": "place-container", "statusCode": "BAD_REQUEST"},
         *({"uuid": an_id(n), "action": "restart-query", "statusCode": "SUCCEEDED"} for n in (7, 6, 5, 4)),
     ]
 
 
-def test_a_status_of_a_request_tells_how_that_is_while_it_is_known():
+def test_a_status_of_a_request_has_its_progress_while_it_is_known():
     job = Job()
     job.ask(1)
 
-    def told(number):
+    def status_of(number):
         job.ask(number, STATUS, processor_id="", arguments={"uuid": an_id(1)})
         job.reads()
-        found = job.answer(number, Place())
-        assert found.status_code is S.SUCCEEDED
-        return json.loads(found.response_message)
+        answer = job.answer(number, Place())
+        assert answer.status_code is S.SUCCEEDED
+        return json.loads(answer.response_message)
 
     known = {"uuid": an_id(1), "action": "restart-query"}
     waits = {"statusCode": "ACCEPTED", "phase": "", "responseMessage": "waits for its turn"}
-    assert known | waits == told(2)
-    goes_on = {"statusCode": "IN_PROGRESS", "phase": "", "responseMessage": "processor 0 is to restart its query"}
-    assert known | goes_on == told(3)
-    job.hears(e0=1)
-    assert known | {"statusCode": "SUCCEEDED"} == told(4)
+    assert known | waits == status_of(2)
+    in_progress = {"statusCode": "IN_PROGRESS", "phase": "", "responseMessage": "processor 0 is to restart its query"}
+    assert known | in_progress == status_of(3)
+    job.receives_heartbeats(e0=1)
+    assert known | {"statusCode": "SUCCEEDED"} == status_of(4)
 
 
-def test_a_status_of_a_move_tells_where_it_brings_its_processor():
+def test_a_status_of_a_move_has_its_destination():
     state = evolve(
         INITIAL,
         committed(
@@ -584,14 +602,14 @@ def test_a_status_of_a_move_tells_where_it_brings_its_processor():
         action=STATUS,
         arguments={"uuid": an_id(1)},
     )
-    asked = Requested(uuid=an_id(2), offset=2, place=Place(), message=asks, reason="")
+    request = Requested(uuid=an_id(2), offset=2, place=Place(), message=asks, reason="")
 
-    found, _ = read_requests(
-        RequestsRead(offset_from=0, offset_next=3, requests=(asked,), unreadable=(), now_ms=2), state
+    decision, _ = read_requests(
+        RequestsRead(offset_from=0, offset_next=3, requests=(request,), unreadable=(), now_ms=2), state
     )
 
-    told = json.loads(found.response_message)
-    assert ("r", "host-b") == (told["executionId"], told["host"])
+    status = json.loads(decision.response_message)
+    assert ("r", "host-b") == (status["executionId"], status["host"])
 
 
 # --- bad requests ---
@@ -625,9 +643,9 @@ def test_a_request_that_this_job_cannot_serve_is_answered_with_the_reason(change
 
     job.reads()
 
-    found = job.answer(1, Place(namespace=action.namespace))
-    assert found.status_code is S.BAD_REQUEST
-    assert reason in found.response_message
+    answer = job.answer(1, Place(namespace=action.namespace))
+    assert answer.status_code is S.BAD_REQUEST
+    assert reason in answer.response_message
 
 
 @pytest.mark.parametrize(("ahead_ms", "status"), [(FUTURE_MS_MAX, S.IN_PROGRESS), (FUTURE_MS_MAX + 1, S.BAD_REQUEST)])
@@ -661,6 +679,22 @@ def test_bytes_of_a_rogue_producer_stop_nothing_and_are_listed_with_their_offset
     assert job.service.status().findings == ()
 
 
+def test_a_copy_of_a_request_changes_nothing_and_is_listed():
+    job = Job()
+    job.ask(1, STATUS)
+    job.ask(1, STATUS)
+    job.reads()
+    job.ask(1, STATUS)
+    job.ask(2, STATUS)
+
+    job.reads()
+
+    findings = job.service.status().findings
+    assert [finding.code for finding in findings] == ["request-repeated"] * 2
+    assert [f"found request {an_id(1)}" in finding.found for finding in findings] == [True, True]
+    assert [put.uuid for put in job.records(RequestPut)] == [an_id(1), an_id(2)]
+
+
 def test_the_queue_of_one_processor_is_bounded_and_the_other_is_served():
     job = Job()
     for number in range(WAITING_MAX + 3):
@@ -677,12 +711,12 @@ def test_the_queue_of_one_processor_is_bounded_and_the_other_is_served():
 # --- once ---
 
 
-def test_a_uuid_that_comes_again_changes_nothing_whatever_it_says():
+def test_a_uuid_that_comes_again_changes_nothing_whatever_the_request():
     job = Job()
     job.ask(1)
     job.reads()
-    job.hears(e0=1)
-    answered = job.answer(1)
+    job.receives_heartbeats(e0=1)
+    first_answer = job.answer(1)
 
     job.ask(1)
     job.ask(1, processor_id="1", timestamp_ms=5)
@@ -692,22 +726,22 @@ def test_a_uuid_that_comes_again_changes_nothing_whatever_it_says():
     job.ask(1)
     job.reads()
 
-    assert job.answer(1) == answered
-    assert [found.number for found in job.records(RestartPut)] == [1]
+    assert job.answer(1) == first_answer
+    assert [record.number for record in job.records(RestartPut)] == [1]
 
 
-def test_what_is_below_the_position_is_never_a_new_request():
+def test_a_request_below_the_position_is_never_a_new_one():
     job = Job()
     job.ask(1)
     job.reads()
-    job.hears(e0=1)
+    job.receives_heartbeats(e0=1)
     late = read_inbox(job.world.placement, 0, job.now_ms())
     state = replace(job.state, requests={}, request_memory={}, inbox=replace(job.state.inbox, offset_next=1))
 
     assert decide(late, state, Liveness()).records == (replace(state.inbox, offset_next=late.offset_next),)
 
 
-def test_the_position_is_written_behind_the_decisions_and_what_leaves_a_gap_is_not_taken():
+def test_the_position_is_written_after_the_decisions_and_requests_after_a_gap_are_not_taken():
     job = Job()
     job.ask(1)
     job.ask(2, STATUS)
@@ -732,7 +766,7 @@ def test_the_answer_is_written_as_the_request_was(encoding, key_form):
     assert decode_message(value).status_code is S.SUCCEEDED
 
 
-def test_a_run_that_ends_ends_its_requests_and_the_next_one_removes_what_it_left():
+def test_a_run_that_ends_ends_its_requests_and_the_next_one_removes_the_remains():
     job = Job()
     job.ask(1, STATUS)
     job.ask(2)
@@ -771,7 +805,7 @@ def test_messages_are_removed_after_the_retention_and_their_uuids_are_still_know
     job.ask(1, STATUS)
     job.reads()
     assert job.status(1, Place()) is None
-    # It stood there again, and is removed again.
+    # It was there again, and is removed again.
     assert job.latest()[message_key(an_id(1), REQUEST_TYPE, Place())] is None
 
 

@@ -10,7 +10,7 @@ from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.assignment.starts import Bounds
 from samzapy.coordinator.commands import OffsetBounds, OffsetBoundsRead, StartsResolved, TaskStarts
 from samzapy.coordinator.decide import decide
-from samzapy.coordinator.requests.rewind import moves, offset_of, refused_rewind
+from samzapy.coordinator.requests.rewind import moves, offset_bounds_wanted, offset_of, refused_rewind
 from samzapy.coordinator.state import evolve, uncommitted
 from samzapy.inspection.explanation import explain
 from samzapy.model.checkpoint import Checkpoint
@@ -28,7 +28,7 @@ TASK = "SystemStreamPartition_kafka.orders.{}"
 
 
 class RewoundJob(ScaledJob):
-    """Its containers read the stream with their own code, and let go of what they are not left."""
+    """Its containers read the stream with their own code, and release the tasks that are taken away."""
 
     def __init__(self, **settings):
         self.deaf = False
@@ -37,7 +37,7 @@ class RewoundJob(ScaledJob):
 
     def settles(self, rounds=6):
         for _ in range(rounds):
-            self.hears_of({name: [] if self.deaf else self.held(name) for name in ("e0", "e1")})
+            self.receives_grants({name: [] if self.deaf else self.held(name) for name in ("e0", "e1")})
 
     def held(self, name):
         records = [decode(record, topic="t") for record in self.world.log().read()]
@@ -45,15 +45,15 @@ class RewoundJob(ScaledJob):
         return [(grant.task_name, grant.epoch) for grant in orders.own_grants()]
 
     def rewind(self, number=1, **arguments):
-        asked = {"stream": "kafka.orders", "to": "oldest"} | arguments
-        self.ask(number, Action.REWIND, processor_id="", arguments={name: str(asked[name]) for name in asked})
+        given = {"stream": "kafka.orders", "to": "oldest"} | arguments
+        self.ask(number, Action.REWIND, processor_id="", arguments={name: str(given[name]) for name in given})
         self.reads()
 
     def commits(self, text, offset_next):
-        """Whoever has the bucket works up to there."""
+        """The owner of the bucket works up to there."""
         ssp_kb = an_ssp_kb(text)
         grant = next(
-            found for found in reversed(self.state.grants_sorted) for start in found.starts if start.ssp_kb == ssp_kb
+            grant for grant in reversed(self.state.grants_sorted) for start in grant.starts if start.ssp_kb == ssp_kb
         )
         self.world.checkpoints[ssp_kb] = Checkpoint(
             ssp_kb=ssp_kb,
@@ -78,7 +78,7 @@ class RewoundJob(ScaledJob):
 
     def decided(self):
         """The records of interest, each as far as it matters."""
-        return [found for found in map(shown, self.log_records()) if found]
+        return [record for record in map(shown, self.log_records()) if record]
 
     def log_records(self):
         return [decode(record, topic="t") for record in MemoryLog(self.world.topic).read()]
@@ -88,8 +88,8 @@ def shown(record):
     match record:
         case EpochPut():
             return ("epoch", record.epoch)
-        case StartpointPut(startpoint=found):
-            return (str(found.ssp_kb), found.offset_next, found.epoch, found.uuid)
+        case StartpointPut(startpoint=startpoint):
+            return (str(startpoint.ssp_kb), startpoint.offset_next, startpoint.epoch, startpoint.uuid)
         case GrantPut(grant=grant):
             return (
                 "released" if grant.released else "granted",
@@ -105,7 +105,7 @@ def shown(record):
             return None
 
 
-def test_only_a_rewound_task_is_revoked_and_granted_anew():
+def test_only_a_rewound_task_is_revoked_and_granted_again():
     job = RewoundJob()
     for partition in range(4):
         job.commits(f"kafka.orders.{partition}:0/1", 40 + partition)
@@ -139,7 +139,7 @@ def test_only_a_rewound_task_is_revoked_and_granted_anew():
     assert {} == job.state.startpoints
 
 
-def test_a_rewind_says_how_many_tasks_are_at_work_again():
+def test_a_rewind_reports_how_many_tasks_are_at_work_again():
     job = RewoundJob()
     job.rewind()
     job.deaf = True
@@ -147,7 +147,7 @@ def test_a_rewind_says_how_many_tasks_are_at_work_again():
     began_ms = job.now_ms()
     job.passes(3000)
 
-    job.hears_of({"e0": job.held("e0"), "e1": []})
+    job.receives_grants({"e0": job.held("e0"), "e1": []})
 
     answer = job.answer(1)
     assert ("STARTING", "4 positions in kafka.orders go to oldest; 2 of 4 tasks are at work from there") == (
@@ -160,7 +160,7 @@ def test_a_rewind_says_how_many_tasks_are_at_work_again():
     assert f"4 positions in kafka.orders go to oldest: done {ended_ms} ms" in job.answer(1).response_message
 
 
-def test_what_was_done_since_the_rewind_is_not_done_again_when_the_task_moves():
+def test_work_since_the_rewind_is_not_repeated_when_the_task_moves():
     job = RewoundJob()
     job.commits("kafka.orders.2:0/1", 40)
     job.rewind(task=TASK.format(2))
@@ -245,7 +245,7 @@ def test_an_offset_that_the_partition_does_not_hold_is_refused_and_nothing_is_do
     assert (epoch, {}) == (job.state.epoch, job.state.startpoints)
 
 
-def test_the_cluster_is_asked_for_what_is_meant_and_for_the_time_that_is_meant():
+def test_the_cluster_is_asked_for_the_rewound_partitions_and_time():
     job = RewoundJob()
 
     job.rewind(to="1767225600000ms", partition=1)
@@ -270,7 +270,7 @@ def test_the_cluster_is_asked_for_what_is_meant_and_for_the_time_that_is_meant()
         ),
     ],
 )
-def test_what_cannot_be_rewound_is_refused_by_name(arguments, reason):
+def test_an_input_that_cannot_be_rewound_is_refused_by_name(arguments, reason):
     job = RewoundJob(task_broadcast_inputs="kafka.rules#0")
     epoch = job.state.epoch
 
@@ -331,15 +331,15 @@ def test_the_next_leader_finishes_a_rewind_that_ended_at_any_record():
         job.log.tear_next_append(torn)
         job.service.run_once(0)
         assert (torn, 2) == (torn, job.state.term.term)
-        # What stood there keeps its number, and the rest has the next one.
-        first = min(word.epoch for word in job.state.startpoints.values())
-        assert (torn - 1 or 4) == sum(word.epoch == first for word in job.state.startpoints.values())
+        # A rewound bucket of before keeps its number, and the rest has the next one.
+        first = min(startpoint.epoch for startpoint in job.state.startpoints.values())
+        assert (torn - 1 or 4) == sum(startpoint.epoch == first for startpoint in job.state.startpoints.values())
         job.service = job.leader("b")
         job.reads()
         job.settles()
         assert (torn, S.SUCCEEDED) == (torn, job.status(1))
         assert {0} == set(job.starts().values())
-        # Each of them was said once, however often it was begun.
+        # Each of them was reported once, however often it was begun.
         assert 4 == len(job.records(StartpointPut)), torn
 
 
@@ -370,7 +370,7 @@ def test_a_rewind_of_one_part_in_an_unfinished_merge_drops_the_floor_of_that_par
         job.commits(f"kafka.orders.0:{bucket}/4", offset)
 
     job.rewind(2, to=5, task=f"{TASK.format(0)}-1-4")
-    # Nobody has let go of anything when the factor is to be 1 again.
+    # No owner has released anything when the factor is to be 1 again.
     job.passes(5000)
     job.scale(3, 1)
     job.settles(12)
@@ -403,11 +403,11 @@ def test_a_rewind_in_an_unfinished_split_is_of_the_part_that_is_meant():
     assert {} == job.state.startpoints
 
 
-def test_rewinds_of_one_job_follow_each_other_and_the_last_word_counts():
+def test_rewinds_of_one_job_are_done_in_order_and_the_last_one_counts():
     job = RewoundJob()
     for number, to in ((1, 60), (2, 30)):
-        asked = {"stream": "kafka.orders", "to": str(to), "partition": "0"}
-        job.ask(number, Action.REWIND, processor_id="", arguments=asked)
+        given = {"stream": "kafka.orders", "to": str(to), "partition": "0"}
+        job.ask(number, Action.REWIND, processor_id="", arguments=given)
 
     job.reads()
     assert [S.IN_PROGRESS, S.ACCEPTED] == [job.status(number) for number in (1, 2)]
@@ -422,7 +422,7 @@ def test_a_container_that_has_not_read_the_startpoint_has_released_nothing():
     stream_offset = job.world.topic.end_offset
     job.rewind(partition=1)
 
-    job.hears_of({"e0": [], "e1": []}, stream_offset)
+    job.receives_grants({"e0": [], "e1": []}, stream_offset)
     assert not any(put.grant.released for put in job.records(GrantPut))
 
     job.settles()
@@ -433,8 +433,8 @@ def test_a_container_that_has_not_read_the_startpoint_has_released_nothing():
 def test_a_startpoint_stays_until_its_request_is_over():
     job = RewoundJob()
     job.rewind(partition=1)
-    # They have let go, and do not say that they have read the next grant.
-    job.hears_of({"e0": [], "e1": []})
+    # They have released, and do not report that they have read the next grant.
+    job.receives_grants({"e0": [], "e1": []})
     assert 1 == job.state.grants_sorted[-1].starts[0].ssp_kb.ssp.partition
 
     job.passes(1000)
@@ -447,13 +447,13 @@ def test_a_startpoint_stays_until_its_request_is_over():
 
 def test_starts_that_were_computed_before_a_rewind_are_not_used():
     job = RewoundJob()
-    job.deaf = True  # Everybody lets go of everything that is taken away.
+    job.deaf = True  # Every owner releases everything that is taken away.
     state = job.state
     planned = next(planned for planned in state.plan if planned.task_name == TASK.format(1))
     grant = next(grant for grant in state.grants_sorted if grant.task_name == planned.task_name)
     free = evolve(state, uncommitted([GrantPut(grant=replace(grant, released=True))]))
-    word = Startpoint(ssp_kb=planned.ssp_kbs[0], offset_next=9, epoch=state.epoch + 1, uuid=an_id(1))
-    rewound = evolve(free, uncommitted([EpochPut(epoch=word.epoch), StartpointPut(startpoint=word)]))
+    startpoint = Startpoint(ssp_kb=planned.ssp_kbs[0], offset_next=9, epoch=state.epoch + 1, uuid=an_id(1))
+    rewound = evolve(free, uncommitted([EpochPut(epoch=startpoint.epoch), StartpointPut(startpoint=startpoint)]))
     resolved = StartsResolved(
         generation=planned.generation,
         epoch_before=state.epoch,
@@ -464,14 +464,14 @@ def test_starts_that_were_computed_before_a_rewind_are_not_used():
 
     assert () != decide(resolved, free, Liveness()).records
     assert () == decide(resolved, rewound, Liveness()).records
-    assert () != decide(replace(resolved, epoch_before=word.epoch), rewound, Liveness()).records
+    assert () != decide(replace(resolved, epoch_before=startpoint.epoch), rewound, Liveness()).records
 
 
 def test_the_answer_about_a_plan_that_is_no_more_is_not_used():
     job = RewoundJob()
     job.world.reading_fails = 1
     job.rewind()
-    (action,) = [found for found in actions(job.state) if isinstance(found, ReadOffsetBounds)]
+    (action,) = [action for action in actions(job.state) if isinstance(action, ReadOffsetBounds)]
     assert an_id(1) == action.uuid
 
     part = {ssp: OffsetBounds(0, 9) for ssp in action.ssps[1:]}
@@ -481,7 +481,22 @@ def test_the_answer_about_a_plan_that_is_no_more_is_not_used():
     assert () == decide(other, job.state, Liveness()).records
 
 
-# --- what takes too long ---
+def test_offsets_that_were_read_for_an_earlier_plan_begin_no_rewind():
+    job = RewoundJob()
+    generation = job.state.generation
+    job.world.reading_fails = 1
+    job.rewind(expectedGeneration=generation.generation)
+    (action,) = [action for action in actions(job.state) if isinstance(action, ReadOffsetBounds)]
+    later = replace(job.state, generation=replace(generation, generation=generation.generation + 1))
+    bounds = {ssp: OffsetBounds(0, 9) for ssp in action.ssps}
+    command = OffsetBoundsRead(uuid=action.uuid, offset_bounds=bounds, now_ms=1)
+
+    assert decide(command, job.state, Liveness()).records
+    assert () == decide(command, later, Liveness()).records
+    assert () == offset_bounds_wanted(later)
+
+
+# --- time limits ---
 
 
 def test_a_rewind_that_cannot_be_resolved_fails_and_changes_nothing():
@@ -511,21 +526,21 @@ def test_a_rewind_that_takes_too_long_fails_and_continues():
     assert (0, {}) == (job.starts()["kafka.orders.1:0/1"], job.state.startpoints)
 
 
-# --- what is shown beforehand ---
+# --- plans of rewinds ---
 
 
-def test_a_rewind_plan_shows_what_is_repeated_or_skipped_and_writes_nothing():
+def test_a_rewind_plan_shows_repeated_or_skipped_messages_and_writes_nothing():
     job = RewoundJob(task_broadcast_inputs="kafka.rules#0")
     job.commits("kafka.orders.1:0/1", 40)
     job.commits("kafka.orders.3:0/1", 60)
     offset = job.world.topic.end_offset
 
     def shown_moves(**arguments):
-        wanted = rewind_of({"stream": "kafka.orders", "to": "1ms"} | arguments)
-        assert refused_rewind(wanted, job.state) is None
+        rewind = rewind_of({"stream": "kafka.orders", "to": "1ms"} | arguments)
+        assert refused_rewind(rewind, job.state) is None
         ssps = {ssp_kb.ssp for planned in job.state.plan for ssp_kb in planned.positions}
-        found = moves(wanted, job.state, job.world.read(ssps), job.world.offset_bounds(ssps, 1))
-        return [(move.task_name, str(move.ssp_kb), move.offset_from, move.offset_to) for move in found]
+        shown = moves(rewind, job.state, job.world.read(ssps), job.world.offset_bounds(ssps, 1))
+        return [(move.task_name, str(move.ssp_kb), move.offset_from, move.offset_to) for move in shown]
 
     assert [
         (TASK.format(number), f"kafka.orders.{number}:0/1", begins, 50)
@@ -537,7 +552,7 @@ def test_a_rewind_plan_shows_what_is_repeated_or_skipped_and_writes_nothing():
     assert offset == job.world.topic.end_offset
 
 
-def test_a_partition_that_came_later_is_shown_at_its_beginning_whatever_the_default():
+def test_a_later_partition_is_shown_at_its_beginning_whatever_the_default():
     job = RewoundJob(systems_kafka_samza_offset_default="upcoming")
     orders = an_ssp("kafka.orders.3").system_stream
     state = with_input(job.state, orders, partition_count_first=3)
@@ -547,16 +562,16 @@ def test_a_partition_that_came_later_is_shown_at_its_beginning_whatever_the_defa
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_what_an_earlier_topic_or_run_read_is_not_shown_as_where_a_position_is(reset):
+def test_positions_of_an_earlier_topic_or_run_are_not_shown(reset):
     job = RewoundJob(systems_kafka_streams_orders_samza_reset_offset=str(reset).lower())
     job.commits("kafka.orders.1:0/1", 40)
     orders = an_ssp("kafka.orders.1").system_stream
     next_run = replace(job.state, run=replace(job.state.run, epoch_before=job.state.epoch))
-    topic_anew = with_input(job.state, orders, epoch_before=job.state.epoch)
+    recreated_topic = with_input(job.state, orders, epoch_before=job.state.epoch)
 
     assert 40 == shown_from(job, job.state, 1)
     assert (0 if reset else 40) == shown_from(job, next_run, 1)
-    assert 0 == shown_from(job, topic_anew, 1)
+    assert 0 == shown_from(job, recreated_topic, 1)
 
 
 def with_input(state, system_stream, **changes):
@@ -565,13 +580,13 @@ def with_input(state, system_stream, **changes):
 
 def shown_from(job, state, partition):
     """Where a partition is, as `samzapy job rewind --plan` shows it."""
-    wanted = rewind_of({"stream": "kafka.orders", "to": "oldest", "partition": str(partition)})
+    rewind = rewind_of({"stream": "kafka.orders", "to": "oldest", "partition": str(partition)})
     ssps = {ssp_kb.ssp for planned in state.plan for ssp_kb in planned.positions}
-    (move,) = moves(wanted, state, job.world.read(ssps), job.world.offset_bounds(ssps, 1))
+    (move,) = moves(rewind, state, job.world.read(ssps), job.world.offset_bounds(ssps, 1))
     return move.offset_from
 
 
-def test_a_task_s_history_tells_its_rewinds_and_no_others():
+def test_a_task_s_history_has_its_rewinds_and_no_others():
     job = RewoundJob()
     task = TASK.format(1)
 
@@ -587,12 +602,12 @@ def test_a_task_s_history_tells_its_rewinds_and_no_others():
     job.settles()
     job.passes(1000)
 
-    found = explained()
-    assert found.runs.endswith(f"under epoch {epoch + 1}")
+    explanation = explained()
+    assert explanation.runs.endswith(f"under epoch {epoch + 1}")
     assert ["StartpointSet", "StartpointRemoved"] == [
-        entry.event for entry in found.evidence if entry.key == "startpoint/kafka.orders.1:0/1"
+        entry.event for entry in explanation.evidence if entry.key == "startpoint/kafka.orders.1:0/1"
     ]
-    assert not [entry for entry in found.evidence if entry.key == "startpoint/kafka.orders.2:0/1"]
+    assert not [entry for entry in explanation.evidence if entry.key == "startpoint/kafka.orders.2:0/1"]
 
 
 def test_a_rewind_that_the_end_of_the_run_overtakes_is_where_the_next_run_begins():

@@ -74,7 +74,7 @@ def placed_on(execution_id: str) -> PlacedPut:
 
 
 @pytest.mark.parametrize("role", [LaunchRole.STANDBY, LaunchRole.RESERVE])
-def test_tasks_go_to_the_active_execution_and_not_to_a_standby_or_reserve(role: LaunchRole) -> None:
+def test_tasks_are_granted_to_the_active_execution_and_not_to_a_standby_or_reserve(role: LaunchRole) -> None:
     state = two_executions(role)
 
     assert {ZERO: "e1"} == executions_to_grant(state)
@@ -105,7 +105,7 @@ def test_a_standby_that_the_processor_is_placed_on_runs_its_tasks() -> None:
 
     assert () == revoked_grants(before)
     assert {ZERO: "e2"} == executions_to_grant(state)
-    assert ["e1"] == [found.execution_id for found in revoked_grants(state)]
+    assert ["e1"] == [grant.execution_id for grant in revoked_grants(state)]
     assert {ZERO} == living_processors(state)
     heartbeat = a_heartbeat("e1", host="host-a", stream_offset=12)
     assert [True] == [put.grant.released for put in release(heartbeat, state) if isinstance(put, GrantPut)]
@@ -117,7 +117,7 @@ def test_a_container_that_is_to_stop_keeps_its_tasks_and_gets_no_others() -> Non
     with_grant = evolve(state, committed([GrantPut(grant=a_grant(TASK, epoch=1, execution_id="e1"))], 10))
 
     assert {ZERO: "e2"} == executions_to_grant(state)
-    assert ["e2"] == [wanted.execution_id for wanted in wanted_grants(state)]
+    assert ["e2"] == [grant.execution_id for grant in wanted_grants(state)]
     assert () == revoked_grants(with_grant)
     assert () == wanted_grants(with_grant)
 
@@ -183,7 +183,7 @@ def test_a_standby_that_took_over_is_the_active_one_and_has_no_name_any_more() -
 
 def roles(state: CoordinatorState) -> list[tuple[LaunchRole, str | None]]:
     executions = [ExecutionId("e1"), ExecutionId("e2")]
-    return [(role_of(found, state), standby_called(found, state)) for found in executions]
+    return [(role_of(execution_id, state), standby_called(execution_id, state)) for execution_id in executions]
 
 
 def orders(*records: CoordinatorRecord, execution_id: str = "e2") -> Orders:
@@ -196,7 +196,7 @@ def test_a_container_knows_its_role_as_the_coordinator_does() -> None:
     standby = LaunchPut(launch=a_launch("e2", role=LaunchRole.STANDBY))
 
     def own(*records: CoordinatorRecord) -> list[str]:
-        return [found.task_name for found in orders(*PLAN, container, grant, *records).own_grants()]
+        return [own_grant.task_name for own_grant in orders(*PLAN, container, grant, *records).own_grants()]
 
     assert [TASK] == own()
     assert [TASK] == own(LaunchPut(launch=a_launch("e2")))
@@ -207,11 +207,11 @@ def test_a_container_knows_its_role_as_the_coordinator_does() -> None:
 
 
 def test_the_stream_has_the_order_to_stop_a_container() -> None:
-    told = LaunchPut(launch=a_launch("e2", phase=LaunchPhase.STOPPING))
+    stopping = LaunchPut(launch=a_launch("e2", phase=LaunchPhase.STOPPING))
     standby = LaunchPut(launch=a_launch("e2", role=LaunchRole.STANDBY))
 
     assert not orders(LaunchPut(launch=a_launch("e2"))).is_stopping
-    assert orders(told).is_stopping
+    assert orders(stopping).is_stopping
     assert orders(standby, tombstone(standby)).is_stopping
     assert not orders(tombstone(standby)).is_stopping
     assert not orders(LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING))).is_stopping

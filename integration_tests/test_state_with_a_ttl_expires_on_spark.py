@@ -1,0 +1,89 @@
+"""Entries with a ttl are removed without messages, on real Kafka and Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, _environment, run_samzapy, unique
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.container_broker import ContainerBroker
+from samzapy.testing.waiting import wait_until
+
+_JOB = """
+import samzapy as sz
+
+orders = sz.Stream("kafka.{orders}", key=sz.String, value=sz.String)
+counts = sz.Stream("kafka.{counts}", key=sz.String, value=sz.Json())
+
+
+@sz.task(inputs=[orders], outputs=[counts])
+class Counts(sz.Task[str, str]):
+    recent = sz.counter(ttl=sz.seconds(3))
+    all = sz.counter()
+
+    def process(self, message, out):
+        self.recent.add()
+        self.all.add()
+        out.send(counts, [self.recent.get(), self.all.get()], key=message.key)
+
+
+if __name__ == "__main__":
+    sz.run()
+"""
+_PROPERTIES = """
+job.name={job}
+systems.kafka.bootstrap.servers={servers}
+systems.kafka.samza.offset.default=oldest
+local.store.dir={state}
+"""
+_WITHIN_S = 60.0
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Iterator[WarmSpark]:
+    warm = WarmSpark(tmp_path)
+    yield warm
+    warm.close()
+
+
+@pytest.mark.timeout(300)
+def test_an_entry_with_a_ttl_is_removed_from_the_changelog_and_the_task_begins_without_it(
+    broker: DevBroker | ContainerBroker, spark: WarmSpark, tmp_path: Path
+) -> None:
+    cluster, job, job_file = Cluster(broker.bootstrap_servers), unique("ttl"), tmp_path / "job.py"
+    topics = {name: cluster.topic(name) for name in ("orders", "counts")}
+    job_file.write_text(_JOB.format(**topics))
+    properties = _PROPERTIES.format(job=job, servers=broker.bootstrap_servers, state=tmp_path / "state")
+    job_file.with_suffix(".properties").write_text(properties)
+
+    def order_and_await(count: int) -> None:
+        cluster.publish(topics["orders"], Message(key=b"a", value=b"order"))
+        wait_until(lambda: len(counts()) == count, _WITHIN_S, f"{count} counts")
+
+    def counts() -> list[list[int]]:
+        return [json.loads(value or b"") for value in cluster.values(topics["counts"])]
+
+    def entries() -> Counter[str]:
+        address = ("--job", f"{job}-1", "--bootstrap-servers", broker.bootstrap_servers)
+        counted: Counter[str] = Counter()
+        for row in json.loads(run_samzapy("state", "count", *address, "-o", "json").output):
+            counted[row["store"]] += row["entries"]
+        return counted
+
+    environment = _environment(spark.environment)
+    with subprocess.Popen([sys.executable, str(job_file)], env=environment) as process:
+        try:
+            order_and_await(1)
+            wait_until(lambda: entries() == Counter(all=1), _WITHIN_S, "the entry to expire", poll_interval_s=0.5)
+            order_and_await(2)
+        finally:
+            process.terminate()
+
+    assert [[1, 1], [1, 2]] == counts()

@@ -1,0 +1,162 @@
+"""TLS contexts of the coordinator's server and of its clients.
+
+Certificates are replaced without a restart. A server loads its files again once they have changed, for the connections
+that come next; a client makes a new context.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from samzapy.config import refuse_open_file
+from samzapy.errors import ConfigError
+
+_LOG = logging.getLogger(__name__)
+_OLDEST: Final = ssl.TLSVersion.TLSv1_2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """The PEM files of a process, as `job.coordinator.tls.*` name them; None: not set."""
+
+    certificate: str | None = None
+    key: str | None = None
+    ca: str | None = None
+    wants_client_certificate: bool = False
+
+    def signature(self) -> tuple[tuple[str, int, int], ...]:
+        """What changes when a file is replaced."""
+        paths = [path for path in (self.certificate, self.key, self.ca) if path is not None]
+        return tuple((path, *_state_of(path)) for path in paths)
+
+    def load_own(self, context: ssl.SSLContext) -> None:
+        """Load this process's certificate, if it has one.
+
+        Raises:
+            ConfigError: a file cannot be read, is no certificate, or key and certificate do not fit.
+        """
+        if self.certificate is None or self.key is None:
+            return
+        _check_mode(self.key)
+        try:
+            # Without a callback OpenSSL would ask for a passphrase on the terminal.
+            context.load_cert_chain(self.certificate, self.key, password=_no_passphrase)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                "job.coordinator.tls.certificate, job.coordinator.tls.key: wanted a PEM chain and its private key "
+                f"without a passphrase, found {_reason(error)} in {self.certificate} and {self.key}; correct the files"
+            ) from error
+
+    def load_ca(self, context: ssl.SSLContext) -> None:
+        """Trust the authorities of `job.coordinator.tls.ca`, if it is set.
+
+        Raises:
+            ConfigError: the file cannot be read, or has no certificate.
+        """
+        if self.ca is None:
+            return
+        try:
+            context.load_verify_locations(self.ca)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"job.coordinator.tls.ca: wanted a PEM file of certificates, found {_reason(error)} in {self.ca}; "
+                "correct the file"
+            ) from error
+
+
+class Reloading:
+    """A context that is made again once its files have changed.
+
+    `changed` is called with the context in use, and gives the one to use. Any thread may ask.
+
+    Raises:
+        ConfigError: the files are wrong at the first time. Later the last good context stays in force.
+    """
+
+    def __init__(self, files: TlsFiles, changed: Callable[[ssl.SSLContext | None], ssl.SSLContext]) -> None:
+        self._files = files
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._signature = files.signature()
+        self._context = changed(None)
+
+    def context(self) -> ssl.SSLContext:
+        """The context with the present files."""
+        with self._lock:
+            signature = self._files.signature()
+            if signature != self._signature:
+                self._signature = signature
+                try:
+                    self._context = self._changed(self._context)
+                except ConfigError as error:
+                    _LOG.error("%s; the certificates that were loaded before stay in force", error)
+            return self._context
+
+
+def server_context(files: TlsFiles) -> Reloading:
+    """The context of a server.
+
+    Its object stays the same, because a listening server keeps it.
+    """
+
+    def changed(context: ssl.SSLContext | None) -> ssl.SSLContext:
+        if context is None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = _OLDEST
+            if files.wants_client_certificate:
+                context.verify_mode = ssl.CERT_REQUIRED
+        else:
+            # A certificate and a key that do not fit would leave the listening context with one of each.
+            files.load_own(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        files.load_own(context)
+        files.load_ca(context)
+        return context
+
+    return Reloading(files, changed)
+
+
+def client_context(files: TlsFiles) -> Reloading:
+    """The context of a client: it checks the server's certificate and name."""
+
+    def changed(context: ssl.SSLContext | None) -> ssl.SSLContext:
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        made.minimum_version = _OLDEST
+        if files.ca is None:
+            made.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        files.load_ca(made)
+        files.load_own(made)
+        return made
+
+    return Reloading(files, changed)
+
+
+def _no_passphrase() -> str:
+    raise ValueError("an encrypted key")
+
+
+def _state_of(path: str) -> tuple[int, int]:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_ino
+
+
+def _check_mode(path: str) -> None:
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:
+        return  # `load_cert_chain` names it.
+    refuse_open_file("job.coordinator.tls.key", path, mode)
+
+
+def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return error.reason or "no PEM"
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

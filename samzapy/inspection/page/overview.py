@@ -1,0 +1,183 @@
+"""The state of a job in one word and one sentence, its inputs and its stores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from samzapy.coordinator.assignment.liveness import LIVING
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.inspection.load import Hint, hint_of
+from samzapy.inspection.page.look import Look, lag_by_stream
+from samzapy.inspection.page.task_rows import TaskState
+from samzapy.inspection.status import is_stopped
+from samzapy.model.finding import Finding
+from samzapy.model.ssp import SystemStream
+
+
+class JobState(StrEnum):
+    """The state of a job in one word."""
+
+    STOPPED = "STOPPED"
+    EMPTY = "EMPTY"
+    FAILING = "FAILING"
+    STALLED = "STALLED"
+    WAITING = "WAITING"
+    STARTING = "STARTING"
+    LAGGING = "LAGGING"
+    RUNNING = "RUNNING"
+
+
+_WORST_FIRST: Final = (
+    *(TaskState.FAILING, TaskState.STALLED, TaskState.WAITING, TaskState.RESTORING),
+    *(TaskState.STARTING, TaskState.LAGGING),
+)
+_VERBS: Final = {
+    TaskState.FAILING: ("fails", "fail"),
+    TaskState.STALLED: ("stands still", "stand still"),
+    TaskState.WAITING: ("waits for an owner", "wait for an owner"),
+    TaskState.STARTING: ("starts", "start"),
+    TaskState.LAGGING: ("lags", "lag"),
+}
+"""Of one task, and of several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRow:
+    """A stream that the job reads.
+
+    Attributes:
+        partition_count: of the partitions that the job reads.
+        note: the partitions that it does not read yet, or that the topic is gone; empty if all is well.
+    """
+
+    stream: str
+    partition_count: int
+    lag: int | None
+    records_per_s: float | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRow:
+    """A store, with its settings as the configuration has them."""
+
+    store: str
+    scope: str
+    settings: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The first view.
+
+    Attributes:
+        disk_bytes: the local state of all tasks on disk, of all stores together; None if no task reports it.
+    """
+
+    state: JobState
+    sentence: str
+    hint: Hint
+    counts: Mapping[TaskState, int]
+    inputs: Sequence[InputRow]
+    outputs_per_s: float | None
+    stores: Sequence[StoreRow]
+    disk_bytes: int | None
+    findings: Sequence[Finding]
+    trouble: str
+
+
+def overview(look: Look) -> Overview:
+    """The overview of a look."""
+    counts = Counter(row.state for row in look.tasks)
+    state, sentence = job_state(look, counts)
+    stats = [sighting.figures for sighting in look.snapshot.liveness.last.values()]
+    disk_bytes = sum(task.disk_bytes for figures in stats for task in figures.tasks.values())
+    disk_bytes += sum(figures.other_tasks.disk_bytes for figures in stats)
+    return Overview(
+        state=state,
+        sentence=sentence,
+        hint=hint_of(look.load),
+        counts={word: counts[word] for word in TaskState if counts[word]},
+        inputs=_inputs(look),
+        outputs_per_s=look.records_out_per_s,
+        stores=_stores(look.snapshot.state),
+        disk_bytes=disk_bytes or None,
+        findings=look.snapshot.findings,
+        trouble=look.snapshot.trouble,
+    )
+
+
+def job_state(look: Look, counts: Mapping[TaskState, int]) -> tuple[JobState, str]:
+    """The state of the job in one word, and in one sentence."""
+    state, total = look.snapshot.state, len(look.tasks)
+    if is_stopped(state):
+        return JobState.STOPPED, "The last run is over, and no container runs."
+    if not total:
+        return JobState.EMPTY, "There is no plan yet: no container has joined the job."
+    word = next(word for word in (*_WORST_FIRST, TaskState.RUNNING) if counts.get(word))
+    number = counts[word]
+    if word is TaskState.RESTORING:
+        word, number = TaskState.STARTING, number + counts.get(TaskState.STARTING, 0)
+    living = [container for container in state.containers.values() if container.phase in LIVING]
+    where = f"{_count(len(living), 'container')} on {_count(len({item.host for item in living}), 'host')}"
+    lag = "" if look.lag is None else f"; lag {look.lag:,}"
+    if word is TaskState.RUNNING:
+        return JobState.RUNNING, f"{_count(total, 'task')} in {where}{lag}."
+    verb = _VERBS[word][number > 1]
+    return JobState(word.value), f"{number:,} of {_count(total, 'task')} {verb}; {where}{lag}."
+
+
+def _inputs(look: Look) -> Sequence[InputRow]:
+    state, lags = look.snapshot.state, lag_by_stream(look.lags)
+    rates = _rates(look)
+    rows = []
+    for stream in sorted(state.inputs):
+        known = state.inputs[stream]
+        note = f"{known.expansions[-1].partition_count} partitions exist" if known.expansions else ""
+        note = "the topic is gone" if known.gone_at_ms else note
+        row = InputRow(
+            stream=str(stream),
+            partition_count=known.partition_count,
+            lag=lags.get(stream),
+            records_per_s=rates.get(stream),
+            note=note,
+        )
+        rows.append(row)
+    return rows
+
+
+def _rates(look: Look) -> Mapping[SystemStream, float]:
+    rates: dict[SystemStream, float] = {}
+    for pace in look.paces().values():
+        for ssp_kb in pace.now.positions:
+            rate = pace.records_per_s(ssp_kb)
+            if rate is not None:
+                stream = ssp_kb.ssp.system_stream
+                rates[stream] = rates.get(stream, 0.0) + rate
+    return rates
+
+
+def _stores(state: CoordinatorState) -> Sequence[StoreRow]:
+    """The stores of the configuration in force."""
+    settings: dict[str, dict[str, str]] = {}
+    for key, value in sorted(state.config.items()):
+        prefix, _, rest = key.partition(".")
+        name, _, setting = rest.partition(".")
+        if prefix == "stores" and setting:
+            settings.setdefault(name, {})[setting] = value
+    return [
+        StoreRow(
+            store=name,
+            scope=own.get("scope", "key"),
+            settings=", ".join(f"{setting}={value}" for setting, value in own.items() if setting != "scope"),
+        )
+        for name, own in settings.items()
+    ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

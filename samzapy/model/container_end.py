@@ -1,0 +1,161 @@
+"""Why a container ended, as it says itself or as the finder of its process says.
+
+A report never has a key's value. It has the key's digest, `sha256` of its bytes.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from samzapy.errors import ExitCode, SamzapyError
+from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.text import camel_case
+
+UNKNOWN: Final = -1
+"""An exit code or an offset that is not known."""
+MESSAGE_LENGTH_MAX: Final = 500
+_NAME_LENGTH_MAX: Final = 400
+_DIGEST_CHARS: Final = 16
+# Shorter keys would take letters out of other words.
+_KEY_CHARS_MIN: Final = 3
+_ID = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
+# As `container.task.error_policy` writes a message's place. The key is a literal of Python, or the beginning of one.
+_KEY = re.compile(
+    r"key (?:b['\"].{198}\.\.\. \[cut, whole length \d+ bytes, sha256 (?P<sha256>[0-9a-f]{64})\]"
+    r"|(?P<literal>b'(?:[^'\\]|\\.)*'|b\"(?:[^\"\\]|\\.)*\"))"
+)
+_PLACE = re.compile(r"task (?P<task>\S+) failed at (?P<ssp>\S+) offset (?P<offset>\d+), key (?P<key>None|sha256:\w+)")
+_CLASS = re.compile(r": (?P<error>[A-Za-z_]\w*)(?::|$)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerEnd:
+    """The end of a container that did not stop in good order.
+
+    Attributes:
+        exit_code: of its process; UNKNOWN where neither it nor a launcher reported one.
+        error: the class of the error; of user code where that failed. Empty: no reason was given.
+        task_name, ssp, offset, key_digest: the message at which user code failed; empty and UNKNOWN where none did.
+        message: one line for the operator.
+        ended_at_ms: wall clock.
+    """
+
+    processor_id: ProcessorId
+    execution_id: ExecutionId
+    host: str
+    exit_code: int = UNKNOWN
+    error: str = ""
+    task_name: str = ""
+    ssp: str = ""
+    offset: int = UNKNOWN
+    key_digest: str = ""
+    message: str = ""
+    ended_at_ms: int
+
+    @property
+    def has_reason(self) -> bool:
+        """Whether the container gave a reason itself."""
+        return bool(self.error)
+
+    @classmethod
+    def of_error(
+        cls,
+        error: BaseException,
+        *,
+        processor_id: ProcessorId,
+        execution_id: ExecutionId,
+        host: str,
+        at_ms: int,
+    ) -> ContainerEnd:
+        """The end by an error. A message that the error names is read from its text."""
+        text = with_key_digests(str(error))
+        place = _PLACE.search(text)
+        at = {} if place is None else place.groupdict()
+        cause = None if place is None else _CLASS.match(text, place.end())
+        return cls(
+            processor_id=processor_id,
+            execution_id=execution_id,
+            host=host,
+            exit_code=error.exit_code if isinstance(error, SamzapyError) else ExitCode.FAILED,
+            error=type(error).__name__ if cause is None else cause["error"],
+            task_name=at.get("task", ""),
+            ssp=at.get("ssp", ""),
+            offset=int(at.get("offset", UNKNOWN)),
+            key_digest=at.get("key", "").removeprefix("sha256:").removeprefix("None"),
+            message=_one_line(text),
+            ended_at_ms=at_ms,
+        )
+
+    def as_json(self) -> Mapping[str, object]:
+        return {camel_case(name): value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, object]) -> ContainerEnd:
+        """The value that `as_json` describes, with texts cut to their limits.
+
+        Raises:
+            ValueError: a field is missing or wrong; says which.
+        """
+        parsed: dict[str, Any] = {}
+        for each in fields(cls):
+            name = camel_case(each.name)
+            value = values.get(name)
+            wanted: type = int if each.type == "int" else str
+            if not isinstance(value, wanted) or isinstance(value, bool):
+                raise ValueError(f"{name}: wanted {_WORDS[wanted]}, found {value!r:.100}")
+            if isinstance(value, int) and not UNKNOWN <= value < 2**63:
+                raise ValueError(f"{name}: wanted a number from {UNKNOWN} on, found {value!r:.100}")
+            parsed[each.name] = _cut(each.name, value) if isinstance(value, str) else value
+        for name in ("processor_id", "execution_id"):
+            if not _ID.fullmatch(parsed[name]):
+                raise ValueError(f"{camel_case(name)}: wanted an id, found {parsed[name]!r:.100}")
+        return cls(**parsed)
+
+    def __str__(self) -> str:
+        return end_text(self.as_json())
+
+
+def end_text(values: Mapping[str, object]) -> str:
+    """The sentence about an end, from the fields of `ContainerEnd.as_json`."""
+    code = values.get("exitCode")
+    ended = "ended" if code == UNKNOWN else f"ended with exit code {code}"
+    return f"container {values.get('executionId')} on {values.get('host')} {ended}: {values.get('message')}"
+
+
+def with_key_digests(text: str) -> str:
+    """`text` with the digest of each key that it names in place of the key.
+
+    User code may name the key in the text of its error too.
+    """
+    keys: list[str] = []
+
+    def digested(matched: re.Match[str]) -> str:
+        if matched["sha256"]:
+            return f"key sha256:{matched['sha256'][:_DIGEST_CHARS]}"
+        key = ast.literal_eval(matched["literal"])
+        keys.append(key.decode(errors="replace"))
+        return f"key sha256:{hashlib.sha256(key).hexdigest()[:_DIGEST_CHARS]}"
+
+    without = _KEY.sub(digested, text)
+    for key in keys:
+        if len(key) >= _KEY_CHARS_MIN:
+            without = without.replace(key, "<key>")
+    return without
+
+
+_WORDS: Final = {int: "a whole number", str: "a text"}
+
+
+def _one_line(text: str) -> str:
+    return _cut("message", " ".join(text.split()))
+
+
+def _cut(name: str, value: str) -> str:
+    # Lone surrogates are legal in JSON and cannot be written to a record.
+    limit = MESSAGE_LENGTH_MAX if name == "message" else _NAME_LENGTH_MAX
+    return value[:limit].encode(errors="replace").decode()

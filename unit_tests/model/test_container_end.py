@@ -1,0 +1,91 @@
+"""Reports of ends: the parts of an error in them, and those that are never in them."""
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samzapy.container.task.user_errors import shown_key
+from samzapy.errors import SamzapyError, TaskError
+from samzapy.model.container_end import MESSAGE_LENGTH_MAX, ContainerEnd, with_key_digests
+
+KEY = b"alice@example.com"
+DIGEST = hashlib.sha256(KEY).hexdigest()[:16]
+FAILED = (
+    "wanted a commit within 3 starts of the query, found none; last failure: samzapy.errors.TaskError: task "
+    f"Partition_3 failed at kafka.orders.3 offset 12, key {KEY!r}: KeyError: {KEY.decode()!r}. Unread are 3"
+)
+
+
+def ended(error: Exception) -> ContainerEnd:
+    return ContainerEnd.of_error(error, processor_id="0", execution_id="e1", host="host-a", at_ms=5)
+
+
+def test_the_message_that_ended_a_container_is_read_from_the_error() -> None:
+    end = ended(TaskError(FAILED))
+
+    assert (end.exit_code, end.error) == (7, "KeyError")
+    assert (end.task_name, end.ssp, end.offset, end.key_digest) == ("Partition_3", "kafka.orders.3", 12, DIGEST)
+
+
+def test_no_key_is_in_a_report_also_where_user_code_names_it() -> None:
+    end = ended(TaskError(FAILED))
+
+    assert KEY.decode() not in str(end.as_json())
+    assert DIGEST in end.message
+
+
+def test_a_message_without_a_key_has_no_digest() -> None:
+    end = ended(TaskError("task T failed at kafka.orders.3 offset 12, key None: ValueError: no"))
+
+    assert (end.error, end.offset, end.key_digest) == ("ValueError", 12, "")
+
+
+def test_an_error_without_a_message_has_its_own_class() -> None:
+    end = ended(SamzapyError("a micro-batch hangs"))
+
+    assert (end.exit_code, end.error, end.task_name, end.offset) == (1, "SamzapyError", "", -1)
+    assert str(end) == "container e1 on host-a ended with exit code 1: a micro-batch hangs"
+
+
+def test_a_report_has_one_short_line() -> None:
+    assert len(ended(SamzapyError("a\nb " * 5000)).message) == MESSAGE_LENGTH_MAX
+    assert "\n" not in ended(SamzapyError("a\nb")).message
+
+
+@given(st.binary(min_size=4, max_size=400), st.text(max_size=20))
+def test_the_digest_of_a_key_is_that_of_its_bytes(key: bytes, more: str) -> None:
+    """Also of a key that is too long to be shown whole."""
+    text = with_key_digests(f"offset 3, key {shown_key(key)}: ValueError: {more}")
+
+    assert text.startswith(f"offset 3, key sha256:{hashlib.sha256(key).hexdigest()[:16]}: ValueError: ")
+
+
+def test_a_report_is_read_back_from_json() -> None:
+    end = ended(TaskError(FAILED))
+
+    assert ContainerEnd.from_json(end.as_json()) == end
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("exitCode", "7"),
+        ("exitCode", True),
+        ("offset", -2),
+        ("offset", 2**63),
+        ("message", None),
+        ("processorId", "a/b"),
+        ("executionId", ""),
+    ],
+)
+def test_a_wrong_field_is_named(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=name):
+        ContainerEnd.from_json({**ended(TaskError("no")).as_json(), name: value})
+
+
+def test_long_and_odd_texts_are_cut_and_mended() -> None:
+    end = ContainerEnd.from_json({**ended(TaskError("no")).as_json(), "message": "\ud800" * 9000})
+
+    assert end.message == "?" * MESSAGE_LENGTH_MAX

@@ -1,0 +1,347 @@
+"""A time to live in event time: expiry follows from the messages of the key alone."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samzapy.model.timer_entry import Domain, timer_value
+from samzapy.runtime.job_config import load_job
+from samzapy.testing.task_kit import InputMessage, TaskRun, run_task
+
+_JOB = """
+import samzapy as sz
+
+texts = sz.Stream("kafka.texts", key=sz.String, value=sz.String, disorder_ms=500)
+shown = sz.Stream("kafka.shown", key=sz.String, value=sz.Json())
+
+@sz.task(inputs=[texts], outputs=[shown])
+class Task(sz.Task[str, str]):
+    value = sz.value(sz.Long, default=0, ttl=1000)
+    read = sz.value(sz.Long, default=0, ttl=1000, refresh="read")
+    map = sz.map(sz.Long, sz.String, ttl=1000)
+    timer = sz.timer("event")
+
+    def process(self, message, out):
+        result = eval(message.value, {"self": self})
+        out.send(shown, list(result) if hasattr(result, "__next__") else result, key=message.key)
+
+    @timer.fires
+    def fired(self, timer, out):
+        out.send(shown, ["fired", timer.time_ms - 1_700_000_000_000, self.value.get()], key=timer.key)
+
+    def end_of_stream(self, out):
+        for key in self.context.keys(self.value):
+            out.send(shown, ["end", self.value.get()], key=key)
+"""
+_PROPERTIES = "job.name=job\nsystems.kafka.bootstrap.servers=localhost:9092\nlocal.store.dir=state\n"
+_BOUNDED = {"systems.kafka.samza.offset.default": "oldest", "systems.kafka.samza.offset.end": "head"}
+_NEVER_QUIET = {"task.event.time.idle.ms": "0"}
+_BEGIN_MS = 1_700_000_000_000
+_MINUTE_MS = 60_000
+_TTL_MS, _STEP_MS, _DISORDER_MS = 1000, 20, 500
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return a_job(tmp_path_factory.mktemp("job"), _JOB)
+
+
+def a_job(directory: Path, text: str) -> Path:
+    path = directory / "job.py"
+    path.write_text(text)
+    path.with_suffix(".properties").write_text(_PROPERTIES)
+    return path
+
+
+def at(time_ms: int, expression: str, key: str = "a", after_ms: int = 0) -> InputMessage:
+    return InputMessage(key=key, value=expression, timestamp_ms=_BEGIN_MS + time_ms, after_ms=after_ms)
+
+
+def shown(run: TaskRun, key: str | None = None) -> list[object]:
+    return [output.value for output in run.sent_to("shown") if key in (None, output.key)]
+
+
+def test_an_entry_expires_by_the_time_of_the_messages_and_not_by_that_of_the_host(job: Path) -> None:
+    run = run_task(
+        job,
+        [
+            at(0, "self.value.set(7)"),
+            at(999, "self.value.get()", after_ms=3_600_000),
+            at(1020, "self.value.get()"),
+        ],
+        settings=_NEVER_QUIET,
+    )
+
+    assert [None, 7, 0] == shown(run)
+
+
+def test_a_message_acts_at_its_own_time_wherever_the_watermark_is(job: Path) -> None:
+    """The last message is older than the one before, and not late."""
+    run = run_task(job, [at(0, "self.value.set(7)"), at(1200, "self.value.get()"), at(900, "self.value.get()")])
+
+    assert [None, 0, 7] == shown(run)
+
+
+def test_a_late_message_acts_at_the_watermark_so_that_a_removal_changes_nothing_for_it(job: Path) -> None:
+    def run(after_ms: int) -> list[object]:
+        return shown(
+            run_task(
+                job,
+                [
+                    at(0, "self.value.set(7)"),
+                    at(2000, "0", key="b"),
+                    at(100, "self.value.get()", after_ms=after_ms),
+                    at(100, "self.value.set(8)"),
+                    at(2000, "self.value.get()"),
+                ],
+            ),
+            "a",
+        )
+
+    # With and without a removal before the late messages.
+    assert [None, 0, None, 8] == run(0) == run(1)
+
+
+def test_an_older_message_that_comes_later_shortens_no_life(job: Path) -> None:
+    run = run_task(
+        job,
+        [
+            at(400, "self.value.set(1), self.read.set(1)"),
+            at(0, "self.value.set(2), self.read.get()"),
+            at(1350, "[self.value.get(), self.read.get()]"),
+        ],
+    )
+
+    assert [2, 1] == shown(run)[2]
+
+
+def test_a_read_restarts_the_time_only_on_request(job: Path) -> None:
+    run = run_task(
+        job,
+        [
+            at(0, "self.value.set(1), self.read.set(1)"),
+            at(600, "[self.value.get(), self.read.get()]"),
+            at(1200, "[self.value.get(), self.read.get()]"),
+        ],
+    )
+
+    assert [[1, 1], [0, 1]] == shown(run)[1:]
+
+
+def test_a_timer_finds_the_entries_that_had_not_expired_at_its_moment(job: Path) -> None:
+    """The next message is of a day later, so everything is due at once."""
+    run = run_task(
+        job,
+        [
+            at(0, f"(self.value.set(7), self.timer.set({_BEGIN_MS} + 900))[0]"),
+            at(0, f"(self.value.set(8), self.timer.set({_BEGIN_MS} + 1020))[0]", key="b"),
+            at(86_400_000, "self.value.get()", after_ms=1),
+        ],
+    )
+
+    assert [["fired", 900, 7], ["fired", 1020, 0], 0] == shown(run)[2:]
+
+
+def test_a_timer_that_is_set_to_a_moment_before_the_watermark_acts_at_the_watermark(job: Path) -> None:
+    """Expired entries may be removed."""
+
+    def run(after_ms: int) -> list[object]:
+        return shown(
+            run_task(
+                job,
+                [
+                    at(0, "self.value.set(7)"),
+                    at(2000, "0", key="b"),
+                    at(2000, f"self.timer.set({_BEGIN_MS} + 500)", after_ms=after_ms),
+                ],
+            )
+        )
+
+    assert ["fired", 500, 0] == run(0)[-1] == run(1)[-1]
+
+
+@pytest.mark.parametrize("time_ms", [-1 - _BEGIN_MS, 3_000_000_000_000], ids=["none", "far ahead"])
+def test_a_message_without_a_time_that_counts_acts_at_the_watermark(job: Path, time_ms: int) -> None:
+    run = run_task(
+        job,
+        [
+            at(0, "self.value.set(7)"),
+            at(1000, "0", key="b"),
+            at(time_ms, "(self.value.get(), self.value.set(8))[0]"),
+            at(1499, "self.value.get()"),
+            at(1520, "self.value.get()"),
+        ],
+    )
+
+    # Written at the watermark of 500.
+    assert [7, 8, 0] == shown(run, "a")[1:]
+
+
+def test_an_entry_that_is_written_without_a_watermark_is_removed_later(job: Path) -> None:
+    """Later than in event time, as the host's clock is ahead of it."""
+    run = run_task(job, [at(-1 - _BEGIN_MS, "self.value.set(7)"), at(0, "self.value.get()")], advance_ms=10**6)
+
+    assert 7 == shown(run)[1]
+    assert {"a": 7} == run.state("value")
+
+
+def test_entries_of_a_quiet_input_are_removed_at_the_next_minute(job: Path) -> None:
+    put = [at(0, "self.value.set(1), self.map.put(1, 'a')"), at(500, "self.value.set(2)", key="b")]
+    settings_of_job = {"task.event.time.idle.ms": "1000"}
+    # The watermark is at the first message, as the newest one is as much newer as the disorder.
+    until_ms = _MINUTE_MS - _BEGIN_MS % _MINUTE_MS + 1000
+
+    before = run_task(job, put, advance_ms=until_ms - 1, settings=settings_of_job)
+    after = run_task(job, put, advance_ms=until_ms, settings=settings_of_job)
+
+    assert {"a": 1, "b": 2} == before.state("value")
+    assert [{}, {}, {}] == [after.state(store) for store in ("value", "map", "_timers")]
+
+
+def test_the_end_of_the_inputs_lets_no_entry_expire(job: Path) -> None:
+    """All timers fire then, however far they were set."""
+    run = run_task(
+        job,
+        [
+            at(0, f"(self.value.set(6), self.timer.set({_BEGIN_MS} + 900))[0]"),
+            at(1000, f"(self.value.set(7), self.timer.set({_BEGIN_MS} + 5000))[0]", key="b"),
+        ],
+        settings=_BOUNDED,
+    )
+
+    assert [["fired", 900, 6], ["fired", 5000, 0], ["end", 6], ["end", 7]] == shown(run)[2:]
+    assert {"a": 6, "b": 7} == run.state("value")
+
+
+def test_a_task_without_times_of_its_own_expires_by_the_host_also_where_it_knows_the_end(tmp_path: Path) -> None:
+    text = _JOB.replace(", disorder_ms=500", "").replace('sz.timer("event")', 'sz.timer("processing")')
+    run = run_task(
+        a_job(tmp_path, text),
+        [
+            at(0, "self.value.set(7)"),
+            at(5000, "self.value.get()", after_ms=999),
+            at(0, "self.value.get()", after_ms=30),
+        ],
+    )
+
+    assert [7, 0] == shown(run)[1:]
+
+
+def test_the_clock_of_a_time_to_live_is_configuration(job: Path, tmp_path: Path) -> None:
+    config, _ = load_job(job, None, [], {})
+    by_host, _ = load_job(
+        a_job(tmp_path, _JOB.replace(", disorder_ms=500", "").replace("event", "processing")), None, [], {}
+    )
+
+    assert ["event"] == [store.ttl_clock for store in config.stores if store.name == "value"]
+    assert ["host"] == [store.ttl_clock for store in by_host.stores if store.name == "value"]
+
+
+# --- a job that begins to go by event time, or stops to ---
+
+
+def expiring(domain: Domain, moment_ms: int) -> str:
+    """Sets a value whose expiry another form of the task has set."""
+    timer = timer_value(domain, moment_ms)
+    return (
+        f"(self.value._entries['value'].put(5), self.value._entries['_timers'].put({timer!r}, b'ttl:value\\x00'))[0]"
+    )
+
+
+def test_an_entry_of_the_host_s_clock_follows_event_time_from_its_next_use_on(job: Path) -> None:
+    far_ms = 4_000_000_000_000
+    run = run_task(
+        job,
+        [at(0, expiring(Domain.PROCESSING, far_ms)), at(10, "self.value.get()"), at(1100, "self.value.get()")],
+    )
+
+    assert [5, 0] == shown(run)[1:]
+
+
+def test_an_entry_of_the_host_s_clock_that_is_not_used_follows_it(job: Path) -> None:
+    # Past for the host, and in the future of the messages.
+    put = [at(0, "0"), at(1, expiring(Domain.PROCESSING, _BEGIN_MS + 50_000_000_000))]
+
+    assert 0 == shown(run_task(job, [*put, at(1, "self.value.get()")]))[2]
+    assert {} == run_task(job, put, advance_ms=1).state("value")
+
+
+def test_an_entry_of_event_time_follows_the_host_s_clock_once_the_task_does(tmp_path: Path) -> None:
+    path = a_job(
+        tmp_path, _JOB.replace(", disorder_ms=500", "").replace('sz.timer("event")', 'sz.timer("processing")')
+    )
+    put = expiring(Domain.EXPIRY, _BEGIN_MS)
+
+    assert 0 == shown(run_task(path, [at(0, put), at(0, "self.value.get()")]))[1]
+    assert {} == run_task(path, [at(0, put)], advance_ms=1).state("value")
+
+
+# --- against a model ---
+
+
+class Model:
+    """The values of one key, by the times of its messages. Nothing is removed."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, tuple[str, int]] = {}
+
+    def alive(self, number: int, time_ms: int) -> bool:
+        return number in self.entries and time_ms < self.entries[number][1]
+
+    def do(self, act: str, number: int, time_ms: int) -> object:
+        if act == "put":
+            expiry_ms = -(-(_BEGIN_MS + time_ms + _TTL_MS) // _STEP_MS) * _STEP_MS - _BEGIN_MS
+            self.entries[number] = "x", max(expiry_ms, self.entries[number][1] if number in self.entries else 0)
+        elif act == "delete":
+            self.entries.pop(number, None)
+        elif act == "get":
+            return self.alive(number, time_ms)
+        else:
+            return [number for number in sorted(self.entries) if self.alive(number, time_ms)]
+        return None
+
+
+_TEXTS = {
+    "put": "self.map.put({0}, 'x')",
+    "get": "self.map.get({0}) is not None",
+    "items": "[n for n, _ in self.map.items()]",
+    "delete": "self.map.delete({0})",
+}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([0, 1, 300, 500, 979, 1000, 1020, 70_000]),
+            st.integers(0, _DISORDER_MS),
+            st.sampled_from("abc"),
+            st.sampled_from(list(_TEXTS)),
+            st.integers(1, 3),
+            st.sampled_from([0, 0, 1, 5000]),
+        ),
+        max_size=16,
+    )
+)
+def test_the_results_of_a_key_follow_from_its_own_messages(
+    job: Path, steps: list[tuple[int, int, str, str, int, int]]
+) -> None:
+    """Whatever other keys the task has, and wherever its transactions end; no message is late."""
+    newest_ms, messages, expected = 10_000, list[InputMessage](), dict[str, list[object]]()
+    models = {key: Model() for key in "abc"}
+    for ahead_ms, behind_ms, key, act, number, after_ms in steps:
+        newest_ms += ahead_ms
+        time_ms = newest_ms - behind_ms
+        messages.append(at(time_ms, _TEXTS[act].format(number), key, after_ms))
+        expected.setdefault(key, []).append(models[key].do(act, number, time_ms))
+
+    together = run_task(job, messages, settings=_NEVER_QUIET)
+    by_key = groupby(sorted(messages, key=lambda message: str(message.key)), key=lambda message: str(message.key))
+    alone = {key: shown(run_task(job, list(of_key), settings=_NEVER_QUIET)) for key, of_key in by_key}
+
+    assert expected == {key: shown(together, key) for key in expected} == alone
