@@ -21,7 +21,6 @@ import pytest
 
 from integration_tests.ledger_run import LedgerRun
 from integration_tests.seeds import printed_seed
-from integration_tests.sizes import sized
 from integration_tests.support.ledger import describe_violations
 from samzapy.placement import ContainerPlacementMetadataStore, StatusCode
 from samzapy.stream.records import RunPut
@@ -29,7 +28,7 @@ from samzapy.testing.broker_cluster import DevCluster
 
 RECORDS_PER_S = 200
 FACTORS = (2, 4, 1)
-AWAY_S = sized(60.0, short=15.0)
+AWAY_S = 60.0
 _WITHIN_S = 180.0
 _OUTPUTS_ARE_BACK = 20
 

@@ -13,7 +13,6 @@ import pytest
 
 from integration_tests.crash_points_run import a_run
 from integration_tests.ledger_run import LedgerRun, stopped_in_a_transaction
-from integration_tests.sizes import sized
 from integration_tests.support.ledger import describe_violations
 from integration_tests.support.tails import Tails, standing_still
 from integration_tests.tailed_run import feed_and_await, handled_in_a_tail
@@ -23,7 +22,7 @@ from samzapy.errors import ExitCode, LostContainerError
 RECORDS_PER_S = 200
 LEASE_S, LOST_S, TRANSACTION_S = 8, 10, 8
 # Longer than each of them; at full size as long as a machine that was suspended for a minute.
-STANDS_STILL_S = sized(60, short=15)
+STANDS_STILL_S = 60
 SETTINGS = {
     "task_batch_interval_ms": "0",
     "task_transaction_max_ms": "100",
