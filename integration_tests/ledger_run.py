@@ -522,13 +522,7 @@ class LedgerRun:
             lambda: last <= self.watcher.keys, _ANSWERS_WITHIN_S, "the last record of each partition to come out"
         )
         self.wait(lambda: self._is_level() or None, _ANSWERS_WITHIN_S, "the job to have written all its positions")
-        try:
-            self.wait(
-                lambda: self.subject.is_settled(self) or None, _ANSWERS_WITHIN_S, "the outputs after the answers"
-            )
-        except DeadlineError as error:
-            error.add_note(self._unsettled())
-            raise
+        self.wait_until_settled()
         violations = [*self._check_owners()]
         self._stop()
         violations += self._orphans()
@@ -541,6 +535,20 @@ class LedgerRun:
         self.figures.starts = self.job.starts
         self.figures.runtime_s = round(time.monotonic() - self._begun_s, 1)
         return violations
+
+    def wait_until_settled(self) -> None:
+        """Wait for the outputs after the answers.
+
+        Raises:
+            DeadlineError: its note says which are missing.
+        """
+        try:
+            self.wait(
+                lambda: self.subject.is_settled(self) or None, _ANSWERS_WITHIN_S, "the outputs after the answers"
+            )
+        except DeadlineError as error:
+            error.add_note(self._unsettled())
+            raise
 
     def _unsettled(self) -> str:
         """The missing outputs, and whether an open transaction or the watcher hides them."""

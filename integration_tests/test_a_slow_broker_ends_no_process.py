@@ -39,7 +39,7 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevBroker]:
 
 
 def knows_groups(broker: DevBroker) -> bool:
-    """Whether the broker answers for a group. The first such request of its life creates a topic, which takes time."""
+    """Whether the broker answers for a group; the first such request creates a topic."""
     try:
         return KafkaAdmin(_connection(broker.directory), deadline_s=10).member_count(GROUP) == 0
     except SamzapyError:
@@ -111,7 +111,7 @@ def test_groups_are_deleted_again_after_a_broker_did_not_answer(own_broker: DevB
 
 
 def list_groups(broker: DevBroker) -> ListConsumerGroupsResult | None:
-    """The broker's groups; None while it does not answer, as a broker that is not yet in the quorum's view again."""
+    """The broker's groups, or None while it does not answer."""
     client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     try:
         listed = client.list_consumer_groups(request_timeout=10).result()

@@ -381,11 +381,19 @@ def look_at_processes(
     for pid in others:
         # The worker of a Spark cluster has the variable of its containers.
         search.process(pid, may_have=[VARIABLE])
-    scratch = [path for path in scratch_directories() if int((path / "owner").read_text().split()[1]) in owned]
+    scratch = [path for path in scratch_directories() if owner_pid(path) in owned]
     assert scratch
     for path in scratch:
         assert 0o700 == path.stat().st_mode & 0o777
         search.tree(path)
+
+
+def owner_pid(scratch: Path) -> int | None:
+    """The process of a scratch directory; None for one that is being made or removed."""
+    try:
+        return int((scratch / "owner").read_text().split()[1])
+    except (FileNotFoundError, IndexError):
+        return None
 
 
 def look_at_pages(search: Search, port: int, token: str) -> list[str]:

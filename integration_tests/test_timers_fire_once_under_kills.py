@@ -72,7 +72,7 @@ def test_each_timer_fires_once_though_workers_die_as_it_fires_and_the_job_is_dow
         run.was_killed()
         assert 0 == run.job.terminate(60)
         waiting = subject.waiting(run)
-        run.wait(lambda: subject.is_settled(run) or None, _WITHIN_S, "all timers to fire")
+        run.wait_until_settled()
         violations = run.finish()
 
         with capsys.disabled():

@@ -238,7 +238,6 @@ class LmdbEnvironment:
             max_dbs=len(stores) + 2,
             sync=False,
             metasync=False,
-            meminit=False,
             readahead=False,
             mode=0o664,
         )

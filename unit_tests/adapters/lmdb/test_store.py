@@ -999,3 +999,17 @@ def test_a_transaction_that_lmdb_refuses_is_named_and_releases_the_lock(tmp_path
 
         with another_process("transaction = environment.begin()", tmp_path / "1"):
             pass
+
+
+def test_a_data_file_has_nothing_of_the_memory_of_its_process(tmp_path: Path) -> None:
+    """A page that is written is zeroed first: the heap may hold passwords of the job."""
+    password = b"hunter2-of-the-heap"
+    held = [(password * 250)[: 4000 + number % 200] for number in range(4000)]
+    # Every second block becomes free, so the heap stays as large as it is, with the old bytes in its holes.
+    del held[::2]
+    with opened(tmp_path / "1", *STORES) as environment:
+        local = environment.begin()
+        local.write("sums", {changelog_key(b"%d" % number, b""): b"v" * 1500 for number in range(4000)})
+        local.commit()
+    assert held
+    assert password not in (tmp_path / "1" / "data.mdb").read_bytes()
