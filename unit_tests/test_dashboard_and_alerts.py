@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules of `deploy/`: they name existing metrics, and alerts fire when they should.
+"""The dashboard and alert rules of `deploy/`: metrics exist, and alerts fire.
 
 Prometheus' own promtool evaluates the expressions; without it those tests are skipped by name.
 """
@@ -53,7 +53,7 @@ def series_of_metrics() -> dict[str, set[str]]:
 
 
 def series_known() -> dict[str, set[str]]:
-    """The labels of each series that an expression may use: those of the metrics, and the recorded ones."""
+    """The labels of each series of an expression: a metric's, or a recorded one's."""
     known = series_of_metrics()
     for rule in RULES:
         if "record" in rule:
@@ -62,7 +62,7 @@ def series_known() -> dict[str, set[str]]:
 
 
 def labels_of(node: Any, known: Mapping[str, set[str]]) -> set[str]:
-    """The labels of the result of an expression, each name and label of which must be known."""
+    """The labels of an expression's result; each of its names must be known."""
     match node:
         case promql.VectorSelector():
             assert node.name in known, f"{node.name} is no metric"

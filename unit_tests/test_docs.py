@@ -1,4 +1,4 @@
-"""The statements of the documentation hold: links, files, settings, exit codes, the example."""
+"""The statements of the documentation hold: links, files, settings, exit codes."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_every_exit_code_is_documented_under_its_name() -> None:
 
 
 def test_supervisors_do_not_restart_ends_that_the_coordinator_would_not_restart() -> None:
-    """In a self-managed job they alone can: a container that ends with one of these codes would end so again."""
+    """In a self-managed job a container that ends so would end so again."""
     pages = ("docs/guides/production-checklist.md", "docs/reference/exit-codes.md")
     units = [codes for page in pages for codes in re.findall(r"\bRestartPreventExitStatus=([\d ]+)", text_of(page))]
 

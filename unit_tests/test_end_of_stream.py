@@ -1,4 +1,4 @@
-"""The end of bounded inputs, as the code that calls tasks in a Spark worker knows it."""
+"""The end of bounded inputs, as the code that calls tasks in a worker knows it."""
 
 from __future__ import annotations
 

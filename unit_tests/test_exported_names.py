@@ -12,7 +12,7 @@ def test_the_exported_names_are_sorted_and_there() -> None:
 
 
 def test_every_class_that_a_job_file_can_name_is_exported() -> None:
-    """Submodules are attributes too once they are imported, and pytest adds `@py_builtins` and `@pytest_ar`.
+    """Submodules are attributes once imported; pytest adds `@py_builtins` and others.
 
     pytest rewrites the asserts of every file of a distribution that brings a plugin.
     """

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_the_packages_that_spark_asks_for_at_the_first_batch_come_with_a_plain_install() -> None:
-    """`mapInArrow` ends a query that finds no pandas, though it hands over Arrow batches alone."""
+    """`mapInArrow` ends a query without pandas, though it hands over Arrow batches."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
 

@@ -143,7 +143,7 @@ READERS = ("stream", "coordinator", "inspection", "container", "model", "plan", 
 
 
 def test_modules_that_read_foreign_bytes_load_no_code() -> None:
-    """Invariant L10: bytes of a topic or of an HTTP body choose no module, no class and no command."""
+    """Invariant L10: bytes from a topic or HTTP choose no module, class or command."""
     loaders = [
         f"{path.relative_to(REPOSITORY)}: {name}"
         for folder in READERS
@@ -157,7 +157,7 @@ def test_modules_that_read_foreign_bytes_load_no_code() -> None:
 
 
 def test_modules_that_read_foreign_bytes_read_json_by_the_strict_reader() -> None:
-    """`json.loads` takes text that is no JSON, and values that are nested too deep to be written again."""
+    """`json.loads` takes text that is no JSON, and values nested too deep to write."""
     readers = [
         str(path.relative_to(REPOSITORY))
         for folder in READERS
@@ -198,7 +198,7 @@ def _modules(*folders: str) -> Iterator[tuple[Path, str]]:
 
 
 def _imports(path: Path, module: str) -> set[str]:
-    """The modules that a module imports while it is imported itself, not those that a function imports later."""
+    """The modules that are imported at import time, not those inside functions."""
     imported: set[str] = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Import):

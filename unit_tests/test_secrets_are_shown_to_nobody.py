@@ -1,6 +1,8 @@
-"""Secrets are planted into random configurations, good ones and bad ones, and looked for in everything that comes out:
-records, log lines, messages with all their causes, the command that `samzapy run` becomes, the output of commands, and
-the answers of the coordinator over HTTP."""
+"""Secrets in random configurations appear in none of the outputs.
+
+The outputs are records, log lines, messages with all their causes, and the command that `samzapy run` becomes. They
+are also the output of commands, and the answers of the coordinator over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +80,10 @@ planted = st.text("ABCDEFGHJKLMNPQRSTUVWXYZ23456789", min_size=14, max_size=20).
 
 @st.composite
 def _cases(draw: st.DrawFn) -> tuple[Sequence[str], Sequence[str], Sequence[str], Mapping[str, str]]:
-    """Lines of a file, `--set`s, the secrets in them, and in the environment: every other one is as a start would
-    take it."""
+    """Lines of a file, `--set`s, the secrets in both, and those in the environment.
+
+    Every other example is as a start would take it.
+    """
     secrets = draw(st.lists(planted, min_size=1, max_size=4, unique=True))
     is_good = draw(st.booleans())
     expected = len(secrets) - is_good
@@ -144,7 +148,7 @@ class _Lines(logging.Handler):
 
 
 class Answers:
-    """One HTTP server for all examples; `service` is the coordinator that it answers for."""
+    """One HTTP server for all examples; `service` is its coordinator."""
 
     def __init__(self) -> None:
         self.service: Any = None

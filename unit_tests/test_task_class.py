@@ -1,4 +1,4 @@
-"""Tasks as classes that declare their streams and state, run by the code that runs them in a Spark worker."""
+"""Tasks as classes that declare their streams and state, run as in a Spark worker."""
 
 from __future__ import annotations
 

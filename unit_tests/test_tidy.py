@@ -1,4 +1,4 @@
-"""Rules about the text of the code itself: leftovers, sleeping tests, files that nothing uses."""
+"""Rules about the code's text: leftovers, sleeping tests, unused files."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_every_schema_file_is_the_schema_of_a_record() -> None:
 
 
 def test_every_schema_that_ships_is_the_one_in_schemas() -> None:
-    """`schemas` is a link for readers; the files are the package's, so an export without links has them too."""
+    """`schemas` is a link to the package's files, so an export without links has them."""
     assert not (REPOSITORY / "samzapy" / "schemas").is_symlink()
     assert (REPOSITORY / "samzapy" / "schemas").resolve() == (REPOSITORY / "schemas").resolve()
 
@@ -103,7 +103,10 @@ _SHELL = r"shell\s*=\s*True|\bos\.(system|popen)\b|\b(getoutput|getstatusoutput|
 
 
 def test_no_text_reaches_a_shell() -> None:
-    """Programs are started with a list of arguments, so no name of a host or a job is a command."""
+    """Programs start with a list of arguments, so no name of a host is a command.
+
+    Nor is the name of a job.
+    """
     # `os.system` is a hostile name of an action there.
     known = ("unit_tests/stream/test_placement.py",)
 

@@ -128,7 +128,7 @@ def test_a_moment_that_is_past_fires_after_the_message(tmp_path: Path) -> None:
 
 
 def test_a_handler_can_set_and_clear_timers(tmp_path: Path) -> None:
-    """The second timer of the page is cleared by the first, and the third one is moved."""
+    """The page's first timer clears the second and moves the third."""
     run = run_of(
         tmp_path,
         "self.late.set(t + 10, tag='self.quiet.clear(), self.quiet.set(t + 50, tag=str(3))')",

@@ -1,4 +1,4 @@
-"""State with a time to live: nothing alive is removed, and nothing expired is seen."""
+"""State with a time to live: nothing alive is removed, nothing expired is seen."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_the_keys_of_a_state_expire_each_for_itself(job: Path) -> None:
 def test_nothing_alive_is_removed_and_nothing_expired_is_seen(
     job: Path, steps: list[tuple[int, str, str, int]]
 ) -> None:
-    """Against a dict of the moments at which each entry was written; a fiftieth of the time is free."""
+    """A dict has the time at which each entry was written; 1/50 of the time is free."""
     texts = {
         "put": "self.map.put({0}, 'x')",
         "get": "self.map.get({0}) is not None",

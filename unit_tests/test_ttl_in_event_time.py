@@ -331,7 +331,7 @@ _TEXTS = {
 def test_the_results_of_a_key_follow_from_its_own_messages(
     job: Path, steps: list[tuple[int, int, str, str, int, int]]
 ) -> None:
-    """Whatever other keys the task has, and wherever its transactions end; no message is late."""
+    """Other keys and the ends of transactions change nothing; no message is late."""
     newest_ms, messages, expected = 10_000, list[InputMessage](), dict[str, list[object]]()
     models = {key: Model() for key in "abc"}
     for ahead_ms, behind_ms, key, act, number, after_ms in steps:

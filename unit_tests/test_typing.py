@@ -33,7 +33,10 @@ def test_mypy_finds_each_wrong_line_and_no_other(path: Path) -> None:
 
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
 def test_pyright_finds_each_wrong_line_and_no_other(tmp_path: Path, path: Path) -> None:
-    """Strict, as many editors show it. basedpyright is pyright with its program in the wheel."""
+    """Strict types, as many editors show them.
+
+    basedpyright is pyright with its program in the wheel.
+    """
     (tmp_path / "pyrightconfig.json").write_text(
         json.dumps({"include": [path.name], "typeCheckingMode": "strict", "extraPaths": [str(_ROOT)]})
     )

@@ -105,7 +105,10 @@ def test_a_process_that_would_import_the_right_release_is_not_refused() -> None:
 def test_below_spark_submit_the_ivy_is_that_of_the_spark_that_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spark-submit puts a zip with pyspark's modules in front, so that a first run could fetch nothing."""
+    """spark-submit puts a zip with pyspark's modules in front of the path.
+
+    A first run could then fetch nothing.
+    """
     home = pyspark_home()
     zipped = tmp_path / "pyspark.zip"
     with ZipFile(zipped, "w") as archive:
@@ -132,7 +135,7 @@ def test_the_zip_files_of_an_installation_by_pip_are_not_read(tmp_path: Path) ->
 
 
 def test_the_zip_files_stay_where_another_pyspark_would_be_found(tmp_path: Path) -> None:
-    """As with PYTHONPATH=/opt/spark-3.5/python, which precedes the packages that pip installed."""
+    """PYTHONPATH=/opt/spark-3.5/python precedes the packages that pip installed."""
     for name in ("ours", "other"):
         (tmp_path / name).mkdir()
     home = a_pyspark(tmp_path / "ours", "4.2.0")

@@ -1,4 +1,4 @@
-"""What is sent at a rate, which percentiles a run of so many records can tell, and the verdicts on them."""
+"""Records sent at a rate, percentiles that a run can tell, and their verdicts."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from bench_subjects import offsets_sum
 
 
 def looks(*records: int) -> list[Look]:
-    """One batch end per figure, each a second and two CPU-seconds after the one before."""
+    """A batch end for each figure, each one second and two CPU-seconds after the last."""
     return [
         Look(at_s=float(number), records=done, cpu_s={"JVM": 2.0 * number}) for number, done in enumerate(records)
     ]

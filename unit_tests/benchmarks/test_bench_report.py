@@ -1,4 +1,4 @@
-"""Medians, ratios, verdicts, and a page of which each run replaces its own section."""
+"""Medians, ratios, verdicts, and a page in which each run replaces its section."""
 
 from __future__ import annotations
 

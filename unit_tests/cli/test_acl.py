@@ -1,4 +1,7 @@
-"""`samzapy acl`, without a cluster; `integration_tests/test_a_job_runs_with_the_least_rights.py` has one."""
+"""`samzapy acl`, without a cluster.
+
+`integration_tests/test_a_job_runs_with_the_least_rights.py` has a cluster.
+"""
 
 from __future__ import annotations
 

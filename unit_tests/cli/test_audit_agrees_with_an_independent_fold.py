@@ -1,4 +1,4 @@
-"""`stream state` agrees with a fold that shares nothing with it, at 1,000 moments of jobs among faults."""
+"""`stream state` agrees with a fold of other code, at 1,000 moments among faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ MOMENTS_OF_EACH = 50
 
 
 def a_lived_stream(seed: int, directory: Path) -> Path:
-    """The coordinator stream of the job that `seed` makes; it is compacted now and then, so not whole."""
+    """The coordinator stream of the job of `seed`.
+
+    It is compacted now and then, so records are missing.
+    """
     world = World(seed)
     world.run(EVENT_COUNT)
     records, end = world.stream.read_stable(0)

@@ -62,7 +62,7 @@ WRITES = [
 
 @pytest.fixture
 def refusing() -> Iterator[str]:
-    """An address at which connections are refused: a socket that is bound and does not listen."""
+    """An address that refuses connections: a socket that is bound and does not listen."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"

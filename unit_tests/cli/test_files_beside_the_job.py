@@ -1,4 +1,4 @@
-"""Properties, groupers and modules are found beside the path that the job file was named by, by every verb."""
+"""Each verb finds properties, groupers and modules beside the job file's path."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NAMINGS = ("absolute", "relative", "from another directory", "link", "properties
 
 
 class Named:
-    """A job as an operator names it: job file and properties, and the files that are to be read then."""
+    """A job as an operator names it: job file and properties, and the files to read."""
 
     def __init__(self, root: Path, naming: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.directory = root / "jobs"

@@ -150,7 +150,7 @@ ENGINES = ("pyspark", "pyarrow", "pandas", "lmdb")
     ],
 )
 def test_a_command_imports_the_modules_that_it_needs_and_no_more(command: str, without: Sequence[str]) -> None:
-    """Imports are counted, because the time of a start proves little on a machine that is shared."""
+    """Imports are counted: on a shared machine the time of a start proves little."""
     listing = (
         "import sys; from samzapy.cli.main import main\n"
         f"try: main({[*command.split(), '--help']!r})\n"

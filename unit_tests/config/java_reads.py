@@ -45,13 +45,13 @@ _BY_HAND = (
 
 
 def texts(count: int, seed: int = _SEED) -> list[str]:
-    """Texts made of the characters that have a meaning in the format; the same for the same seed."""
+    """Texts of characters that have a meaning in the format; the same for each seed."""
     chance = random.Random(seed)
     return [*_BY_HAND, *("".join(chance.choices(_PIECES, k=chance.randint(1, 12))) for _ in range(count))]
 
 
 def has_compiler() -> bool:
-    """Whether `java` can run a source file: it belongs to a JDK, and not to a JRE alone."""
+    """Whether `java` can run a source file: a JDK can, a JRE alone cannot."""
     try:
         modules = subprocess.run(["java", "--list-modules"], capture_output=True, text=True, check=False).stdout
     except OSError:

@@ -1,4 +1,4 @@
-"""Intermediate streams as they are declared: their topics, serdes and starts, and the settings they exclude."""
+"""Intermediate streams: topics, serdes, starts, and the settings they exclude."""
 
 from __future__ import annotations
 

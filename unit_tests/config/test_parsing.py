@@ -80,7 +80,10 @@ def test_every_key_has_a_meaning_and_a_default_that_it_would_accept_itself() -> 
 
 
 def test_a_move_has_time_for_all_its_tries_and_a_restore_by_default() -> None:
-    """A try without an answer takes the whole request timeout; a started container may restore for minutes."""
+    """A try without an answer takes the whole request timeout.
+
+    A started container may restore for minutes.
+    """
     config = parse_config(MINIMAL)
 
     all_tries_ms = config.placement_tries_max * config.container_request_timeout_ms
@@ -456,7 +459,10 @@ def test_an_election_session_has_room_for_two_lost_heartbeats() -> None:
 
 
 def test_by_default_an_election_fits_into_a_lease() -> None:
-    """Else each failover would stop every query (the election itself takes a second or two beside the session)."""
+    """Otherwise each failover would stop every query.
+
+    The election itself takes a second or two besides the session.
+    """
     config = a_config()
 
     assert config.lease_ms >= 2 * config.election_session_ms

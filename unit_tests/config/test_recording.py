@@ -39,7 +39,7 @@ def test_the_recorded_settings_are_read_back_unchanged() -> None:
 
 
 def test_a_store_and_a_stream_may_sound_like_a_secret() -> None:
-    """Their settings would otherwise be recorded as ***, and the next leader could not plan by them."""
+    """A setting recorded as *** would keep the next leader from its plan."""
     config = a_config(
         task_inputs="kafka.password-resets",
         stores_tokens_changelog_replication_factor="3",

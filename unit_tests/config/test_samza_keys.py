@@ -1,4 +1,4 @@
-"""A key of Samza's that samzapy does not read has its replacement, or the reason why there is none."""
+"""Each Samza key that samzapy ignores has a replacement, or a reason to have none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules that every `CompactedLog` keeps (`stream/log.py`): one suite, run for memory and for a real broker.
+"""The rules of each `CompactedLog` (`stream/log.py`), for memory and real brokers.
 
 A subclass gives `world`, a fixture of a `LogWorld` whose topic is new and empty for each test.
 """
@@ -28,7 +28,10 @@ class LogWorld(Protocol):
     """One topic and the means to trouble it."""
 
     def log(self, transactional_id: str = "writer") -> CompactedLog:
-        """A log on the topic, not yet taken over; gives up waiting for others' transactions soon."""
+        """A log on the topic that is not taken over yet.
+
+        It gives up its wait for others' transactions soon.
+        """
         ...
 
     def open_transaction(self, transactional_id: str, writes: Sequence[Write]) -> OpenTransaction:
@@ -155,7 +158,7 @@ class LogContract:
         assert list(log.read(log.end_offset() + 10)) == []
 
     def test_markers_occupy_offsets_and_the_end_is_behind_the_last_of_them(self, world: LogWorld) -> None:
-        """The topic ends in a marker: `high - 1` is no record, and reading must end all the same."""
+        """The topic ends in a marker: `high - 1` is no record, and reading must still end."""
         log = taken(world)
 
         offset_after = log.append_atomically([put("a", "1")])
@@ -242,7 +245,10 @@ class LogContract:
         assert pairs(log.read(offset_after)) == [("d", "4")]
 
     def test_reading_does_not_conclude_while_another_writers_transaction_is_open(self, world: LogWorld) -> None:
-        """Its records may still be committed below the end, and it hides records that others committed after it."""
+        """Its records may still be committed below the end.
+
+        It hides the records that others committed after it.
+        """
         log = taken(world)
         log.append_atomically([put("a", "1")])
         blocker = world.open_transaction("other", [put("b", "2")])

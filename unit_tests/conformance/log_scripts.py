@@ -1,4 +1,4 @@
-"""Random scripts of operations on a log, played in memory and on a real broker: both must give the same results.
+"""Random scripts of log operations: memory and a real broker must give the same.
 
 Not among the steps: a connection that breaks at a commit, whose outcome only the broker knows. That takes a proxy for
 each script; `integration_tests/test_a_delayed_end_of_transaction_tears_nothing.py` has one, with the tear itself.
@@ -29,8 +29,10 @@ COMPACTED_EACH = 3
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`act` is open, commit, abort, fence, compact, or read: `owner` is a transactional id, or the number of an opened
-    transaction. To read all is to read when nothing is open."""
+    """A step: open, commit, abort, fence, compact or read.
+
+    `owner` is a transactional id, or the number of an opened transaction. To read all is to read when nothing is open.
+    """
 
     act: str
     owner: str | int = ""
@@ -38,7 +40,10 @@ class Step:
 
 
 def a_script(seed: int, length: int = 18) -> tuple[Step, ...]:
-    """Steps that make sense and steps that must be refused: ends of transactions that were fenced or have ended."""
+    """Steps that make sense, and ends of transactions that must be refused.
+
+    Those were fenced or have ended.
+    """
     random = Random(seed)
     steps: list[Step] = []
     opened = 0
@@ -109,7 +114,10 @@ def _end(transaction: OpenTransaction | None, how: str) -> str:
 
 
 def _read(world: LogWorld, base: int) -> str:
-    """The records of a reader; offsets from `base` on, where the log was compacted, by their distance from there."""
+    """The records of a reader; offsets from `base` on are distances from it.
+
+    `base` is the place where the log was compacted.
+    """
 
     def place(offset: int) -> str:
         return f"+{offset - base}" if base and offset >= base else str(offset)

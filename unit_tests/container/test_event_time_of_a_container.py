@@ -1,4 +1,4 @@
-"""The event time that a container sends to its workers, and when it orders a tick for it."""
+"""The event time that a container sends to its workers, and the ticks it orders."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ def test_heartbeats_have_the_watermark_of_a_quiet_input_whose_clock_runs() -> No
 
 
 def test_an_open_transaction_in_an_input_keeps_it_from_being_covered() -> None:
-    """All that is committed is read; messages that others have committed after the transaction cannot be."""
+    """All that is committed is read.
+
+    Messages that others committed after the transaction cannot be read.
+    """
     container = AContainer(**CLOCKS)
     the_high_watermarks(container, orders_0=6, orders_1=0)
 

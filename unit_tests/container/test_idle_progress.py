@@ -43,7 +43,10 @@ def test_progress_is_written_for_a_bucket_that_committed_nothing_and_for_no_othe
 
 
 def test_progress_is_written_for_a_bucket_whose_last_message_was_not_the_batch_s_last() -> None:
-    """Later messages are of other buckets: without this it would never come to the end of a quiet partition."""
+    """Later messages are of other buckets.
+
+    Without this rule the task would never come to the end of a quiet partition.
+    """
     container = AContainer(grants=(a_task("a", epoch=3), a_task("b", epoch=4)))
 
     container.run(
@@ -108,7 +111,10 @@ def test_progress_of_a_query_that_failed_is_not_written_afterwards() -> None:
 
 
 def test_progress_under_an_earlier_grant_is_never_written_under_a_new_one() -> None:
-    """A rewind gives the same bucket again, with an earlier start; with 50 under that epoch, 10 to 49 would be lost."""
+    """A rewind gives the same bucket again, with an earlier start.
+
+    With 50 under that epoch, 10 to 49 would be lost.
+    """
     container = AContainer(grants=(a_task("a"),))
     container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))
     bounds = container.topics.input_bounds

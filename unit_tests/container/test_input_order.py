@@ -1,4 +1,7 @@
-"""The order in which a task reads its inputs, by itself; its use by a container is in `test_service`."""
+"""The order in which a task reads its inputs.
+
+Its use by a container is in `test_service`.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +125,7 @@ def test_the_end_of_a_bootstrap_input_is_set_by_the_first_start_under_a_grant() 
 
 
 def test_a_position_that_was_read_to_its_end_does_not_wait_again_though_its_progress_was_not_recorded() -> None:
-    """A record after the last message of a bucket, a marker for instance, is in no checkpoint."""
+    """A record after the last message of a bucket, such as a marker: no checkpoint."""
     bootstrap = BootstrapInputs(a_config(task_inputs="kafka.orders,kafka.ztable", **BOOTSTRAP))
     begin(bootstrap, [a_joined_task()], {ORDERS: 0, TABLE: 0}, orders=9, ztable=6)
     bootstrap.read_to({ORDERS: 0, TABLE: 6})
@@ -155,7 +158,7 @@ def test_a_task_that_reads_nothing_else_has_no_bootstrap_phase() -> None:
 def test_no_other_input_is_read_before_each_bootstrap_position_has_reached_its_end(
     places: dict[int, tuple[int, int]], orders_end: int, steps: list[int]
 ) -> None:
-    """In whatever order the partitions are read, with restarts of the query in between, the phase ends."""
+    """The phase ends in any order of partitions, with restarts of the query between."""
     config = a_config(task_inputs="kafka.orders,kafka.ztable", **BOOTSTRAP)
     bootstrap = BootstrapInputs(config)
     at = {an_ssp_kb(f"kafka.ztable.{number}:0/1"): start for number, (start, _) in places.items()} | {ORDERS: 0}

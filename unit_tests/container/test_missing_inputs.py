@@ -31,7 +31,7 @@ REFUNDS_0 = an_ssp_kb("kafka.refunds.0:0/1")
 def of_a_pattern(
     *, grants: tuple[Grant, ...] | None = None, inputs: str = "kafka.orders,kafka.~ref.*", **properties: str
 ) -> AContainer:
-    """A container of task a, of the named input orders.0, and task c, of refunds.0, which a pattern matches."""
+    """A container of task a (input orders.0) and task c (refunds.0, by a pattern)."""
     refunds = a_grant("c", ssp_kb=str(REFUNDS_0), offset_next=3)
     container = AContainer(
         grants=(a_task("a"), refunds) if grants is None else grants, task_inputs=inputs, **properties

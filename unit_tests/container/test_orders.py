@@ -222,7 +222,7 @@ def test_a_run_that_is_finished_and_not_over_is_an_order_to_stop() -> None:
 
 
 def test_a_container_that_is_not_registered_waits_for_that_before_it_stops_for_a_finished_run() -> None:
-    """Its earlier reports do not count, and its report may be the one that ends the run."""
+    """Its earlier reports do not count; its next report may end the run."""
     finished = RunPut(run_id="r", ended=False, finished=True)
 
     assert [False, True] == [following(finished, *registered).is_finished for registered in ((), (REGISTERED,))]

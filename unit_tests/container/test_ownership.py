@@ -29,7 +29,7 @@ from unit_tests.fixtures.running_container import (
 
 
 def test_a_poll_without_new_records_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is done many times a second, and the list to search is as long as the job is large."""
+    """The lookup is done many times a second, in a list as long as the job is large."""
     folded: list[int] = []
     own_grants = Orders.own_grants
     monkeypatch.setattr(Orders, "own_grants", lambda self: folded.append(1) or own_grants(self))
@@ -306,7 +306,10 @@ def test_a_batch_that_ends_during_the_drain_counts_before_its_tasks_are_released
 
 
 def test_a_task_that_is_revoked_during_the_start_is_not_started() -> None:
-    """Read after the ids were initialised: from the heartbeat on that lacks it, it is another execution's."""
+    """The task is another execution's from the first heartbeat on that lacks it.
+
+    The grant is read after the ids were initialised.
+    """
     container = AContainer()
     container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))
     to_the_end = container.stream.to_the_end

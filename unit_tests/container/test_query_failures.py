@@ -1,4 +1,4 @@
-"""Failures of a query: how often it is started again, and which of them end the container."""
+"""Failures of a query: how often it starts again, and which end the container."""
 
 from __future__ import annotations
 

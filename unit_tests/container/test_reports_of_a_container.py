@@ -1,4 +1,7 @@
-"""A container's reports besides its work: its end, those before it, slow messages, the plan in force."""
+"""A container's reports besides its work.
+
+Its end, those before it, slow messages, the plan in force.
+"""
 
 import pytest
 

@@ -120,7 +120,10 @@ def test_full_micro_batches_that_are_short_may_be_larger_again() -> None:
 
 
 def test_broadcast_messages_fill_a_micro_batch_too_so_it_does_not_stay_small_for_ever() -> None:
-    """Spark bounds a batch over all partitions, so while rules are caught up hardly anything else may be in it."""
+    """While rules are caught up, a batch has hardly any other messages in it.
+
+    Spark bounds a batch over all partitions.
+    """
     rules = an_ssp_kb("kafka.rules.0@a")
     grant = replace(
         a_task("a"),
@@ -168,7 +171,10 @@ def test_figures_count_the_committed_messages_and_show_the_end_of_the_input() ->
 
 
 class ABoundedContainer(AContainer):
-    """Its inputs end at 10, behind which the topics continue; `finishes` is the leader's record of the run."""
+    """Its inputs end at 10, where the topics continue.
+
+    `finishes` is the leader's record of the run.
+    """
 
     def __init__(self, **properties: str) -> None:
         super().__init__(systems_kafka_samza_offset_end="head", **properties)

@@ -209,7 +209,10 @@ def test_positions_in_a_broadcast_input_are_dropped_with_the_task_whose_buckets_
 
 
 def test_a_task_that_copied_broadcast_stores_is_marked_until_it_has_committed() -> None:
-    """The task whose copy it was waits for that checkpoint, and there may be no message for a long time."""
+    """The task whose copy it was waits for that checkpoint.
+
+    There may be no message for a long time.
+    """
     own, rules = an_ssp_kb("kafka.orders.0:1/4"), an_ssp_kb("kafka.rules.0@Partition_0-1-4")
     target = a_grant("Partition_0-1-4", epoch=7, ssp_kb=str(own))
     target = replace(target, starts=(*target.starts, BucketStart(ssp_kb=rules, offset_next=3)))

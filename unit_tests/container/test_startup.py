@@ -58,7 +58,7 @@ from unit_tests.fixtures.running_container import (
 
 
 def test_a_container_whose_configuration_is_not_the_recorded_one_ends_before_it_does_anything() -> None:
-    """Two that start a new job at the same moment both find it without one; the first leader's counts."""
+    """Two processes start a new job at the same moment; the first leader's counts."""
     container = AContainer(task_hang_timeout_ms="5", processor_id="9", systems_kafka_client_sasl_password="mine")
     recorded = a_job(task_hang_timeout_ms="6", job_debounce_time_ms="7", systems_kafka_client_sasl_password="theirs")
     container.stream.records[:0] = a_recorded(recorded)
@@ -371,7 +371,7 @@ def test_the_restore_time_of_each_task_is_in_its_stats() -> None:
 
 
 def in_a_new_run() -> AContainer:
-    """Task a, in a run before which epoch 5 was the last; key k of its store and orders.0 were left at 30."""
+    """Task a is in a run after epoch 5; its store and orders.0 were left at 30."""
     container = AContainer(grants=(replace(a_task("a", epoch=7), counts_after=5, changelog_starts=(BEGIN,)),))
     container.commit(30, epoch=5)
     changelog = changelog_topic(container.config.job, "sums")
@@ -444,7 +444,10 @@ TABLE = an_ssp_kb("kafka.ztable.0:0/1")
 
 
 def a_container_with_a_table(**properties: str) -> AContainer:
-    """Task a joins orders.0, which ends at 100, with a bootstrap input that ends at 50; task b has orders.1 alone."""
+    """Task a joins orders.0 (end 100) with a bootstrap input (end 50).
+
+    Task b has orders.1 alone.
+    """
     starts = tuple(BucketStart(ssp_kb=ssp_kb, offset_next=0) for ssp_kb in (ORDERS_0, TABLE))
     container = AContainer(
         grants=(replace(a_task("a"), starts=starts), a_task("b")),
@@ -543,7 +546,10 @@ def test_a_bounded_job_has_not_finished_while_inputs_wait_for_a_bootstrap_input(
 
 
 def a_container_after_a_split() -> AContainer:
-    """Task a was one of factor 1, under epoch 3, whose grant is gone; now this container has one half of it."""
+    """Task a was one of factor 1, under epoch 3; now this container has half of it.
+
+    The grant of that epoch is gone.
+    """
     half = a_grant("a", epoch=5, ssp_kb="kafka.orders.0:0/2")
     container = AContainer(grants=(half,))
     container.commit(4, epoch=3)
@@ -572,7 +578,7 @@ def test_positions_of_another_factor_that_could_not_be_removed_are_removed_later
 
 
 def test_positions_of_another_factor_are_kept_while_their_grant_is_recorded() -> None:
-    """The sibling is not granted yet, and its start is computed from the parent's position."""
+    """The sibling has no grant yet; its start comes from the parent's position."""
     container = a_container_after_a_split()
     container.stream.records.insert(0, GrantPut(grant=a_task("a", epoch=3, execution_id="e0")))
 

@@ -203,7 +203,7 @@ def test_of_very_many_tasks_the_busiest_are_listed_and_the_others_are_one_sum() 
 
 
 def test_the_stats_of_tasks_in_a_heartbeat_stay_small() -> None:
-    """A heartbeat may have 8 MB, and 6.5 MB of that are the figures of 10,000 tasks anyhow."""
+    """A heartbeat may have 8 MB; the figures of 10,000 tasks take 6.5 MB of them."""
     keys = KeySketch(2000, {f"{number}" * 60: 200 for number in range(KEYS_KEPT)})
     costs = {name: 2**50 for name in TaskStats.__dataclass_fields__ if name not in ("keys", "time")}
     names = [f"SystemStreamPartition_kafka.{'t' * 249}.{number}-0-1" for number in range(10_000)]

@@ -1,4 +1,4 @@
-"""The container's side of tails: their positions, failures and hangs, and which queries have tails."""
+"""A container's side of tails: positions, failures, hangs, and queries with tails."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_the_work_of_tails_during_the_drain_of_a_restart_moves_positions_before_
 
 
 def tailing(container: AContainer) -> list[bool]:
-    """Whether any position was reported in a tail, in each heartbeat that differs from the one before."""
+    """Whether a tail reported a position, in each heartbeat unlike the one before."""
     states = [
         any("tailing" in position for position in content.figures["positions"].values())
         for content in container.heartbeats.contents

@@ -32,7 +32,10 @@ from unit_tests.fixtures.running_container import (
 
 
 def a_standby(role: LaunchRole = LaunchRole.STANDBY) -> AContainer:
-    """Execution e1 of processor 0, whose tasks r1 runs on another host; the changelog has one entry."""
+    """Execution e1 of processor 0, whose tasks r1 runs on another host.
+
+    The changelog has one entry.
+    """
     container = AContainer(grants=())
     container.stream.records += [
         LaunchPut(launch=a_launch("e1", role=role)),
@@ -150,7 +153,7 @@ def test_a_standby_that_is_granted_tasks_during_its_warm_up_starts_at_once() -> 
 
 
 def a_joining_container(*, debounce_ms: str = "20000") -> AContainer:
-    """Execution e1 of processor 1, new in a job whose tasks r1 of processor 0 runs, all of them."""
+    """Execution e1 of processor 1, new in a job whose tasks r1 of processor 0 runs."""
     container = AContainer(grants=(), job_debounce_time_ms=debounce_ms)
     container.stream.records += [
         *plan_in_force(1, a="0", b="0"),

@@ -1,4 +1,4 @@
-"""The search for messages that end worker processes: on a model of a container, and in the service."""
+"""The search for messages that end workers: on a model, and in the service."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEAD_LETTERS = {"task_error_policy": "dead-letter", "task_dead_letter_output": "
 
 @dataclass
 class Model:
-    """Queries over two SSPKbs, each with a worker of its own. A worker commits after `commit_every` messages."""
+    """Queries over two SSPKbs, each with a worker that commits after `commit_every`."""
 
     killers: set[tuple[SspKeyBucket, int]]
     length: int
@@ -38,7 +38,7 @@ class Model:
     now_ms: int = 1
 
     def run_query(self, killed_at: int | None) -> bool:
-        """One query; the workers' steps take turns, and the query ends with the first death.
+        """One query; the workers' steps take turns, and the first death ends it.
 
         Args:
             killed_at: the step in front of which a worker is killed from outside.

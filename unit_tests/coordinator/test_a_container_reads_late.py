@@ -1,7 +1,7 @@
-"""A container that tails the coordinator stream 5 s late, through two quick generations.
+"""A container that tails the stream 5 s late, through two quick generations.
 
-The coordinator decides on a memory log, the containers follow it as real ones do (`container.orders`): they release
-their former tasks a moment later, and their heartbeats have their offset and their grants.
+The coordinator decides on a memory log. The containers follow it as real ones do (`container.orders`): they release
+their former tasks a moment later. Their heartbeats have their offset and their grants.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,10 @@ LATE = "0"
 
 @dataclass
 class Container:
-    """One execution. `running`: it may commit for these. It is about to release the rest of `holds`."""
+    """One execution: `running` lists its grants that may commit.
+
+    It is about to release the rest of `holds`.
+    """
 
     processor_id: str
     late_ms: int = 0
@@ -36,7 +39,7 @@ class Container:
         self.orders = Orders(execution_id=f"e{self.processor_id}")
 
     def follows(self, world, end_offset):
-        """Read up to there; begin the granted tasks, and keep those taken away until the next step."""
+        """Read up to an offset; begin granted tasks, keep the others until the next step."""
         read = [record for record in world.log().read(self.orders.offset_next) if record.offset < end_offset]
         for record in (decode(record, topic="t") for record in read):
             self.orders = follow(self.orders, [record], self.orders.offset_next)
@@ -139,7 +142,10 @@ def job():
 
 
 def learns_of_both_at_last(job, before, held_before):
-    """Two generations are in force, and the late one knows of neither: it keeps its tasks, until it reads."""
+    """Two generations are in force, and the late container knows neither.
+
+    It keeps its tasks until it reads.
+    """
     assert (before + 2, before) == (job.generation, job.late.orders.generation)
     assert held_before == job.late.holds
     job.runs_a_round(20_000)

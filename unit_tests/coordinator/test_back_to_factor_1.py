@@ -1,4 +1,4 @@
-"""The records of a job that was scaled from 1 to 4 and back, and how they differ from those of one never divided.
+"""The records of a job scaled from 1 to 4 and back, and of one never divided.
 
 The golden file is made by `unit_tests.fixtures.scaled_back_job`. It has the contents that
 `docs/guides/elasticity.md` describes for the way back to factor 1, so a change of the file needs a look there, too.
@@ -45,7 +45,7 @@ def by_key(records):
 
 
 def renumbered_by_key(rows, topic):
-    """The records by key, with the numbers of plans and grants that a job has that never used up others."""
+    """The records by key, with the plan and grant numbers of a job that had no others."""
     epochs = {grant.epoch: number for number, grant in enumerate(state_of(rows).grants_sorted, start=1)}
 
     def renumbered(record):
@@ -81,7 +81,7 @@ def test_a_job_scaled_back_is_read_as_a_job_with_factor_1():
 
 
 def test_positions_of_a_job_scaled_back_are_byte_for_byte_those_of_one_never_divided():
-    """But for the epoch: a number that is given out once, so each change of a plan uses some up."""
+    """The epoch differs: a number is given out once, so each change uses some up."""
     plain = list(left_by(stopped_job(is_scaled=False)))
 
     assert ["checkpoint/kafka.orders.0:0/1", "checkpoint/kafka.orders.1:0/1"] == [

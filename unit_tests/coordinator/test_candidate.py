@@ -1,4 +1,4 @@
-"""Candidates on one memory log: which one leads when the election and the lock agree, and when they do not."""
+"""Candidates on one memory log: the leader, when election and lock agree or not."""
 
 from dataclasses import replace
 

@@ -132,8 +132,10 @@ def test_a_job_of_release_0_1_0_continues_at_its_positions():
 
 
 def test_release_0_1_0_has_not_all_schemas_in_which_this_release_writes():
-    """So it refuses the records of this release, by name, unless the job was given back to it (`test_downgrading`).
-    Its own stream has the list."""
+    """An earlier release refuses this one's records by name, but for a downgraded job.
+
+    See `test_downgrading`; its own stream has the list.
+    """
     theirs = {
         decode(record, topic="t").fingerprint
         for record in records_of("coordinator")

@@ -1,5 +1,7 @@
-"""The invariants, as properties of the core (docs/internals/invariants.md). Each is named after the law it holds us
-to."""
+"""The invariants as properties of the core (docs/internals/invariants.md).
+
+Each test is named after its law.
+"""
 
 from dataclasses import fields, replace
 from typing import get_args
@@ -392,7 +394,7 @@ def test_l5_no_office_is_taken_while_no_broker_answers():
 
 
 class Agent:
-    """An honest container: the orders are the real ones; it begins, releases and reports some time later.
+    """An honest container: real orders; it begins, releases and reports later.
 
     `running` are the grants that its workers may commit for, from a start of the query to its end.
     """
@@ -461,7 +463,10 @@ BEGINNING = [
 
 
 def check_one_owner(events):
-    """Play `events` with honest but slow, deaf and repeating containers; no bucket may have two that can commit."""
+    """Play `events` with slow and deaf containers: one bucket never has two writers.
+
+    The containers are honest, and repeat themselves.
+    """
     machine = Machine()
     machine.step(a_term(0))
     agents = {execution_id: Agent(execution_id) for execution_id in PROCESSOR_OF}
@@ -515,7 +520,7 @@ def test_l6_a_bucket_never_has_two_owners_that_can_commit(events):
 
 
 def turned_round(value):
-    """The same mappings in another order of insertion, as a replay after compaction gives them."""
+    """The same mappings in another order of insertion, like a replay after compaction."""
     changed = {}
     for field in fields(value):
         value_of_field = getattr(value, field.name)

@@ -1,4 +1,4 @@
-"""A leader undoes foreign records on its stream: readers know its state, and compaction keeps it."""
+"""A leader undoes foreign records: readers know its state, compaction keeps it."""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""From bytes to state: a leader's records are folded or stop the reader, and other records change nothing."""
+"""From bytes to state: a leader's records are folded or stop the reader.
+
+Other records change nothing.
+"""
 
 import pytest
 

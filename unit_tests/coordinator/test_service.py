@@ -1,4 +1,7 @@
-"""The loop on a memory log: a job is handed in, containers come and go, coordinators succeed one another."""
+"""The loop on a memory log: a job is handed in, and members come and go.
+
+Containers come and go, and coordinators succeed one another.
+"""
 
 from dataclasses import replace
 
@@ -125,7 +128,10 @@ def test_a_repeated_heartbeat_writes_nothing():
 
 
 def test_reading_only_a_transaction_marker_keeps_the_state_object():
-    """With all that was made of it: of a job of 10,000 tasks that is most of the work of a round."""
+    """All that was made of the state stays with it.
+
+    In a job of 10,000 tasks that is most of the work of a round.
+    """
     world = World()
     service = started(world)
     handle(world, service, a_heartbeat())
@@ -331,7 +337,10 @@ def test_a_fence_that_fails_is_tried_again_and_nothing_is_granted_before(error):
 
 
 def test_a_refused_id_of_a_lost_execution_ends_no_term():
-    """Another process initialised it at the same moment; the coordinator stream's own id is another."""
+    """Another process initialised the id at the same moment.
+
+    The coordinator stream's own id is another one.
+    """
     world = World()
     service = started(world)
     handle(world, service, a_heartbeat(), a_heartbeat("e2", pid=200))
@@ -785,7 +794,7 @@ def test_a_changed_configuration_waits_for_silent_containers_without_new_grants(
 
 
 class GapLog:
-    """Lets the old coordinator commit one more record right after the new one's first step."""
+    """Let the old coordinator commit one more record after the new one's first step."""
 
     def __init__(self, log, predecessor):
         self._log, self._predecessor, self._steps = log, predecessor, 0
@@ -842,7 +851,7 @@ class _Replayed:
 
 
 def succeeds_in_the_gap(service_type):
-    """Whether a successor knows the last commits of its predecessor while it took over."""
+    """Whether a successor knows the commits of its predecessor during the take-over."""
     world = World()
     old = started(world)
 
@@ -941,7 +950,7 @@ def newest(service, task=TASK_0):
 
 
 def after_a_run(world):
-    """A job whose only container has read orders.0 to 30 and written its changelog up to 7, and stopped."""
+    """A job whose only container stopped: orders.0 read to 30, changelog to 7."""
     service = started(world)
     handle(world, service, a_heartbeat())
     first = newest(service)

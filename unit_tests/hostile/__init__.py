@@ -1,1 +1,4 @@
-"""Hostile bytes, and every reader of bytes from outside. How to join is in `assault`."""
+"""Hostile bytes, and each reader of bytes from outside.
+
+The docstring of `assault` says how to join.
+"""

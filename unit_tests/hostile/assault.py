@@ -1,4 +1,4 @@
-"""Mutated records against one reader, in a process of its own, since one that crashes must not take the tests along.
+"""Mutated records against one reader, in a process of its own that may crash.
 
     python -m unit_tests.hostile.assault coordinator 100000
 
@@ -39,7 +39,7 @@ class Figures:
 
 
 def assault(codec: Codec, count: int) -> Figures:
-    """Give `codec` so many mutated records; raises when it lets anything out but its own refusal."""
+    """Give `codec` so many mutated records; raises at an error that is no refusal."""
     figures, chance = Figures(codec=codec.name), Random(codec.name)
     _block(
         codec, 0, BLOCK, chance, Figures(codec=codec.name)

@@ -1,4 +1,6 @@
-"""The readers of bytes that come from outside, each with good bytes to begin from. A new reader goes into `CODECS`.
+"""The readers of bytes from outside, each with good bytes to begin from.
+
+A new reader goes into `CODECS`.
 
 Those of values are in `value_codecs`, those of files and of answers over HTTP in `file_codecs`.
 """

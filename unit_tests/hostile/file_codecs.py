@@ -94,7 +94,7 @@ def _read_properties(raw: bytes) -> None:
 
 
 def _read_lines(raw: bytes) -> None:
-    """As `samzapy dev produce` reads its input, and `samzapy dev consume` shows it again."""
+    """Lines that `samzapy dev produce` reads and `samzapy dev consume` shows again."""
     text = raw.decode(errors="surrogateescape")
     lines = text.split("\n")
     for message in messages_of_text(lines):

@@ -1,4 +1,4 @@
-"""A fuzzing target for each reader, guided by the branches that its input takes (Atheris).
+"""A fuzzing target for each reader, guided by its input's branches (Atheris).
 
     python -m unit_tests.hostile.fuzz properties 60
 

@@ -32,7 +32,7 @@ _JSON_PIECES = (
 
 
 def mutated_avro(value: bytes, chance: Random) -> bytes:
-    """Flips, cuts, swells, and lengths that promise far too much; the fingerprint mostly left alone."""
+    """Flips, cuts, swells, and false lengths; the fingerprint mostly stays."""
     mutant = bytearray(value)
     first = 0 if chance.random() < 0.1 else 10
     for _ in range(chance.choice([1, 1, 2, 5])):
@@ -99,7 +99,7 @@ _BINARY_PIECES = (
 
 
 def mutated_binary(value: bytes, chance: Random) -> bytes:
-    """As `mutated_avro`, from the first byte on, and pieces that promise more than there is."""
+    """Mutations of `mutated_avro` from the first byte on, and pieces that lie."""
     mutant = bytearray(value)
     for _ in range(chance.choice([1, 1, 2, 5])):
         place = chance.randrange(len(mutant)) if mutant else 0
@@ -138,7 +138,10 @@ _PROPERTIES_PIECES = (
 
 
 def mutated_properties(value: bytes, chance: Random) -> bytes:
-    """As `mutated_json`, and parts of a properties file: escapes, continued lines, variables, patterns."""
+    """Mutations of `mutated_json`, and parts of a properties file.
+
+    The parts are escapes, continued lines, variables and patterns.
+    """
     if chance.random() < 0.5:
         return mutated_json(value, chance)
     place = chance.randrange(len(value) + 1)

@@ -1,4 +1,7 @@
-"""No record on a topic and no HTTP body crashes a reader or exhausts its memory, and each is listed."""
+"""No record on a topic and no HTTP body crashes a reader or exhausts its memory.
+
+Each unreadable record is listed.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +137,7 @@ def bomb(name: str) -> tuple[str, bytes]:
 
 
 def stream_with(name: str) -> list[LogRecord]:
-    """A good record, the bomb's schema as the stream would hold it, the bomb, a good record."""
+    """A good record, the bomb's schema as in the stream, the bomb, a good record."""
     digits, value = bomb(name)
     entries: Sequence[tuple[bytes, bytes | None]] = [
         encode(EpochPut(epoch=1)),
@@ -231,7 +234,7 @@ print((peak() - before) // 1024)
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_the_bombs_are_bombs(name: str) -> None:
-    """Given to fastavro they crash the interpreter, or make a hundred megabytes of five bytes."""
+    """Bytes that crash the interpreter in fastavro, or make 100 MB of five bytes."""
     ran = subprocess.run(
         [sys.executable, "-c", DETONATE, json.dumps(BOMBS[name][0])],
         input=body_of(name).hex(),
@@ -268,7 +271,7 @@ except CorruptRecordError as error:
 
 
 def test_the_widest_record_that_a_schema_of_ours_allows_is_refused_and_takes_a_bounded_amount_of_memory() -> None:
-    """A start or a floor may be two bytes, and is a dictionary in memory: a hundred times as much."""
+    """A start or a floor of two bytes is a dictionary in memory, 100 times as large."""
     schema = json.loads((ROOT / "schemas" / "grant.avsc").read_text())
     value = encode(GrantPut(grant=a_grant("a")))[1]
     assert value is not None

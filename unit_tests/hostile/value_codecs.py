@@ -1,4 +1,4 @@
-"""Readers of values: serdes by name and by type, sub-keys, and the entries of samzapy's own stores."""
+"""Readers of values: serdes by name and type, sub-keys, samzapy's own entries."""
 
 from __future__ import annotations
 
@@ -101,7 +101,10 @@ def _codec(
 
 
 def _read_sub_key(names: str) -> Callable[[LogRecord], object]:
-    """A sub-key as a map reads it; written again it has the same bytes, so a key has one spelling."""
+    """A sub-key as a map reads it, written again to the same bytes.
+
+    So a key has one spelling.
+    """
     serde = ordered_of(names)
 
     def read(record: LogRecord) -> None:

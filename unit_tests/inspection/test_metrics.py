@@ -1,4 +1,4 @@
-"""Metrics: named as Prometheus has it, readable by its own parser, and bounded however large a job is."""
+"""Metrics: named as in Prometheus, readable by its parser, bounded in a large job."""
 
 from __future__ import annotations
 
@@ -67,7 +67,10 @@ def snapshot_after(*heartbeats: Any, **properties: str) -> Snapshot:
 
 
 def numbers(snapshot: Snapshot, *, leads: bool = True) -> dict[tuple[str, ...], float]:
-    """By name and labels (in the order of their names) but the job's, as Prometheus' own parser reads them."""
+    """Values by name and labels but the job's, as Prometheus' own parser reads them.
+
+    Labels are in the order of their names.
+    """
     return parsed(exposition(samples_of(snapshot, 1_000_000, leads=leads)).decode())
 
 

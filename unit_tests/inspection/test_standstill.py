@@ -1,4 +1,4 @@
-"""Each cause of a task that does not move, made true by the events that lead to it."""
+"""Each cause of a task that does not move, made true by the events before it."""
 
 from dataclasses import replace
 

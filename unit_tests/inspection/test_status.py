@@ -112,7 +112,10 @@ def test_status_shows_the_reason_why_the_factor_cannot_change():
 @pytest.mark.parametrize("factor", [1, 64])
 def test_a_job_that_keeps_up_keeps_up_at_any_factor(factor):
     def heartbeat_at(at_ms, offset):
-        """The partitions get 6,400 records a second, evenly over the keys; a second of that is left to read."""
+        """The partitions get 6,400 records a second; one second of them is left to read.
+
+        They are even over the keys.
+        """
         positions = {
             an_ssp_kb(f"kafka.orders.{number}:{bucket}/{factor}"): Position(offset, offset + 6400, offset // factor)
             for number in range(2)

@@ -1,4 +1,4 @@
-"""Reports of ends: the parts of an error in them, and those that are never in them."""
+"""Reports of ends: the parts of an error that they have, and those that never."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Signatures of requests: for which key, value, time and secret one is valid, and the refusals."""
+"""Signatures of requests: the key, value, time and secret of a valid one."""
 
 import pytest
 from hypothesis import given

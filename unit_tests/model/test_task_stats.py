@@ -1,4 +1,4 @@
-"""Figures of tasks: nothing is lost on the way, and a sketch never blames a key wrongly."""
+"""Figures of tasks: none is lost on the way, and a sketch blames no wrong key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each way in which a topic of ours can lose data is a finding of its own, and nothing else is one."""
+"""Each way in which a topic of ours can lose data is a finding of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks are spread evenly, stay where they were, and else go to where their state is."""
+"""Tasks are spread evenly, stay where they were, and else go to their state."""
 
 import json
 from collections import Counter
@@ -145,7 +145,7 @@ def test_a_task_whose_state_is_elsewhere_is_the_first_to_leave():
 
 
 def cases():
-    """Samza's own answers, without the containers of standbys (`3-0`): see `standbys_of`."""
+    """Samza's own answers, without standbys' containers (`3-0`): see `standbys_of`."""
     cases = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines()]
     for case in cases:
         case["standbys"] = {name: tasks for name, tasks in case["out"].items() if "-" in name}
@@ -189,7 +189,7 @@ KNOWN = [case for case in SOLVED if case not in FRESH and is_balanced(case)]
 
 @pytest.mark.parametrize("case", FRESH, ids=lambda case: case["id"])
 def test_a_fresh_grouping_makes_the_same_sets_as_samza(case):
-    """Which processor gets which set differs on purpose where ids are given: theirs depends on the order of the ids."""
+    """The order of ids decides in Samza which processor gets a set; here it does not."""
     groups, _ = ours(case)
 
     assert sets_of_tasks(theirs(case)) == sets_of_tasks(groups)
@@ -199,7 +199,10 @@ def test_a_fresh_grouping_makes_the_same_sets_as_samza(case):
 
 @pytest.mark.parametrize("case", KNOWN, ids=lambda case: case["id"])
 def test_with_a_past_no_more_moves_and_no_less_state_is_found_than_with_samza(case):
-    """Which tasks move differs on purpose: Samza takes the last by name, and knows only hosts where it has ids."""
+    """The tasks that move differ on purpose from Samza's.
+
+    Samza takes the last by name, and knows only hosts where it has ids.
+    """
     groups, locality = ours(case)
 
     before = case["in"].get("previous", {})
@@ -220,7 +223,10 @@ def test_a_mapping_that_samza_leaves_out_of_balance_is_balanced(case):
     ids=lambda case: case["id"],
 )
 def test_processors_without_a_task_are_no_error(case):
-    """Samza refuses fewer tasks than containers. Here a processor may wait for work, or for a bigger factor."""
+    """Samza refuses fewer tasks than containers.
+
+    Here a processor may wait for work, or for a bigger factor.
+    """
     groups, _ = ours(case)
 
     assert len(set(groups.values())) == len(groups) == len(case["in"]["tasks"])
@@ -228,8 +234,10 @@ def test_processors_without_a_task_are_no_error(case):
 
 @pytest.mark.parametrize("case", [case for case in SOLVED if case["standbys"]], ids=lambda case: case["id"])
 def test_a_standby_has_the_name_that_samza_gives_its_container_and_the_state_of_the_same_tasks(case):
-    """Samza plans standbys as tasks of containers of their own. Here a standby is an execution of its processor, and
-    has all that the processor has; where it is, is decided when it is started (`coordinator.launching.standbys`)."""
+    """Samza plans standbys as tasks of containers; here one is an execution.
+
+    It has all that its processor has. Its host is decided when it is started (`coordinator.launching.standbys`).
+    """
     of_each = range(case["in"]["replication"] - 1)
 
     expected = {

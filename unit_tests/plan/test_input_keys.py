@@ -1,4 +1,4 @@
-"""Whether keys of several inputs meet in one task, by partition counts and sampled keys."""
+"""Whether keys of several inputs meet in one task, by counts and sampled keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def a_plan(
 def written(
     stream: SystemStream, count: int, by: Partitioner | Callable[[bytes], int], keys: Iterable[bytes] = KEYS
 ) -> Sample:
-    """The sample of a topic of `count` partitions that a producer with this partitioner wrote."""
+    """The sample of a topic of `count` partitions that this partitioner wrote."""
     hash_of = HASHES[by] if isinstance(by, Partitioner) else by
     keys_written: dict[SystemStreamPartition, set[bytes]] = {}
     for key in keys:
@@ -133,7 +133,10 @@ def test_too_few_keys_refuse_nothing() -> None:
 
 
 def test_records_without_a_key_and_with_the_empty_key_show_nothing() -> None:
-    """librdkafka puts the empty key anywhere, or into one partition, as the partitioner's variant has it."""
+    """librdkafka puts the empty key anywhere, or into one partition.
+
+    The variant of the partitioner decides.
+    """
     everywhere = {
         SystemStreamPartition("kafka", name, number): frozenset([b""])
         for name in ("orders", "customers")
@@ -163,7 +166,10 @@ def test_all_keys_meet_where_there_is_one_task() -> None:
 
 
 def test_the_tasks_show_a_topic_that_grew_under_a_job_with_state() -> None:
-    """Keys that were written before are in partitions of the old count, and in the same tasks."""
+    """Keys that were written before are in partitions of the old count.
+
+    They are in the same tasks.
+    """
     grown = a_plan(8, 4, previous=a_plan(4, 4))
     before, after = written(ORDERS, 4, CRC32, KEYS[:100]), written(ORDERS, 8, CRC32, KEYS[100:])
     both = {ssp: before.get(ssp, frozenset()) | after.get(ssp, frozenset()) for ssp in {*before, *after}}

@@ -1,4 +1,4 @@
-"""How many partitions an intermediate stream's topic is to have, and how they become tasks."""
+"""The partition count of an intermediate stream's topic, and its tasks."""
 
 from __future__ import annotations
 

@@ -21,7 +21,10 @@ def a_model():
 
 
 def test_the_shape_is_the_documented_one():
-    """The golden file has every field of the shape: readers of GET /jobModel and `job plan` rely on it."""
+    """The golden file has every field of the shape.
+
+    Readers of GET /jobModel and `job plan` rely on it.
+    """
     config = a_config(
         task_inputs="kafka.orders,kafka.refunds",
         task_partition_scheme="group-by-partition",
@@ -72,7 +75,10 @@ def test_the_written_job_model_is_read_back():
 
 
 def broken(change):
-    """The golden plan, of two containers, four tasks of factor 2 and a standby, with one change."""
+    """The golden plan with a change; it has two containers and four tasks of factor 2.
+
+    It has a standby, too.
+    """
     model = json.loads((GOLDEN / "job_model.json").read_text())
     change(model, model["containers"][0]["tasks"][0])
     return model

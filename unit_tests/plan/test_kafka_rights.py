@@ -24,7 +24,7 @@ PLACEMENT = "__samzapy-placement-flights-1"
 
 
 def a_job(**settings: str) -> JobConfig:
-    """A job with a store, an intermediate stream, a broadcast input, an output and dead letters."""
+    """A job with store, intermediate stream, broadcast input, output and dead letters."""
     return a_config(
         **{
             "local_store_dir": "/data",

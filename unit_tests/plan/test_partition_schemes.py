@@ -1,4 +1,4 @@
-"""The built-in ways from partitions to tasks: the seeds' tables, and the answers of Samza's own classes."""
+"""The built-in ways from partitions to tasks, and the answers of Samza's classes."""
 
 import pytest
 from hypothesis import given
@@ -155,8 +155,11 @@ def assert_equal_to_all_ssps_to_single_task(case, config, ssps):
 
 
 def broadcast_ssps(config):
-    """Without the planner, which refuses a case that Samza allows: a stream that is input and broadcast in one (see
-    `test_a_stream_that_samza_broadcasts_in_part_is_refused`)."""
+    """The broadcast SSPs, without the planner.
+
+    It refuses a stream that is input and broadcast in one, which Samza allows. See
+    `test_a_stream_that_samza_broadcasts_in_part_is_refused`.
+    """
     text = config.get("task.broadcast.inputs", "")
     if not text:
         return ()
@@ -185,7 +188,7 @@ def divided_of(case):
 
 
 def handed_in(case):
-    """The configuration that a job would be handed in with here, for the job of a recorded case."""
+    """The configuration of the job of a recorded case, as it would be handed in here."""
     divided, given = divided_of(case), case["in"]["config"]
     system = case["in"]["ssps"][0][0]
     store = {"stores_seen_msg_serde": "json", "local_store_dir": "/data"} if "stores.st.factory" in given else {}
@@ -210,7 +213,10 @@ BROADCAST_IN_PART = [case for case in RECORDED if case["in"]["grouper"] in SCHEM
 
 @pytest.mark.parametrize("case", BROADCAST_IN_PART, ids=lambda case: case["id"])
 def test_a_stream_that_samza_broadcasts_in_part_is_refused(case):
-    """On purpose otherwise than Samza (docs/guides/planning.md): a stream is divided or broadcast."""
+    """A stream is either divided or broadcast, on purpose unlike in Samza.
+
+    See docs/guides/planning.md.
+    """
     with pytest.raises(ConfigError, match=r"task\.broadcast\.inputs: .* is in task\.inputs too"):
         handed_in(case)
 
@@ -284,8 +290,11 @@ def test_samza_expands_equally(case):
 
 
 def assert_refused_or_better(case, previous):
-    """The cases in which Samza throws: a stream that is broadcast in part, one that has fewer partitions, and
-    elasticity that is turned on with state, which it cannot do at all."""
+    """The cases in which Samza throws.
+
+    One has a stream that is broadcast in part, another has fewer partitions. The third turns on elasticity with state,
+    which Samza cannot do at all.
+    """
     if is_broadcast_in_part(case):
         # Samza counts such a partition once for each task, so to it the stream has grown with their number.
         with pytest.raises(ConfigError, match="is in task.inputs too"):

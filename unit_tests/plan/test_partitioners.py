@@ -1,4 +1,7 @@
-"""The hashes of Kafka's clients, by the vectors of their own tests. Integration tests hold them against librdkafka."""
+"""The hashes of Kafka's clients, by the vectors of their own tests.
+
+Integration tests hold them against librdkafka.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A process that should have ended does, whatever its main thread waits for; and its warnings about its directory."""
+"""A process that should end does so, whatever its main thread waits for.
+
+Its warnings about its directory are here too.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,10 @@ def test_a_drained_process_ends_in_good_order_although_spark_does_not_stop(caplo
 
 
 def test_a_job_that_is_asked_to_stop_ends_within_ten_seconds_whatever_its_batch_does() -> None:
-    """The program that stops a job often kills the remaining processes: Docker does after ten seconds."""
+    """The program that stops a job often kills the remaining processes.
+
+    Docker does so after ten seconds.
+    """
     assert a_config().drain_ms / 1000 + END_GRACE_S < 10.0
 
 

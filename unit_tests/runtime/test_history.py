@@ -1,4 +1,4 @@
-"""Moments of a coordinator stream: the state then, in one reading, up to the limits."""
+"""The state of a coordinator stream at moments, in one reading, up to the limits."""
 
 import pytest
 

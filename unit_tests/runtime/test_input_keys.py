@@ -1,4 +1,4 @@
-"""The effect of sampled keys on a start; the finding is in `unit_tests.plan.test_input_keys`."""
+"""The effect of sampled keys on a start; see `unit_tests.plan.test_input_keys`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Below a spark-submit that samzapy did not start, the host is examined before a session is opened."""
+"""A foreign spark-submit: the host is examined before a session is opened."""
 
 from __future__ import annotations
 

@@ -108,7 +108,10 @@ def test_a_setting_under_which_data_is_lost_is_refused_at_a_start_and_not_in_off
 
 @pytest.mark.parametrize("topic", ["orders", checkpoint_topic(JOB), CHANGELOG])
 def test_a_leader_neither_requires_nor_creates_a_missing_topic(topic: str) -> None:
-    """A broker that was just restarted may not know it yet; made again it would be another one."""
+    """A broker that was just restarted may not know the topic yet.
+
+    Made again, the topic would be another one.
+    """
     cluster = Cluster1(orders=4)
     state = a_job(cluster)
     del cluster.topics[topic]

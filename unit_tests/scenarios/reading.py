@@ -1,4 +1,7 @@
-"""Scenario files: steps of lines, `----`, and the expected output (README.md beside this)."""
+"""Scenario files: steps of lines, `----`, and the expected output.
+
+See README.md beside this file.
+"""
 
 import os
 from collections.abc import Callable, Sequence
@@ -13,7 +16,10 @@ def scenarios(folder):
 
 
 def check(path: Path, answer: Callable[[Sequence[str]], Sequence[str]]) -> None:
-    """Hold the file against `answer`, which gets one step after the other. With REWRITE_SCENARIOS, write it again."""
+    """Hold the file against `answer`, which gets one step after another.
+
+    With REWRITE_SCENARIOS, write the file again.
+    """
     text = path.read_text()
     with_answers = "".join(_with_answers(text, answer))
     if os.environ.get("REWRITE_SCENARIOS"):

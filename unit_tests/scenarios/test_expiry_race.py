@@ -1,5 +1,7 @@
-"""A move whose expiry fires while its reserve becomes ready: all orders of six events, and a coordinator that
-dies between its records and their effects. Whatever the order, one record decides."""
+"""A move expires while its reserve becomes ready; all orders of six events.
+
+The coordinator may die between its records and their effects. In each order one record decides.
+"""
 
 import copy
 import os
@@ -28,7 +30,7 @@ EVENTS = ("the reserve is ready", "it expires", "another leads", "the source die
 
 
 class Race:
-    """Processor 0 runs on host-a, and is asked to move to host-b, where a reserve restores its state."""
+    """Processor 0 is asked to move from host-a to host-b, where a reserve restores."""
 
     def __init__(self):
         self.teller = Teller()
@@ -41,7 +43,10 @@ class Race:
         self.leaders = 0
 
     def happens(self, event, *, tears):
-        """One event, and a round after it. `tears`: the leader dies in that round, behind its records."""
+        """One event, and a round after it.
+
+        `tears`: the leader dies in that round, behind its records.
+        """
         job = self.job
         if event == "the reserve is ready":
             job.slow.clear()
@@ -118,7 +123,7 @@ class Race:
             assert "host-b" == self.job.runners()["0"]
 
     def check_source(self, records):
-        """No order touches the source, unless it is gone, before the reserve is ready and has the tasks."""
+        """The source stays as it is, unless it is gone, until the reserve has the tasks."""
         is_gone = False
         placed_at = None
         for offset, record in records:
@@ -147,7 +152,7 @@ def race():
 
 @pytest.mark.parametrize("torn_at", [None, *range(len(EVENTS))])
 def test_one_record_decides_a_race_and_the_loser_is_released(race, torn_at):
-    """All orders, each with one of the moments to die; with `SAMZAPY_RACES=full` each with every one of them."""
+    """All orders with one moment to die; `SAMZAPY_RACES=full` takes every moment."""
     orders = list(permutations(EVENTS))
     if not IS_FULL:
         orders = orders[len(EVENTS) if torn_at is None else torn_at :: len(EVENTS) + 1]

@@ -8,7 +8,10 @@ from unit_tests.scenarios.reading import check, scenarios
 
 
 class Job:
-    """Processors that come and go, and the coordinator's plans. Each start of one is a new execution."""
+    """Processors that come and go, and the coordinator's plans.
+
+    Each start of a processor is a new execution.
+    """
 
     def __init__(self):
         self.coordinator = Coordinator.submitted(partitions=6)

@@ -1,4 +1,4 @@
-"""The stories in `placement/`: starts, moves and standbys of a job whose containers the coordinator starts."""
+"""The stories in `placement/`: starts, moves and standbys of launched containers."""
 
 import re
 from dataclasses import replace
@@ -25,7 +25,10 @@ _UUID = re.compile(r"0000000([0-9a-f])-0000-4000-8000-000000000000")
 
 
 class Story(LaunchedJob):
-    """A job as the story has it. State is level a round after its container came, unless the host is slow."""
+    """A job as the story has it.
+
+    State is level a round after its container came, unless the host is slow.
+    """
 
     def __init__(self, count, slots, named, settings):
         self.slow, self.letters, self.shown = {}, "", {}

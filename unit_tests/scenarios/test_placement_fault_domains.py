@@ -1,4 +1,7 @@
-"""A standby is in no fault domain with its processor's container, and no host is tried for ever to find one."""
+"""A standby is in no fault domain of its processor's container.
+
+No host is tried for ever to find one.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -34,7 +37,7 @@ class RackStory(Story):
             self.world.queue[-1] = replace(self.world.queue[-1], fault_domain=domain)
 
     def passes(self, seconds):
-        """In rounds that are longer than those of the watch, and shorter than anything that is waited for."""
+        """Time passes in rounds between the watch's period and any time-out."""
         for _ in range(seconds // 4):
             self.runs_a_round(4000)
 

@@ -1,4 +1,4 @@
-"""Decisions of one round see each other: several processors at once, on hosts with few places."""
+"""Decisions of one round see each other: several processors, few places on hosts."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Histories of a whole job, each made from its seed, each step judged (`simulation`).
+"""Histories of a whole job from its seed, with each step judged (`simulation`).
 
 `SAMZAPY_SIMULATIONS` is the number of histories; CI sets it in `.ci/run`. The seeds are always the same ones: the even
 ones here, the others in `test_simulation_of_odd_seeds`, which runs beside this one.
@@ -38,7 +38,7 @@ def test_no_history_breaks_a_law_and_each_comes_to_rest(part: int) -> None:
 
 
 def test_no_history_breaks_a_law_while_another_program_writes_to_the_stream() -> None:
-    """And the stream, with any foreign records on it and compacted, folds to the state of the leaders' records."""
+    """A compacted stream with foreign records folds to the state of the leaders' ones."""
     histories = [simulate(seed, kind=Kind.FOREIGN) for seed in range(COUNT // 10)]
 
     assert sum(history.faults["another program writes"] for history in histories) >= 10 * len(histories)
@@ -71,7 +71,10 @@ def test_a_history_that_showed_a_fault_shows_none_any_more(shown: Shown) -> None
 
 
 def test_the_same_seed_gives_the_same_history_in_every_process() -> None:
-    """To the byte: the digest covers the trace and both topics. Sets and dicts differ between the processes."""
+    """The runs are equal to the byte: the digest covers the trace and both topics.
+
+    Sets and dicts differ between the processes.
+    """
     command = [sys.executable, "-m", "simulation.command", "--seed", "1000", "--count", "12"]
 
     outputs = [

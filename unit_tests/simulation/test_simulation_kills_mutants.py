@@ -1,4 +1,6 @@
-"""The coordinator with one safeguard taken out: a simulation that cannot tell it from the real one proves nothing.
+"""The coordinator with one safeguard taken out, which a simulation must notice.
+
+A simulation that cannot tell it from the real one proves nothing.
 
 Each mutant replaces one function of the product by one without the safeguard, and nothing else. The
 table in docs/internals/testing.md is made of the docstrings here.
@@ -56,7 +58,7 @@ HISTORIES_MAX = 600
 
 
 def replay_before_fence(patch: Patch) -> None:
-    """L4: a new coordinator reads the stream first and takes the transactional id then."""
+    """L4: a new coordinator reads the stream before it takes the transactional id."""
     become_leader = CoordinatorService.become_leader
 
     def mutated(self: CoordinatorService) -> None:
@@ -87,7 +89,7 @@ class _AsItWas:
 
 
 def no_fence_at_all(patch: Patch) -> None:
-    """L4: a new coordinator takes no transactional id, but writes under the epoch in force."""
+    """L4: a new coordinator takes no transactional id, but writes under its epoch."""
 
     def mutated(self: MemoryLog) -> None:
         self._epoch = self.topic._epoch_of.setdefault(self.transactional_id, 0)
@@ -157,7 +159,7 @@ def dict_order_of_the_plan(patch: Patch) -> None:
 
 
 def grant_before_fenced(patch: Patch) -> None:
-    """L6: the tasks of a lost execution are granted before its transactional ids are initialised."""
+    """L6: tasks of a lost execution are granted before its ids are initialised."""
     gone = (ContainerPhase.STOPPED, ContainerPhase.LOST, ContainerPhase.FENCED)
     patch.setattr(Container, "is_gone", property(lambda self: self.phase in gone))
     real = actions_module.hand_overs
@@ -185,7 +187,7 @@ def half_of_the_ids_fenced(patch: Patch) -> None:
 
 
 def release_by_reading_alone(patch: Patch) -> None:
-    """L6: a container that has read past the plan has released, whatever it still lists."""
+    """L6: a container that has read past the plan counts as one that has released."""
     release = grants.release
     patch.setattr(
         decide, "release", lambda heartbeat, job_state: release(replace(heartbeat, held=frozenset()), job_state)
@@ -203,13 +205,13 @@ def release_not_waited_for(patch: Patch) -> None:
 
 
 def stopped_while_holding(patch: Patch) -> None:
-    """L6: the stop of an execution is believed, although it lists grants that it did not release."""
+    """L6: the stop of an execution is believed, although it lists unreleased grants."""
     hear = liveness.hear
     patch.setattr(decide, "hear", lambda heartbeat, job_state: hear(replace(heartbeat, held=frozenset()), job_state))
 
 
 def epoch_reused(patch: Patch) -> None:
-    """L6: the next epoch is counted from the present grants, not from the record of its own."""
+    """L6: the next epoch is counted from present grants, not from its own record."""
     grant_tasks = grants.grant_tasks
 
     def mutated(command, job_state):  # type: ignore[no-untyped-def]
@@ -231,7 +233,7 @@ def grant_in_front_of_its_epoch(patch: Patch) -> None:
 
 
 def old_grant_removed_first(patch: Patch) -> None:
-    """M1: within its transaction, a grant's predecessor is removed before the grant is written."""
+    """M1: a transaction removes a grant's predecessor before it writes the grant."""
     _reordered(
         patch, "grant_tasks", lambda records: sorted(records, key=lambda record: not isinstance(record, Removed))
     )
@@ -272,7 +274,7 @@ def plan_for_the_dead(patch: Patch) -> None:
 
 
 def failed_append_believed(patch: Patch) -> None:
-    """L5: after an append of unknown outcome the coordinator continues as if it had been committed."""
+    """L5: an append of unknown outcome counts as committed."""
     append = LeaderLog.append
 
     def mutated(self, records, writes):  # type: ignore[no-untyped-def]
@@ -286,7 +288,7 @@ def failed_append_believed(patch: Patch) -> None:
 
 
 def office_kept_after_a_failure(patch: Patch) -> None:
-    """L5: a coordinator that failed, or is no longer elected, continues as the leader with its state."""
+    """L5: a failed or unelected coordinator continues as the leader with its state."""
     patch.setattr(CoordinatorService, "step_down", lambda self: None)
 
 
@@ -305,7 +307,7 @@ def failed_append_sent_again(patch: Patch) -> None:
 
 
 def fence_known_only_to_one_leader(patch: Patch) -> None:
-    """L3: an execution is fenced by the coordinator that gave it up; a successor does not ask again."""
+    """L3: the coordinator that gave up an execution fences it; a successor does not."""
     real, become_leader = actions_module.hand_overs, CoordinatorService.become_leader
     lost_before: set[str] = set()
 
@@ -352,7 +354,7 @@ def foreign_records_folded(patch: Patch) -> None:
 
 
 def foreign_records_stay(patch: Patch) -> None:
-    """The leader writes nothing again, and compaction keeps the value of a foreign record."""
+    """The leader writes nothing again, and compaction keeps a foreign record's value."""
     patch.setattr(LeaderLog, "restore", lambda self: False)
 
 
@@ -413,7 +415,7 @@ def position_in_front_of_its_decisions(patch: Patch) -> None:
 
 
 def restart_in_front_of_its_request(patch: Patch) -> None:
-    """M1: a restart is ordered before the request is recorded as begun; torn, it is ordered again."""
+    """M1: a restart is ordered before its request is recorded, and so twice if torn."""
     mutated = replace(
         restart_query.RESTARTING, begin=lambda *known: tuple(reversed(tuple(restart_query.begin(*known))))
     )
@@ -421,7 +423,7 @@ def restart_in_front_of_its_request(patch: Patch) -> None:
 
 
 def restart_taken_for_granted(patch: Patch) -> None:
-    """A restart has succeeded as soon as a container of the processor runs, whichever order its query knows."""
+    """A restart has succeeded once a container of the processor runs, with any order."""
 
     def mutated(request, review):  # type: ignore[no-untyped-def]
         return next(iter(restart_query._lives(request, review.state)), None)
@@ -430,7 +432,7 @@ def restart_taken_for_granted(patch: Patch) -> None:
 
 
 def ordered_restart_waits_for_no_query(patch: Patch) -> None:
-    """A restart that was ordered waits until it expires when the plan gives its processor's tasks to others."""
+    """A restart waits until it expires when the plan moves the processor's tasks."""
     lacks = request_queue._lacks_its_query
 
     def mutated(request, job_state):  # type: ignore[no-untyped-def]
@@ -454,7 +456,7 @@ def new_partitions_not_waiting(patch: Patch) -> None:
 
 
 def merge_from_the_largest(patch: Patch) -> None:
-    """A merged task begins at the largest position of its parts, instead of the smallest."""
+    """A merged task begins at the largest position of its parts, not the smallest."""
     joined = starts._joined
     patch.setattr(starts, "_joined", lambda ssp_kb, positions: joined(ssp_kb, [max(positions)] * len(positions)))
 
@@ -478,7 +480,7 @@ def floors_of_before_forgotten(patch: Patch) -> None:
 
 
 def children_granted_before_the_release(patch: Patch) -> None:
-    """L6: only an earlier grant of the same task is waited for, not one of an overlapping key bucket."""
+    """L6: only the same task's earlier grant is waited for, not an overlapping one."""
     mutated = lambda self, planned: self.newest_of(planned.task_name) is not None  # noqa: E731
     patch.setattr(starts.GrantIndex, "clashes_with", mutated)
 
@@ -489,7 +491,7 @@ def parent_removed_with_its_first_child(patch: Patch) -> None:
 
 
 def positions_removed_with_the_first_child(patch: Patch) -> None:
-    """A container removes positions of another factor from which starts may still be computed."""
+    """A container removes positions of another factor that starts may still need."""
     real = containers.superseded_keys
     patch.setattr(containers, "superseded_keys", lambda given, positions, epochs: real(given, positions, ()))
 
@@ -523,7 +525,7 @@ def _beside(patch: Patch, name: str, mutated: Callable[..., Iterable[object]]) -
 
 
 def scale_taken_for_granted(patch: Patch) -> None:
-    """A scale has succeeded as soon as the plan has its factor, before all owners have released."""
+    """A scale has succeeded once the plan has its factor, before owners released."""
     patch.setattr(scale_factor, "awaited", lambda *_: ())
 
 
@@ -536,12 +538,12 @@ def local_state_taken_to_be_level(patch: Patch) -> None:
 
 
 def entries_of_siblings_taken(patch: Patch) -> None:
-    """A virtual task restores everything on the changelog partition that it shares with its siblings."""
+    """A virtual task restores all of a changelog partition that siblings share."""
     patch.setattr(restore, "is_own_entry", lambda grant, scope: lambda key: True)
 
 
 def heir_made_of_a_part(patch: Patch) -> None:
-    """A task begins with the state of its relatives on this host, also where that is incomplete."""
+    """A task begins with its relatives' state on this host, even if incomplete."""
 
     def mutated(bucket, factor, candidates):  # type: ignore[no-untyped-def]
         finest = max((factor, *(grant.factor for grant in candidates)))
@@ -582,12 +584,12 @@ def startpoint_removed_at_once(patch: Patch) -> None:
 
 
 def rewind_taken_for_granted(patch: Patch) -> None:
-    """A rewind has succeeded as soon as it is recorded, before all owners have released."""
+    """A rewind has succeeded once it is recorded, before owners released."""
     patch.setattr(rewind, "awaited", lambda *_: ())
 
 
 def state_of_an_earlier_run_kept(patch: Patch) -> None:
-    """ADR 0009: a container does not check which grants and changelogs belong to the run of a bounded job."""
+    """ADR 0009: a container does not check which grants belong to a bounded run."""
     real = containers.catch_up_or_rebuild
 
     def mutated(directory, job):  # type: ignore[no-untyped-def]
@@ -597,13 +599,13 @@ def state_of_an_earlier_run_kept(patch: Patch) -> None:
 
 
 def end_of_an_input_fixed_by_each_grant(patch: Patch) -> None:
-    """ADR 0009: each grant sets the end of a bounded input again, not only the first of the run."""
+    """ADR 0009: each grant sets a bounded input's end, not only a run's first."""
     patch.setattr(grants, "input_end", lambda *_: None)
     patch.setattr(action_performer, "input_end", lambda *_: None)
 
 
 def finished_when_one_has_finished(patch: Patch) -> None:
-    """A run of a bounded job is over as soon as one of its containers has read its own tasks to the end."""
+    """A bounded run is over once one of its containers has read its tasks to the end."""
 
     def mutated(job_state: state.CoordinatorState, seen: liveness.Liveness) -> bool:
         if job_state.run is None or job_state.run.finished or job_state.run.ended or not job_state.plan:
@@ -614,7 +616,7 @@ def finished_when_one_has_finished(patch: Patch) -> None:
 
 
 def named_at_its_start(patch: Patch) -> None:
-    """ADR 0015: a container gets its name when it is started, and not with the record of that."""
+    """ADR 0015: a container gets its name at its start, not with the record of it."""
     to_start = launch_watch.to_start
 
     def mutated(job_state: state.CoordinatorState) -> tuple[object, ...]:
@@ -681,7 +683,7 @@ def standbys_blind_to_each_other(patch: Patch) -> None:
 
 
 def job_ends_that_is_to_continue(patch: Patch) -> None:
-    """A processor whose containers fail too often ends the run, whatever the configuration is."""
+    """A processor whose containers fail too often ends the run in any configuration."""
     run_failed = launches._run_failed
     patch.setattr(
         launches, "_run_failed", lambda command, job_state: run_failed(replace(command, fails_job=True), job_state)
@@ -689,7 +691,7 @@ def job_ends_that_is_to_continue(patch: Patch) -> None:
 
 
 def the_unanswered_live_on(patch: Patch) -> None:
-    """A container that sends heartbeats and receives no answer is kept as long as the heartbeats arrive."""
+    """A container without answers is kept as long as its heartbeats arrive."""
     patch.setattr(liveness.Sighting, "unanswered_for_ms", lambda self, listening_since_ms: 0)
 
 
@@ -729,7 +731,7 @@ def tail_of_a_released_bucket(patch: Patch) -> None:
 
 
 def another_bucket_for_one_key_in_tails(patch: Patch) -> None:
-    """The rule for key buckets of a tail differs from that of a micro-batch for one key."""
+    """A tail's rule for key buckets differs from a micro-batch's for one key."""
 
     def inputs_of_tail(self):  # type: ignore[no-untyped-def]
         differing = copy(self._inputs)

@@ -1,6 +1,9 @@
-"""Histories of a job whose coordinator starts its containers (`simulation.launched_world`).
+"""Histories of a job whose coordinator starts containers.
 
-`SAMZAPY_SIMULATIONS` counts here as in `test_simulation`: for each forty of those one of these, and ten at least.
+See `simulation.launched_world`.
+
+`SAMZAPY_SIMULATIONS` counts here as in `test_simulation`: for each forty of those there is one of these, and ten at
+least.
 """
 
 from __future__ import annotations
@@ -70,7 +73,7 @@ def test_the_same_seed_gives_the_same_history_in_every_process() -> None:
 
 
 def a_world(*phases: ContainerPhase) -> LaunchedWorld:
-    """Two executions of processor 0, `e0` and `e1`, in these phases; both have taken their ids."""
+    """Executions `e0` and `e1` of processor 0 in these phases; both have their ids."""
     world = LaunchedWorld(1, None, Kind.LAUNCHED)
     for number, phase in enumerate(phases):
         record = ContainerPut(container=a_container(f"e{number}", phase=phase))

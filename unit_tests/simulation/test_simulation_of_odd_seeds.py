@@ -1,4 +1,7 @@
-"""The other half of the histories of `test_simulation`: files run side by side, tests of one file do not. And walks."""
+"""The other half of the histories of `test_simulation`, and walks.
+
+Files run side by side; tests of one file do not.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,19 @@ def test_no_history_breaks_a_law_and_each_comes_to_rest(part: int) -> None:
 
 @pytest.mark.parametrize("part", range(WALKS))
 def test_a_job_that_is_scaled_all_the_time_comes_to_rest_with_all_its_state(part: int) -> None:
-    """The operator's walk: up and down between 1 and 8 key buckets, inputs that grow, processes that die anywhere."""
+    """The operator's walk between 1 and 8 key buckets, with growth and deaths.
+
+    Inputs grow, and processes die anywhere.
+    """
     for seed in range(part, WALK_COUNT, WALKS):
         simulate(seed, WALK_EVENT_COUNT, kind=Kind.WALK)
 
 
 def test_walks_have_many_changes_and_deaths() -> None:
-    """A walk shows changes only while they happen; the means were 4.2, 4.1 and 9.7 of each walk."""
+    """A walk shows changes only while they happen.
+
+    The means were 4.2, 4.1 and 9.7 of each walk.
+    """
     walks = [simulate(seed, WALK_EVENT_COUNT, kind=Kind.WALK) for seed in range(COUNTED)]
 
     assert sum(walk.factor_changes for walk in walks) / COUNTED >= 3

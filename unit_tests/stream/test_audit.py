@@ -46,8 +46,10 @@ def example(kind: type[T]) -> T:
 
 
 def written(*records: Record, event: str = "") -> list[LogRecord]:
-    """As a leader writes them in its first term, which names the event by the state of the key; records that it
-    does not write then are left out."""
+    """The records of a leader's first term, which names the event by the key's state.
+
+    Records that it does not write then are left out.
+    """
     written_records, latest = [], dict[bytes, Record]()
     own = (item for item in records if not isinstance(item, CheckpointPut | ProgressPut | TermPut))
     for offset, record in enumerate(own):

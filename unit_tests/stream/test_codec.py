@@ -51,7 +51,7 @@ def test_every_record_class_has_an_example_a_schema_and_a_strategy() -> None:
 
 
 def test_the_bytes_of_every_record_are_frozen() -> None:
-    """A line that no longer matches is data that a deployed job can no longer read, or writes differently.
+    """A changed line is data that a deployed job reads no more, or writes differently.
 
     Never change a line: a new schema gets a new line and a new format level.
     """
@@ -91,7 +91,7 @@ PRIMITIVES = {"boolean", "int", "long", "float", "double", "bytes", "string"}
 
 
 def _width_min(schema: Any, names_above: frozenset[str]) -> int:
-    """The smallest number of bytes a value takes; fails on a schema that fastavro cannot read."""
+    """The smallest size of a value in bytes; fails on a schema that fastavro refuses."""
     if isinstance(schema, str):
         # A name here would be a reference, the only way to write a recursion; ours need none.
         assert schema in PRIMITIVES | {"null"}, f"{schema}: a reference to a named schema"

@@ -1,4 +1,4 @@
-"""Signs of writers in records: each sign of a foreign writer is found, and a healthy stream has none."""
+"""Each sign of a foreign writer is found in records; a healthy stream has none."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WHOLE_FROM = 100
 
 
 def lenient(offset: int, record: CoordinatorRecord, is_whole: bool, is_restored: bool = False) -> str:
-    """The records that a coordinator may write are tried in unit_tests/cli/stream/test_verify.py."""
+    """The records of a coordinator are in unit_tests/cli/stream/test_verify.py."""
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Files of `stream export`: they are read back, and changed ones are refused before they cost much."""
+"""Files of `stream export` are read back; changed ones are refused at low cost."""
 
 from __future__ import annotations
 

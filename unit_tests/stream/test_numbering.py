@@ -1,4 +1,4 @@
-"""The records of a leader: all of them are taken, after any compaction, and no other ones."""
+"""The records of a leader are all taken, after any compaction, and no others."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ def a_term(term):
 
 
 def taken(records, before=BEGINNING):
-    """The offsets of those that are taken for a leader's, and the numbering behind the last."""
+    """The offsets that are taken for a leader's, and the numbering behind the last."""
     records, offsets = list(records), []
     reading = Reading(before, topic="t")
     taken_records = [
@@ -44,7 +44,10 @@ def taken(records, before=BEGINNING):
 
 
 class Life:
-    """A topic with records of leaders and others; it knows the writers. Leaders number on from their last read."""
+    """A topic with records of leaders and others, which knows the writers.
+
+    Leaders continue the numbers of their last read.
+    """
 
     def __init__(self):
         self.topic = MemoryTopic()
@@ -200,7 +203,7 @@ def test_a_term_begins_with_its_own_record_unless_that_may_be_compacted():
 
 
 def test_numbers_are_used_again_only_after_a_tombstone():
-    """Compaction took the tombstones at the end before the next leader read its stream."""
+    """Compaction took the tombstones at the end before the next leader read."""
     tombstone = record_at(9, 1, 9, Removed(key="config/a"))
     begun = record_at(11, 2, 5, a_term(2))
 

@@ -1,5 +1,7 @@
-"""Messages of the placement topic: Samza's bytes, a round trip, and unreadable ones. Hostile bytes in
-large numbers are in `unit_tests/hostile`."""
+"""Messages of the placement topic: Samza's bytes, a round trip, unreadable ones.
+
+Hostile bytes in large numbers are in `unit_tests/hostile`.
+"""
 
 from __future__ import annotations
 
@@ -186,7 +188,10 @@ def test_key_and_value_are_samza_s_to_the_byte(case: dict[str, dict[str, str]]) 
     "case", [case for case in CASES if case["op"] == "placement_read"], ids=lambda case: case["id"]
 )
 def test_bytes_that_samza_reads_are_read_and_those_it_fails_on_are_named(case: dict[str, dict[str, str]]) -> None:
-    """Different on purpose: an unknown subType or status is no reason to fail, or to skip, but one to name."""
+    """An unknown subType or status is named, on purpose unlike in Samza.
+
+    It is no reason to fail or to skip.
+    """
     value, expected = case["in"]["bytes"].encode(), case["out"]
 
     if "error" in expected or expected["string"] is None:

@@ -1,4 +1,4 @@
-"""The decisions of `scripts/chaos --cluster`: the next fault, when a job is whole, and late writes."""
+"""The decisions of `scripts/chaos --cluster`: next fault, whole job, late writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The auditor agrees with the records of the coordinator, and names those that it must never write."""
+"""The auditor agrees with the coordinator's records, and names forbidden ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Records = list[Audited]
 
 
 def a_stream() -> Records:
-    """Two coordinators in turn; one execution that was lost, its successor, and one that stopped."""
+    """Two coordinators in turn; one lost execution, its successor, and a stopped one."""
     return audited(a_world())
 
 
@@ -112,7 +112,7 @@ def swap(records: Records) -> None:
 
 
 def forget_the_fence(records: Records) -> None:
-    """Removes the FENCED record and closes the gap in the numbers: only the owners are wrong now."""
+    """Without the FENCED record and its gap in the numbers, only the owners are wrong."""
     at = find(records, b"container/e1", -1)
     del records[at]
     for index in range(at, len(records)):

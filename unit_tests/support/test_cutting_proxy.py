@@ -1,4 +1,4 @@
-"""Two real processes talk to a server through the proxy, and one of them is cut off."""
+"""Two processes talk to a server through the proxy, and one of them is cut off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reasons of a container to start its query again, as the chaos runs count them."""
+"""The reasons of a container to restart its query, as the chaos runs count them."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_slots_show_their_holder_and_whether_a_transaction_is_open(
 
 
 class RemovedMeanwhile(type(Path())):  # type: ignore[misc]
-    """A directory that is there when it is looked for, and is removed before it is read."""
+    """A directory that is there when it is looked for, and is gone when it is read."""
 
     def is_dir(self) -> bool:
         return True

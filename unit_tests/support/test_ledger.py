@@ -1,4 +1,4 @@
-"""The checker is only worth what it finds: one record of a good history is spoiled, and the right rule says so."""
+"""The checker reports each spoiled record of a good history by the right rule."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PARTITIONS = 4
 
 
 class History:
-    """A good run of `RECORDS` records: what was fed, and what the job made of it, per output partition."""
+    """A good run of `RECORDS` records: its input, and its output per partition."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()

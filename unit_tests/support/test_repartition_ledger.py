@@ -1,4 +1,4 @@
-"""As with the ledger: one record of a good history is spoiled, and the right rule reports it."""
+"""One record of a good history is spoiled, and the right rule reports it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTITIONS = 3
 
 
 class History:
-    """The answers of a second step at factor 2 to the outputs of two tasks, of each partition in order."""
+    """The outputs of a second step at factor 2, in order, for two tasks' partitions."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()

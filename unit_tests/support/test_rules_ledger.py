@@ -1,4 +1,4 @@
-"""As with the ledger: one record of a good history is spoiled, and the right rule reports it."""
+"""One record of a good history is spoiled, and the right rule reports it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def read_of(*numbers: int) -> tuple[tuple[int, int], ...]:
 
 
 class History:
-    """The rules and answers of the tasks of `LIVES`: after each rule, one message of a key of their own."""
+    """The rules and answers of the tasks of `LIVES`.
+
+    After each rule comes one message of a key of their own.
+    """
 
     def __init__(self) -> None:
         self.lives = [Life(task, epoch, source, starts) for task, epoch, source, starts, _ in LIVES]

@@ -29,7 +29,7 @@ def test_every_file_that_runs_first_is_there() -> None:
 
 
 def test_listed_files_run_first_and_unit_tests_last() -> None:
-    """So that a long file that is not listed yet does not begin when the others have ended."""
+    """Else a long file that is not listed yet begins when the others have ended."""
     listed = [f"integration_tests/{name}" for name in LONGEST_FIRST[:2]]
 
     assert [*listed, STORY, UNIT] == sorted([UNIT, STORY, *reversed(listed)], key=place)

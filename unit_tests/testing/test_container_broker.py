@@ -1,4 +1,4 @@
-"""The broker in Docker, with the real testcontainers and a fake of its Docker client."""
+"""The broker in Docker, with testcontainers and a fake of its Docker client."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FakeContainer:
 
 
 class FakeDocker:
-    """The part of `testcontainers.core.docker_client.DockerClient` that a container uses; counts its calls."""
+    """The part of testcontainers' `DockerClient` that a container uses; counts calls."""
 
     def __init__(self) -> None:
         self.container = FakeContainer()

@@ -189,7 +189,10 @@ def test_equal_histories_give_equal_dumps_and_others_do_not() -> None:
 
 
 def test_scripts_meet_all_that_a_log_can_answer() -> None:
-    """Otherwise it would prove little that the broker plays them alike (`test_kafka_log_keeps_the_contract`)."""
+    """Otherwise the broker's equal result would prove little.
+
+    See `test_kafka_log_keeps_the_contract`.
+    """
     transcript = "\n".join(line for seed in range(12) for line in play(MemoryWorld(), a_script(seed)))
 
     for answer in (

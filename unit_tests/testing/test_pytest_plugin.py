@@ -1,4 +1,4 @@
-"""The fixtures that `pip install samzapy[test]` brings, in a pytest of a user's own."""
+"""The fixtures of `pip install samzapy[test]`, in a user's own pytest."""
 
 from __future__ import annotations
 

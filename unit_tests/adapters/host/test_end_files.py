@@ -1,4 +1,4 @@
-"""Reports of ends in files: kept, handed over once, and never in the way of a start."""
+"""Reports of ends in files: kept, handed over once, never in the way of a start."""
 
 import json
 import logging

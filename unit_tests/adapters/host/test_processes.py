@@ -131,7 +131,10 @@ def test_processes_are_found_by_a_variable_that_their_parents_were_started_with(
 
 @pytest.fixture
 def before_its_children() -> Iterator[None]:
-    """On one core, where a started process gets no time before we wait; without the right to that, now and then."""
+    """A started process gets no time before its parent waits: one core, FIFO.
+
+    Without the right to that schedule, it may get time now and then.
+    """
     processors = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(processors)})
     with suppress(PermissionError):

@@ -1,4 +1,7 @@
-"""Ids that are kept on a host; other processes are real ones, because a lock belongs to a process."""
+"""Ids that are kept on a host.
+
+Other processes are real ones, because a lock belongs to a process.
+"""
 
 import re
 import stat

@@ -1,4 +1,4 @@
-"""Scratch directories are in memory, so the files of a killed execution must not stay."""
+"""Scratch directories are in memory: the files of a killed execution must go."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def root() -> Iterator[Path]:
 
 
 def left_behind(root: Path, owner: str | None, *, age_s: float = 3600.0) -> Path:
-    """The remains of an execution in its directory; without the owner's name if it is None."""
+    """The remains of an execution in its directory; None leaves the owner's name out."""
     path = root / an_execution()
     (path / "spark").mkdir(parents=True)
     if owner is not None:
@@ -149,7 +149,10 @@ def test_with_little_memory_scratch_is_on_disk_which_is_logged(
 def test_scratch_of_a_person_is_not_where_a_logout_removes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """systemd-logind empties /dev/shm of a user's files with their last session, also of a job that still runs."""
+    """systemd-logind empties /dev/shm of a user's files with their last session.
+
+    It does so while a job of the user still runs.
+    """
     logind, lingering, disk = tmp_path / "users", tmp_path / "linger", tmp_path / "disk"
     for directory in (lingering, disk):
         directory.mkdir()

@@ -1,4 +1,7 @@
-"""Faults of a host, found and mended; jobs on such hosts run in `integration_tests/bad_input`."""
+"""Faults of a host, found and mended.
+
+Jobs on such hosts run in `integration_tests/bad_input`.
+"""
 
 from __future__ import annotations
 

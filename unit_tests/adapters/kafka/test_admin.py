@@ -1,4 +1,7 @@
-"""Questions to a cluster and the effect of errors; answers of a real one are in integration_tests."""
+"""Questions to a cluster, and the effect of errors.
+
+Answers of a real cluster are in integration_tests.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)
 
 
 class Client:
-    """An admin client with given answers, which reports the events of its connection when polled.
+    """An admin client with given answers; it reports its events when it is polled.
 
     Args:
         answers: one per question: an error, after which `events` happened, or None for a list of one broker.
@@ -47,7 +50,7 @@ class Client:
         }
 
     def describe_configs(self, resources: Any, **_: Any) -> dict[Any, Future[Any]]:
-        """The owner of a topic whose name begins with `their` has granted nothing but reading."""
+        """The owner of a topic `their...` has granted the right to read, and no other."""
         return {
             resource: future_of(
                 KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
@@ -149,7 +152,7 @@ UNKNOWN_TOPIC = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
 class ClusterClient(Client):
-    """An admin client of a cluster in which the news of a topic has not reached every broker.
+    """An admin client of a cluster where not every broker knows a new topic yet.
 
     Args:
         unaware: how many questions about the topic reach a broker that does not know it.
@@ -188,7 +191,10 @@ def test_settings_of_a_topic_that_no_broker_knows_are_a_missing_topic() -> None:
 
 
 class DeletingClient(Client):
-    """An admin client that deletes a topic, or answers with an error, and then knows it for some more questions."""
+    """An admin client that deletes a topic, or fails, and then knows it for a while.
+
+    The topic is still there in the answers to some more questions.
+    """
 
     def __init__(self, answer: int | None, known_for: int) -> None:
         super().__init__()
@@ -226,7 +232,10 @@ def test_a_topic_that_the_cluster_does_not_release_is_named_with_the_right() -> 
 
 
 class FailoverClient(Client):
-    """An admin client whose controller was killed: it learns the new one only from a look at the cluster."""
+    """An admin client whose controller was killed.
+
+    It learns the new controller only from a look at the cluster.
+    """
 
     knows_the_controller = False
 

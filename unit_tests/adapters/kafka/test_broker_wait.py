@@ -1,4 +1,4 @@
-"""How one deadline covers all questions of a command, by a clock that the test moves."""
+"""One deadline covers all questions of a command, by a clock that the test moves."""
 
 import re
 

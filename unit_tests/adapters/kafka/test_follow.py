@@ -17,7 +17,7 @@ RECORDS = [LogRecord(offset=offset, timestamp_ms=0, key=b"k", value=b"v") for of
 
 
 class Broker:
-    """A topic of five records; a reading takes three before no broker answers any more."""
+    """A topic of five records; a reading takes three before the brokers go silent."""
 
     def __init__(self) -> None:
         self.fails = True

@@ -1,4 +1,4 @@
-"""The consumer group that shows the lag of a job: rarely written, and never in the job's way."""
+"""The consumer group that shows a job's lag: rarely written, never in the way."""
 
 from __future__ import annotations
 
@@ -131,7 +131,10 @@ def test_an_error_that_is_not_expected_ends_the_commits_and_nothing_else(
 
 
 class ABroker:
-    """A consumer whose commits are answered in the next `poll`: with `error` for all, or `refusals` by partition."""
+    """A consumer whose commits are answered in the next `poll`.
+
+    The answer is `error` for all partitions, or one of `refusals` for each.
+    """
 
     def __init__(self) -> None:
         self.commits: list[list[TopicPartition]] = []

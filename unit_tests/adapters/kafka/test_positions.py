@@ -18,7 +18,10 @@ ORDERS, REFUNDS = an_ssp("kafka.orders.0"), an_ssp("kafka.refunds.0")
 
 @pytest.fixture
 def reader_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str]], KafkaPositions]:
-    """Positions on a cluster where a topic is missing when offsets are asked for, and `there` are when asked again."""
+    """Positions on a cluster that lacks a topic at the first question for offsets.
+
+    At the second question the topics of `there` exist.
+    """
 
     def after(there: set[str]) -> KafkaPositions:
         answers = iter([{"orders", "refunds"}, there])

@@ -1,4 +1,7 @@
-"""Asking for offsets while brokers come and go; the answers of a real broker are in integration_tests."""
+"""Questions for offsets while brokers come and go.
+
+The answers of a real broker are in integration_tests.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from samzapy.errors import BrokerUnavailableError, ConfigError, DeadlineError, M
 
 
 class Cluster:
-    """An admin client whose cluster has the topic `orders` with one partition, which lacks a leader at first."""
+    """An admin client whose topic `orders` has one partition, at first without leader."""
 
     def __init__(self, *, asks_without_leader: float, partitions: tuple[int, ...] = (0,)) -> None:
         self._asks_left = asks_without_leader
@@ -42,7 +45,10 @@ class Cluster:
 
 
 class Restarted(Cluster):
-    """After a restart of its broker: the client's leader epoch is refused until it asks for the leader."""
+    """The broker was restarted: it refuses the client's epoch until it has a new one.
+
+    The client gets the new epoch with its question for the leader.
+    """
 
     def __init__(self) -> None:
         super().__init__(asks_without_leader=0)
@@ -61,7 +67,10 @@ class Restarted(Cluster):
 
 
 class LeaderGone(Cluster):
-    """A cluster whose client asks a former leader, and gives no offset and no error, until it asks for the leader."""
+    """A cluster whose client asks a former leader until it asks for the leader.
+
+    Until then it gives neither an offset nor an error.
+    """
 
     def __init__(self) -> None:
         super().__init__(asks_without_leader=0)
@@ -80,7 +89,7 @@ class LeaderGone(Cluster):
 
 
 class Guarded(Cluster):
-    """One that does not let this user see the topic: its answer about offsets is that of a missing one."""
+    """An admin client that may not see the topic: the answer is that of a missing one."""
 
     def list_topics(self, topic: str, **_: Any) -> SimpleNamespace:
         refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
@@ -143,7 +152,7 @@ def test_a_topic_that_this_user_may_not_see_is_refused_and_not_missing(monkeypat
 
 
 class Late:
-    """A consumer that still hands out `left` of the partition before when it has been assigned another one."""
+    """A consumer that hands out `left` of its former partition after an assignment."""
 
     def __init__(self, held: Mapping[int, Sequence[Any]], left: Sequence[Any]) -> None:
         self._held = held
@@ -206,7 +215,10 @@ class Message:
 def test_late_messages_of_the_previous_partition_are_neither_records_nor_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Taken for the end of the partition that is read now, it would hide the records of a whole task."""
+    """A late end of the partition before must not count for the present one.
+
+    It would hide the records of a whole task.
+    """
     held = {0: [Message(0, 7, b"old"), Message(0, 99)], 1: [Message(1, 7, b"new"), Message(1, 42)]}
     consumer = Late(held, [Message(0, 8, b"late"), Message(0, 99)])
     monkeypatch.setattr(reading, "make_consumer", lambda *_: consumer)
@@ -255,14 +267,17 @@ def test_no_try_of_a_question_is_longer_than_the_time_of_the_command(monkeypatch
 
 
 class Silent(Late):
-    """A consumer whose brokers send the end of the partition that they have so far, and nothing more."""
+    """A consumer whose brokers send the end that the partition has so far, no more."""
 
     def __init__(self, *ends: int) -> None:
         super().__init__({0: [Message(0, end) for end in ends]}, [])
 
 
 def stalled(monkeypatch: pytest.MonkeyPatch, consumer: Late, *, timeout_s: float, deadline_s: float) -> str:
-    """The error of a command that waits `timeout_s` for brokers, and reads with `deadline_s`."""
+    """The error of a command that waits `timeout_s` for brokers.
+
+    It reads with `deadline_s`.
+    """
     monkeypatch.setattr(reading, "make_consumer", lambda *_: consumer)
     monkeypatch.setattr(PartitionReader, "end_offset", lambda *_: 42)
     wait = CommandWait(timeout_s, lambda _: None)

@@ -96,7 +96,7 @@ def test_a_consumer_moves_back_for_records_that_no_tail_has_handled(monkeypatch:
     "odd", [Message(1, has_odd_header=True), Message(1, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))]
 )
 def test_a_consumer_that_had_to_give_up_is_positioned_again(monkeypatch: pytest.MonkeyPatch, odd: Message) -> None:
-    """It has read beyond the records that the tail got, or it fetches a partition no more."""
+    """The reader is ahead of the records that the tail got, or dropped a partition."""
     reader, consumer = a_reader(monkeypatch, Message(0), odd, Message(2))
     with pytest.raises(TailEndedError):
         reader.poll(0, 10)

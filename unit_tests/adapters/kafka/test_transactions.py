@@ -1,4 +1,7 @@
-"""The parts of a transactional producer that need no broker; the rest is in integration_tests."""
+"""The parts of a transactional producer that need no broker.
+
+The rest is in integration_tests.
+"""
 
 from __future__ import annotations
 

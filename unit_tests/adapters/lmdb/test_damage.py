@@ -44,7 +44,7 @@ directory = LmdbStateDirectory(task, stores)
 
 
 def child(task: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """Runs `code` in a process of its own, as the process of a container that works on the state of `task`."""
+    """Run `code` in a process of its own, like a container that uses `task`'s state."""
     return subprocess.run(
         [sys.executable, "-c", f"{SETUP}{code}", str(task)],
         capture_output=True,
@@ -205,7 +205,10 @@ def test_bytes_that_were_changed_in_place_are_detected_and_never_taken_for_state
 
 
 def change_entry(data: Path, key: bytes, at: int, content: bytes) -> None:
-    """Change an entry from a place in its key on. LMDB leaves copies in the unused part of pages; those change too."""
+    """Change an entry from a place in its key on.
+
+    LMDB leaves copies in the unused part of pages; those change too.
+    """
     entry = b"\0" + key + sealed(b"\0" + key, VALUES[key])
     before = data.read_bytes()
     changed = entry[: 1 + at] + content + entry[1 + at + len(content) :]

@@ -286,7 +286,7 @@ def entries_in(
 def test_entries_move_to_the_heir_of_their_key_bucket_whatever_their_length_and_the_number_of_parents(
     short: dict[tuple[str, bytes, bytes], bytes], long: dict[tuple[str, bytes, bytes], bytes]
 ) -> None:
-    """First split into 4, of which the heir of one is missing; then those of two are put together again."""
+    """A split into 4, of which the heir of one is missing, then a merge of two parts."""
     entries = [(store, changelog_key(key, name), value) for (store, key, name), value in {**short, **long}.items()]
     bucket_of = {(store, changelog_key(key, name)): key_bucket(key, 0, 4) for store, key, name in {**short, **long}}
     with TemporaryDirectory() as directory:
@@ -534,7 +534,7 @@ def test_a_removed_directory_is_gone_although_it_is_open(tmp_path: Path) -> None
 
 
 def test_a_commit_after_another_process_removed_the_environment_is_made(tmp_path: Path) -> None:
-    """As by a worker that was stopped, while the next execution rebuilt the state under another number."""
+    """The next execution rebuilt the state of a stopped worker under another number."""
     with opened(tmp_path / "task" / "1") as environment:
         transaction = environment.begin()
         transaction.write("sums", {bytes(10) + bytes([number]): bytes(4000) for number in range(100)})
@@ -579,7 +579,7 @@ def test_a_file_that_cannot_be_extended_after_a_commit_is_named(
 
 
 class RemovedMeanwhile(type(Path())):  # type: ignore[misc]
-    """A directory that is there when it is looked for, and is removed before it is read."""
+    """A directory that is there at the first look, and is removed before it is read."""
 
     def is_dir(self) -> bool:
         return True
@@ -601,7 +601,10 @@ def test_a_directory_that_is_removed_while_old_environments_are_removed_is_no_er
 
 
 def test_state_is_in_use_while_another_process_has_it_open(tmp_path: Path) -> None:
-    """Also between its transactions, when no process holds our lock; a stopped one has it open for ever."""
+    """A stopped process may keep the environment open when no process holds our lock.
+
+    The rule also holds between its transactions.
+    """
     directory = LmdbStateDirectory(tmp_path, STORES)
     with opened(tmp_path / "1") as environment:
         transaction = environment.begin()
@@ -750,7 +753,10 @@ def test_state_is_trusted_unless_the_host_was_rebooted_before_it_was_synced(
 
 
 def test_an_environment_of_another_boot_is_not_even_opened(tmp_path: Path) -> None:
-    """The file may be shorter than LMDB believes, and reading behind its end is a SIGBUS. So not in this process."""
+    """LMDB may believe the file to be longer than it is.
+
+    A reading behind its end is a SIGBUS, so it happens in another process.
+    """
     written(tmp_path, cleanly=False)
     data = tmp_path / "1" / "data.mdb"
     os.truncate(data, data.stat().st_size // 2)
@@ -784,7 +790,10 @@ def test_an_environment_of_an_earlier_release_does_not_name_its_boot_and_is_rebu
 
 
 def test_any_commit_after_a_clean_close_is_in_doubt_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one of a process that had committed before, and was held up while another one closed it."""
+    """The rule also holds for a process that was held up while another one closed it.
+
+    That process had committed before.
+    """
     directory = written(tmp_path, cleanly=False)
     with opened(tmp_path / "1") as environment:
         environment.begin().commit()
@@ -865,7 +874,10 @@ def test_a_new_mark_waits_for_the_disk_only_if_the_old_one_may_be_clean(
 
 
 def test_a_mark_that_the_disk_did_not_take_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read again, it would be taken for a mark on disk, and the next commit would not wait for it."""
+    """A second reading would take the mark for one on disk.
+
+    The next commit would then not wait for it.
+    """
     directory = written(tmp_path, cleanly=True)
 
     def full(descriptor: int) -> None:
@@ -947,7 +959,10 @@ def test_a_position_that_is_none_is_named(tmp_path: Path, raw: bytes) -> None:
 
 @pytest.mark.parametrize("limit", [0, PAGE_BYTES])
 def test_a_disk_that_takes_no_more_is_named_when_state_is_made(tmp_path: Path, limit: int) -> None:
-    """A limit on the size of files takes the place of a full disk: first for the mark, then for the writes of LMDB."""
+    """A limit on the size of files takes the place of a full disk.
+
+    It hits the mark first, then the writes of LMDB.
+    """
     code = (
         "import resource, sys\n"
         "from pathlib import Path\n"

@@ -1,4 +1,7 @@
-"""The cache, without a network: `java` is a script here, which answers as Ivy does from a directory of jars."""
+"""The cache, without a network.
+
+`java` is a script here, which answers as Ivy does from a directory of jars.
+"""
 
 from __future__ import annotations
 

@@ -67,5 +67,8 @@ def test_no_jar_is_locked_twice(lock: str) -> None:
 
 
 def test_the_broker_brings_no_logging_of_its_own() -> None:
-    """Its slf4j has no binding and would hide pyspark's, and with it the reason of a failed start."""
+    """Its slf4j has no binding and would hide pyspark's.
+
+    The reason of a failed start would be lost with it.
+    """
     assert not [jar for jar in read_lock(KAFKA_BROKER) if jar.artifact.startswith(("slf4j", "log4j"))]

@@ -31,7 +31,7 @@ class ASession:
 
 
 class AContainer:
-    """Queries with a bound: `session` is that of their settings, each query has a copy."""
+    """Queries with a bound; `session` is that of their settings, and each has a copy."""
 
     def __init__(self, **settings: str) -> None:
         self.session = ASession(**settings)

@@ -73,7 +73,7 @@ def test_an_archive_belongs_to_one_environment_and_class_path(
 
 
 def test_an_archive_belongs_to_the_very_jars_and_to_one_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after an installation of the same Spark: the JVM would refuse the archive without a message."""
+    """Another installation of the same Spark: the JVM refuses the archive in silence."""
     jar, java = tmp_path / "a.jar", tmp_path / "jdk" / "bin" / "java"
     java.parent.mkdir(parents=True)
     for path in (jar, java):

@@ -1,4 +1,7 @@
-"""Command lines and files for clusters that no test has. They must be those of the documentation."""
+"""Command lines and files for clusters that no test has.
+
+They must be those of the documentation.
+"""
 
 from __future__ import annotations
 

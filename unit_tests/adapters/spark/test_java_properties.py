@@ -1,4 +1,7 @@
-"""librdkafka's names and values on the left, Java's on the right; an integration test asks a broker."""
+"""Settings of librdkafka (left) and of Java (right).
+
+An integration test asks a broker.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The cost of the hash of a key, from times that are known; an integration test measures it in Spark."""
+"""The cost of a key's hash, from times that are known.
+
+An integration test measures it in Spark.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The table; that the JVM reads it the same way is an integration test (`test_key_bucket_is_the_same_in_the_jvm`)."""
+"""The lookup table of starts.
+
+That the JVM reads it the same way is tested in `test_key_bucket_is_the_same_in_the_jvm`.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +121,7 @@ FINEST = 16
 
 
 def _cut(positions: Sequence[int], factor: int) -> list[BucketStart]:
-    """The starts granted at `factor` when each bucket of the finest factor was done up to its own position."""
+    """The starts at `factor` when each finest bucket was done up to its own position."""
     pieces = []
     for bucket in range(factor):
         start = min(positions[bucket::factor])
@@ -159,7 +162,10 @@ def _routed(table: LookupTable, key: bytes | None, offset: int) -> int:
 def test_after_any_splits_and_merges_exactly_the_messages_that_are_not_done_have_a_route(
     changes: list[tuple[int, list[int]]], last: int, messages: list[tuple[bytes | None, int]]
 ) -> None:
-    """Also those without a key: a bucket of a finer factor refines theirs, `offset mod 2F` that of `offset mod F`."""
+    """A bucket of a finer factor refines one of a coarser factor, also without keys.
+
+    `offset mod 2F` refines `offset mod F`.
+    """
     positions = [0] * FINEST
     for factor, steps in changes:
         # Each task is done up to some position, in each of its buckets.

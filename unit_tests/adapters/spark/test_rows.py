@@ -143,7 +143,7 @@ def test_the_widest_mean_row_of_all_batches_is_known() -> None:
 
 
 def test_rows_and_reports_leave_pandas_alone() -> None:
-    """Importing it takes longer than all else that a worker imports, and no message needs it."""
+    """Its import takes longer than all other imports, and no message needs it."""
     pytest.importorskip("pandas")
     code = (
         "import sys, pyarrow as pa\n"

@@ -1,4 +1,7 @@
-"""Jars that Spark can add and read from; that it does is seen where a real job is submitted."""
+"""Jars that Spark can add and read from.
+
+That it reads from them is seen where a real job is submitted.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def test_a_jar_under_a_path_that_a_url_cannot_hold_is_copied(tmp_path: Path, dir
 
 
 def test_a_container_does_not_show_sparks_warning_of_pandas_3() -> None:
-    """Spark 4.2 imports `pyspark.testing` when it makes its first SparkConf, and that warns."""
+    """Spark 4.2 imports `pyspark.testing` for its first SparkConf, which warns."""
     ran = subprocess.run(
         [sys.executable, "-c", "import samzapy.adapters.spark.session, pyspark.testing"],
         capture_output=True,

@@ -78,7 +78,10 @@ class Producers:
 
 
 class AProcess:
-    """Driver and worker of an execution in this process: their locks do not exclude each other, their files do."""
+    """Driver and worker of an execution in this process.
+
+    Their locks do not exclude each other, their files do.
+    """
 
     def __init__(self, scratch_dir: Path, slot_count: int = 2) -> None:
         self.driver = DriverSlots(scratch_dir, slot_count)
@@ -235,7 +238,10 @@ def test_a_slot_is_open_from_mark_open_until_mark_clean(tmp_path: Path) -> None:
 
 
 def test_a_holder_without_a_pid_is_an_error_and_no_kill_of_a_whole_group(tmp_path: Path) -> None:
-    """`os.kill` takes 0 for the own process group, -1 for all processes. A lock by descriptor has no holder's pid."""
+    """`os.kill` takes 0 for the own process group and -1 for all processes.
+
+    A lock by descriptor has no holder's pid.
+    """
     ours, theirs = _SlotFile(tmp_path / "slot-0"), os.open(tmp_path / "slot-0", os.O_RDWR)
     whole_file = struct.pack("@hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     fcntl.fcntl(theirs, fcntl.F_OFD_SETLK, whole_file)

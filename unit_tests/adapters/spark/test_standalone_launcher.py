@@ -1,6 +1,9 @@
-"""The launcher against a master in memory, which answers as a real one was seen to (an integration test asks that one).
+"""The launcher against a master in memory.
 
-It must never start an execution twice that it could have found, nor call one ended because the master did not answer.
+The master answers as a real one did; an integration test asks the real one.
+
+The launcher must not start an execution twice that it could have found. It must not call an execution ended because
+the master did not answer.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ STARTING, RUNNING, ENDED, UNKNOWN = (LaunchedState[name] for name in ("STARTING"
 
 
 class MasterInMemory:
-    """A master with workers of two slots each; `ask` takes the requests of the launcher."""
+    """A master with workers of two slots each; `ask` takes the launcher's requests."""
 
     def __init__(self, *hosts: str, cores: int = 16) -> None:
         self.workers = {

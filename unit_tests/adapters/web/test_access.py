@@ -1,4 +1,4 @@
-"""Access to the coordinator's HTTP port: credentials, TLS, certificates of clients."""
+"""Access to the coordinator's HTTP port: credentials, TLS, client certificates."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Actions of the page over HTTP: plan, apply, and each reason for which nothing is written."""
+"""Actions of the page over HTTP: plan, apply, and each reason to write nothing."""
 
 import json
 from base64 import b64encode

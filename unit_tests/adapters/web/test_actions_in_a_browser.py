@@ -1,4 +1,7 @@
-"""Actions in a real browser: plan and apply by the keyboard alone, other generations, hostile names, a proxy."""
+"""Actions in a real browser, by the keyboard alone.
+
+Plan and apply, other generations, hostile names, a proxy.
+"""
 
 import json
 from urllib.parse import quote

@@ -15,7 +15,10 @@ ANSWER = {"job": IDLE["job"], "executionContainerId": IDLE["executionId"], "aliv
 
 @contextmanager
 def server_that_answers_at(number):
-    """A server that closes each connection before this one; gives its URL and a list with an entry per connection."""
+    """A server that closes each connection before this one.
+
+    It gives its URL and a list with an entry per connection.
+    """
     body = json.dumps(ANSWER).encode()
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
     connections = []

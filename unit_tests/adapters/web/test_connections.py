@@ -1,4 +1,4 @@
-"""Limits on requests of peers, and the time of a heartbeat while hostile peers connect."""
+"""Limits on requests of peers, and a heartbeat's time while hostile peers connect."""
 
 import json
 import socket
@@ -40,7 +40,7 @@ def job():
 
 @contextmanager
 def bursts(url, sent, each_s):
-    """Every `each_s` seconds open `BURST` connections that send `sent` and then nothing."""
+    """Open `BURST` connections every `each_s` seconds that send `sent`, then nothing."""
     target, ended, opened = urlsplit(url), threading.Event(), []
 
     def connect():

@@ -1,4 +1,7 @@
-"""The receivers of heartbeats, and the answers that count. The coordinators have given answers."""
+"""The receivers of heartbeats, and the answers that count.
+
+The coordinators have given answers.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,6 @@
-"""The page in a real browser: each view, updates, the keyboard, contrast, hostile names, many tasks, a proxy.
+"""The page in a real browser.
+
+Each view, updates, the keyboard, contrast, hostile names, many tasks, a proxy.
 
 `SAMZAPY_SCREENSHOTS` names a directory that is there, for a picture of each view and the figures of the first paint.
 """
@@ -247,7 +249,7 @@ def test_ten_thousand_tasks_stay_usable(open_tab):
 
 @pytest.mark.parametrize("path", ["/", "/ui/tasks"])
 def test_a_thousand_tasks_are_painted_with_less_than_300_ms_of_work(open_tab, path):
-    """The time of the browser's main thread, which other work on the machine hardly changes."""
+    """The browser's main-thread time, which other work on the machine hardly changes."""
     tab = open_tab(a_job(1_000, 4))
     devtools = tab.context.new_cdp_session(tab.page)
     devtools.send("Performance.enable", {"timeDomain": "threadTicks"})

@@ -70,7 +70,10 @@ class Served:
         return text
 
     def wait_for_looks(self):
-        """Return when the looks that were begun are taken: this answer comes from the same thread, and needs none."""
+        """Return when the looks that were begun are taken.
+
+        This answer comes from the same thread, and needs no look.
+        """
         self.job.leads = False
         assert 503 == self.get("/")[0]
         self.job.leads = True
@@ -191,7 +194,10 @@ def test_no_text_of_a_topic_becomes_markup(name):
 
 
 def elements_of_a_job_called(name):
-    """The elements of all its pages with the names of their attributes, where each text of the job has that name."""
+    """The elements of all pages with the names of their attributes.
+
+    Each text of the job has that name.
+    """
     with serving(job=NamedJob(name)) as served:
         for _ in range(2):
             served.job.hear()

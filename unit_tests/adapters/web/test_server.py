@@ -1,4 +1,4 @@
-"""The HTTP server and its client against each other, and against servers that are not ours."""
+"""The HTTP server and its client against each other, and against foreign servers."""
 
 import json
 import os
@@ -31,7 +31,10 @@ CLIENT = HttpCoordinatorClient()
 
 
 class Job:
-    """A coordinator on a memory log behind a real server; its loop runs in a thread while `looping`."""
+    """A coordinator on a memory log behind a real server.
+
+    Its loop runs in a thread while `looping`.
+    """
 
     def __init__(self, access=None, operations=None, history=None):
         self.world = World()
@@ -77,7 +80,10 @@ class Job:
             thread.join()
 
     def register(self):
-        """The execution e1, by its first heartbeat; gives the answer. On a slow machine it takes a second one."""
+        """The execution e1 begins by its first heartbeat; returns the answer.
+
+        On a slow machine it takes a second heartbeat.
+        """
         with self.looping():
             return wait_until(lambda: CLIENT.heartbeat(self.url, IDLE, 20_000), 60, "e1 to be registered")
 
@@ -348,7 +354,10 @@ def test_the_kernel_asks_whether_a_silent_peer_is_still_there(job):
 
 
 def _keep_alive_s(port):
-    """When the kernel asks the peers of a server of this machine the next time, in seconds (proc(5), `tr` of 2)."""
+    """The seconds until the kernel probes the peers of a server of this machine again.
+
+    See proc(5), `tr` of 2.
+    """
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     timers = [line[5].split(":") for line in lines if line[1].endswith(f":{port:04X}") and line[3] == "01"]
     return [int(due, 16) / os.sysconf("SC_CLK_TCK") for kind, due in timers if kind == "02"]

@@ -1,4 +1,7 @@
-"""The seed's own command: how it reads its options. That a request moves something is another test's."""
+"""The options of `container place`.
+
+Other tests show that a request moves tasks.
+"""
 
 import pytest
 from click.testing import CliRunner

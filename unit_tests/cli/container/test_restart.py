@@ -19,7 +19,7 @@ from unit_tests.fixtures.operated_job import an_id
 
 
 class Topic:
-    """A placement topic on which each request is answered at once; those for `fails` come to nothing."""
+    """A placement topic that answers each request at once; those for `fails` fail."""
 
     def __init__(self, *fails: str) -> None:
         self.fails = fails

@@ -1,4 +1,4 @@
-"""Messages as lines: each form is read back, and a line that is no message is named."""
+"""Messages as lines: each form is read back, and a line that is none is named."""
 
 from __future__ import annotations
 

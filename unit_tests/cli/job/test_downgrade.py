@@ -1,4 +1,7 @@
-"""`samzapy job downgrade` step by step, on a memory log whose cleaner obeys the topic's settings."""
+"""`samzapy job downgrade` step by step, on a memory log.
+
+The cleaner of the log obeys the topic's settings.
+"""
 
 from __future__ import annotations
 

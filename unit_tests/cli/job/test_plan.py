@@ -1,4 +1,4 @@
-"""`samzapy job plan` without a cluster: golden output, the way back in, and its refusals."""
+"""`samzapy job plan` without a cluster: golden output, the way back, refusals."""
 
 import json
 from dataclasses import replace

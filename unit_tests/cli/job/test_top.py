@@ -18,7 +18,10 @@ ARGUMENTS = ["top", "--job", "flights-1", "--bootstrap-servers", "nowhere:1"]
 
 @pytest.fixture(autouse=True)
 def looks(monkeypatch: pytest.MonkeyPatch) -> Sequence[Any]:
-    """Two seconds apart: 400 records, and 1.5 of 2 s of batches, of one task; the other one was idle."""
+    """Two looks, two seconds apart, at a busy task and an idle one.
+
+    The busy one has 400 records, and 1.5 of 2 s of batches.
+    """
     before, now = a_status(1000, records=100), a_status(3000, records=500, busy_ns=15 * 10**8, batch_ns=2 * 10**9)
     for status in (before, now):
         idle = {

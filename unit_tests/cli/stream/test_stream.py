@@ -216,7 +216,10 @@ def test_a_foreign_record_is_listed_without_changing_state_or_explanation(tmp_pa
 
 
 def test_several_files_are_one_history(tmp_path: Path) -> None:
-    """The second file was made when compaction had removed the records before offset 30; it reaches back to 25."""
+    """A second file that was made after compaction, and reaches back to offset 25.
+
+    Compaction had removed the records before offset 30.
+    """
     first = a_file(tmp_path / "1.avro", [record for record in LIFE if record.offset <= 30])
     second = a_file(tmp_path / "2.avro", [record for record in LIFE if record.offset >= 25], whole_from=30)
     both = tmp_path / "both.avro"

@@ -1,4 +1,4 @@
-"""`samzapy stream verify` names each planted fault, with its offset, and nothing else."""
+"""`samzapy stream verify` names each planted fault by its offset, and no other."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def numbered(term: int, seq: int, *changed: tuple[str, bytes]) -> tuple[tuple[st
 def a_record(
     *, record: Record | None = None, key: bytes | None = b"epoch", value: bytes | None = b"", is_leaders: bool = False
 ) -> Callable[[int, int], LogRecord]:
-    """A record to be planted after one of the given term and number; with headers if `is_leaders`."""
+    """A record to plant after the one of a term and number; `is_leaders` adds headers."""
     if record is not None:
         key, value = encode(record)
     return lambda term, seq: LogRecord(
@@ -98,7 +98,10 @@ def a_term(number: int) -> Record:
 
 @dataclass(frozen=True)
 class Plant:
-    """A fault: the records put after a healthy one, and the finding. `shifts`: it has a number of its own."""
+    """A fault: records put after a healthy one, and the finding.
+
+    `shifts`: it has a number of its own.
+    """
 
     code: str
     make: Callable[[int, int], LogRecord]
@@ -159,7 +162,10 @@ PLANTED = {
 
 
 def planted(healthy: list[LogRecord], plants: dict[int, Plant]) -> list[LogRecord]:
-    """`healthy` with each of `plants` after the record of that index; numbers continue after a plant with one."""
+    """`healthy` with each of `plants` after the record of that index.
+
+    The numbers continue after a plant that has a number.
+    """
     stream: list[LogRecord] = []
     shift = 0
     for index, record in enumerate(healthy):
@@ -505,7 +511,7 @@ def test_a_gap_is_reported_at_the_offset_of_the_next_record(tmp_path: Path) -> N
 
 
 def test_records_that_compaction_may_have_removed_are_no_gap(tmp_path: Path) -> None:
-    """The first record that another one of its key follows; the horizon lies behind both."""
+    """The first record that another of its key follows; the horizon is behind both."""
     keys = [record.key for record in HEALTHY]
     missing = next(index for index, key in enumerate(keys) if key in keys[index + 1 :])
     again = keys.index(keys[missing], missing + 1)

@@ -1,4 +1,4 @@
-"""How long a command waits for the answer to its request. The clock is set by the test."""
+"""How long a command waits for its request's answer, by a clock of the test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REQUEST_UUID = UUID(an_id(1))
 
 
 class Topic:
-    """The placement topic of a job and its clock: answers are there from their second on.
+    """The placement topic of a job and its clock: answers are there from their second.
 
     `texts`: the messages of answers under way, by their second.
     """

@@ -1,4 +1,4 @@
-"""Local state of tasks long gone: which of it is removed, and that each condition by itself keeps it."""
+"""Local state of tasks long gone: each condition alone keeps it from removal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GONE, OTHER = TaskName("Partition_7"), TaskName("Partition_8")
 
 
 class AHost:
-    """A host with state of `Partition_7` and `Partition_8`, that nothing was written to for long."""
+    """A host with old state of `Partition_7` and `Partition_8`."""
 
     def __init__(self, *names: TaskName) -> None:
         self.disks = {name: MemoryStateDirectory(name) for name in names or (GONE, OTHER)}

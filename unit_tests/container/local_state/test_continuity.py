@@ -1,4 +1,7 @@
-"""A changelog that lost its end and grew again while nothing ran, held against the last record of local state."""
+"""A changelog that lost its end and grew again while its job was down.
+
+The last record of local state tells the difference.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,7 @@ def test_a_tombstone_may_disappear_without_a_successor_but_not_become_another_re
 
 
 def grown_again(world: Restoring) -> None:
-    """The changelog loses its last two records, and as many others and one more take their offsets."""
+    """The changelog loses its last two records; three others take their offsets."""
     world.kafka.cut(changelog_topic(world.config.job, "sums"), 0, 2)
     world.write(("x", b"7"), ("y", b"8"), ("z", b"9"))
 

@@ -10,7 +10,7 @@ from samzapy.testing.builders import a_grant
 
 
 class AStart:
-    """Tasks t0, t1, ..., each with one changelog to read; which of them were looked at, and the reports."""
+    """Tasks t0, t1, ... with one changelog each, the looks at them, and the reports."""
 
     def __init__(self, count: int) -> None:
         self.grants = [a_grant(f"t{number}") for number in range(count)]

@@ -113,7 +113,10 @@ def test_state_without_a_doubt_is_kept(position: Any, changes: dict[str, Any]) -
 
 
 def test_where_nothing_of_this_grant_is_missing_the_changelog_is_not_read() -> None:
-    """Siblings may have written to it for hours, and a change of one task restarts the query of all."""
+    """Siblings may have written to it for hours.
+
+    A change of one task restarts the query of all.
+    """
     own = replace(LEVEL, execution_id="e7", epoch=7)
 
     level = RestorePlan(rebuild_reason=None, changelog_from={"sums": 30})
@@ -268,7 +271,10 @@ def test_catching_up_reads_the_new_records_and_the_one_before_them() -> None:
 
 
 class Overtaken:
-    """`reads` of a container that was given up: at its first report another one on the host is granted the task."""
+    """`reads` of a container that was given up while it read.
+
+    At its first report another container on the host is granted the task.
+    """
 
     def __init__(self, world: Restoring, **other: Any) -> None:
         self.world, self.other = world, other
@@ -326,7 +332,10 @@ def test_an_environment_in_preparation_belongs_to_its_execution_and_is_not_ready
 
 
 def test_state_kept_warm_under_the_same_grant_is_not_level_while_it_is_prepared() -> None:
-    """A start that dies in between would find it level, as nothing is committed yet, and read nothing."""
+    """A start that dies in between would find it level, and read nothing.
+
+    Nothing is committed by then.
+    """
     world = Restoring()
     world.restore(epoch=7).close()
     world.directory.damage_position(execution_id="")
@@ -627,7 +636,10 @@ def test_restore_over_all_tasks_is_a_partition_of_the_union_at_any_pair_of_facto
     after: list[tuple[bytes, bytes, bytes | None]],
     factor_after: int,
 ) -> None:
-    """Whether a task's state is built at once, or was there before the others wrote, as under another factor."""
+    """Whether a task's state is built at once, or was there before the others wrote.
+
+    The latter is the case after another factor.
+    """
     world = Restoring()
     world.kafka = MemoryKafka()
     world.topics = MemoryTopics(world.kafka, world.config)
@@ -662,7 +674,10 @@ def test_records_of_siblings_are_skipped_and_not_read_again() -> None:
 
 
 def test_removing_the_keys_of_an_earlier_run_leaves_siblings_their_keys() -> None:
-    """A sibling was granted earlier in this run, and has written to keys that the earlier run left too."""
+    """A sibling was granted earlier in this run.
+
+    It has written to keys that the earlier run left too.
+    """
     world = Restoring()
     keys = [str(number) for number in range(20)]
     world.write(*((key, b"1") for key in keys))
@@ -681,7 +696,10 @@ def test_removing_the_keys_of_an_earlier_run_leaves_siblings_their_keys() -> Non
 
 
 class RestoringRules(Restoring):
-    """The changelog of a store of scope `broadcast`: the parent has two entries, and a third was removed."""
+    """The changelog of a `broadcast` store: the parent has two entries of three.
+
+    The third entry was removed.
+    """
 
     def __init__(self) -> None:
         super().__init__()

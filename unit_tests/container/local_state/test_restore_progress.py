@@ -7,7 +7,7 @@ from samzapy.testing.virtual_clock import VirtualClock
 
 
 class ARestore:
-    """Tasks with a number of records to read; the reports, and the first task that was asked for."""
+    """Tasks with a number of records to read, the reports, and the first task read."""
 
     def __init__(self, *to_read: int) -> None:
         self.to_read = to_read

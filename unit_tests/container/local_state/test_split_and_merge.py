@@ -1,7 +1,7 @@
-"""State that passes between virtual tasks on one host, and its use when anything is in doubt.
+"""State that passes between virtual tasks on one host, and doubtful state.
 
-The walk at the end is the law: whatever the factors were, on whichever hosts, whether state was handed over, caught up
-or rebuilt, each task holds exactly the entries of its own keys.
+The walk at the end checks the law. Factors and hosts change; state is handed over, caught up or rebuilt. Each task
+always holds exactly the entries of its own keys.
 """
 
 from __future__ import annotations
@@ -97,7 +97,10 @@ def test_each_piece_comes_from_the_relative_that_has_read_furthest(
 
 @dataclass(slots=True)
 class Grants:
-    """Grants of one partition's tasks, as a coordinator gives them; `done` by bucket of factor 16."""
+    """Grants of one partition's tasks, as a coordinator gives them.
+
+    `done` is by bucket of factor 16.
+    """
 
     done: list[int]
     epoch: int = 0
@@ -141,7 +144,10 @@ class Grants:
 
 
 class World:
-    """One partition's tasks on hosts whose disks last; the state of each key is its last written value."""
+    """One partition's tasks on hosts whose disks last.
+
+    The state of each key is its last written value.
+    """
 
     def __init__(self) -> None:
         self.kafka = MemoryKafka()
@@ -175,7 +181,7 @@ class World:
         )
 
     def scale(self, factor: int, hosts: Sequence[int] = (0,), *, cleanly: bool = True) -> None:
-        """All tasks are released, in good order or because their processes are gone; then they are granted again."""
+        """All tasks are released or their processes are gone; then they are granted again."""
         for number, grant in self.granted:
             if cleanly and number not in self.torn:
                 close_cleanly(self.disks[number][grant.task_name])
@@ -217,7 +223,10 @@ class World:
         return min(self.grants.done[bucket::factor])
 
     def write(self, key: bytes, value: bytes | None, *, torn: bool = False) -> None:
-        """A task's transaction; torn, the process dies between Kafka's commit and the local one."""
+        """A task's transaction; torn, the process dies between the two commits.
+
+        Kafka's commit comes first, the local one second.
+        """
         bucket = key_bucket(key, 0, self.factor)
         number, grant = self.granted[bucket]
         if number in self.torn:
@@ -263,7 +272,10 @@ class World:
 
     @property
     def reads(self) -> list[int]:
-        """From where the changelog was read, each time that more was read than its last record."""
+        """The offsets from which the changelog was read, each time that it was read.
+
+        A reading of its last record alone does not count.
+        """
         offset_last = self.kafka.offset_end(CHANGELOG) - 1
         return [offset for _, _, offset in self.topics.changelog_reads if offset < offset_last]
 
@@ -588,7 +600,7 @@ def test_after_any_walk_over_factors_and_hosts_each_task_holds_the_entries_of_it
 
 
 def forget_tombstones(world: World) -> None:
-    """The topic after compaction: the latest of each key, and no tombstone that is older than the time waited."""
+    """The topic after compaction: the latest of each key, without old tombstones."""
     entries = world.kafka._partitions.get((CHANGELOG, 0), [])
     latest = {entry.record.key: entry for entry in entries if entry.record is not None}
     entries[:] = [entry for entry in latest.values() if entry.record is not None and entry.record.value is not None]

@@ -33,7 +33,7 @@ def a_task(name: str = BASE, *, epoch: int = 1, ssp_kb: str = "kafka.orders.0:0/
 
 
 class AWarmHost:
-    """The host of standby `s1`, and the changelog that the runner elsewhere writes: a=1, b=2, a=3."""
+    """The host of standby `s1`, and the changelog of the runner: a=1, b=2, a=3."""
 
     def __init__(self, **properties: str) -> None:
         self.config = a_job(**properties)
@@ -164,7 +164,10 @@ def test_after_a_rewind_state_is_kept_unchanged() -> None:
 
 
 def test_a_standby_reads_the_changelog_in_parts_with_a_position_each() -> None:
-    """A container that restores also reads orders, and a restore that dies continues where it was."""
+    """A container that restores also reads orders.
+
+    A restore that dies continues where it was.
+    """
     host = AWarmHost()
     host.changelog_follower.records_max = 1
     tasks = warm_tasks(a_task())
@@ -348,7 +351,10 @@ def test_any_doubt_about_warm_state_ends_in_a_rebuild(changes: dict[str, Any]) -
 
 
 def test_the_crash_of_the_runner_in_this_directory_leaves_out_nothing() -> None:
-    """Its mark and its epoch are those of the newest grant, but its last local commit may be missing."""
+    """Its mark and epoch are those of the newest grant.
+
+    Its last local commit may be missing.
+    """
     host = AWarmHost()
     host.disk(BASE).open().contents.position = host.position(execution_id="r1", changelog_next={"sums": 1})
 

@@ -1,4 +1,4 @@
-"""Entries with a ttl on a standby: those that have expired stay away after a take-over."""
+"""Entries with a ttl on a standby: an expired one stays away after a take-over."""
 
 from __future__ import annotations
 

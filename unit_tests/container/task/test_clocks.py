@@ -134,7 +134,7 @@ def test_no_timer_is_due_before_a_message_while_another_input_holds_the_watermar
 
 
 def quiet_clocks() -> TaskClocks:
-    """A clock at 500, whose input has been quiet since 10,000; a timer is set for 2000."""
+    """A clock at 500 and a timer for 2000; the input is quiet since 10,000."""
     clocks = the_clocks()
     clocks.advance(0, 500)
     commit(clocks, now_ms=10_000)
@@ -246,7 +246,7 @@ def test_an_entry_brings_the_clocks_back() -> None:
 
 
 def test_an_input_was_quiet_also_while_the_job_was_down() -> None:
-    """The other host was booted at another moment; a minute has passed since the commit."""
+    """The other host was booted at another moment; the commit was a minute ago."""
     entry = commit(quiet_clocks(), now_ms=10_500)
     again = the_clocks()
 
@@ -436,7 +436,7 @@ class _Part:
 
 
 class _Model:
-    """One partition, whose tasks split and merge while they handle its messages in turn."""
+    """One partition, whose tasks split and merge as they handle its messages in turn."""
 
     def __init__(self, chance: random.Random, inherit: Inherit = inherited) -> None:
         self._chance = chance

@@ -1,9 +1,10 @@
-"""A process that dies between any two effects, any number of times: everything exactly once, in order, sums right.
+"""A process dies between any two effects, and each message counts exactly once.
 
-One task keeps a running sum per key, so each of its outputs depends on every message of the key before it: a message
-lost, doubled or out of order shows in the values and not only in their number. It reads one input, or two whose
-messages share the sums. The start procedure is the real one (`restore.catch_up_or_rebuild`, the start rule) on the
-records of the Kafka in memory. The last tests take one safeguard away each and see it go wrong.
+One task keeps a running sum per key, so each output depends on every earlier message of the key. A lost, doubled or
+misplaced message shows in the values. The task reads one input, or two whose messages share the sums.
+
+The start procedure is the real one (`restore.catch_up_or_rebuild`, the start rule) on the records of the Kafka in
+memory. The last tests take one safeguard away each and see it go wrong.
 """
 
 from __future__ import annotations
@@ -95,7 +96,10 @@ class Life:
 
 
 class World:
-    """The job, its cluster and its hosts. The methods that a mutant changes are seams, and nothing else is."""
+    """The job, its cluster and its hosts.
+
+    A mutant changes methods that are seams, and nothing else is one.
+    """
 
     def __init__(
         self,
@@ -163,7 +167,10 @@ class World:
         return f"samzapy/{self.config.job}/{self.grant.execution_id}/0"
 
     def move(self) -> None:
-        """The acts of the coordinator: another execution, another epoch, and the start computed from all of record."""
+        """The acts of the coordinator: another execution and epoch, and a computed start.
+
+        The start comes from all that is on record.
+        """
         epoch = self.grant.epoch + 1
         starts = starts_of([self.grant], self.positions())
         self.grant = replace(
@@ -174,8 +181,10 @@ class World:
         )
 
     def begin_run(self) -> None:
-        """The first grant of a new run: the start is the beginning, and records written
-        until now, under epochs until now, do not count."""
+        """The first grant of a new run begins at the beginning.
+
+        Records that were written before, under earlier epochs, do not count.
+        """
         epoch = self.grant.epoch + 1
         self.outputs_from = self.kafka.offset_end("totals")
         self.grant = replace(
@@ -284,7 +293,10 @@ class World:
         """A batch has been handled."""
 
     def check(self) -> None:
-        """Everything exactly once, of each input in order; outputs, changelog, checkpoints and the last disk agree."""
+        """Everything is there exactly once, and each input in order.
+
+        Outputs, changelog, checkpoints and the last disk agree.
+        """
         by_offset = {message.offset: message for message in self.messages}
         sums: dict[str, int] = {}
         handled: dict[int, list[int]] = {}
@@ -482,7 +494,7 @@ class LocalFirstAndTrusting(LocalFirst):
 
 
 class _CheckpointFirst(MemoryProducer):
-    """Positions are there as soon as they are written; all else when the transaction is committed."""
+    """Positions are there when they are written, all else at the commit."""
 
     def produce(self, topic: str, key: bytes | None, value: bytes | None, *args: Any, **named: Any) -> None:
         if topic == checkpoint_topic(CONFIG.job):
@@ -499,7 +511,7 @@ class _CheckpointFirstSlot(MemorySlot):
 
 
 class CheckpointBeforeOutput(World):
-    """A worker commits its positions before the outputs and the changelog that they cover."""
+    """A worker commits its positions before the outputs and changelog they cover."""
 
     def slot(self, crash_points: CrashAt) -> MemorySlot:
         return _CheckpointFirstSlot(self.kafka, self.transactional_id, crash_points=crash_points)
@@ -522,7 +534,7 @@ class WithoutCheckpoints(World):
 
 
 class WithStateOfAnEarlierRun(World):
-    """A new run begins at the beginning, and its grant does not tell that the state does not count."""
+    """A new run begins anew, but its grant does not say that the state is void."""
 
     def begin_run(self) -> None:
         super().begin_run()

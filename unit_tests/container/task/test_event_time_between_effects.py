@@ -1,7 +1,7 @@
-"""A process that dies between any two effects of event time: its timers fire once, and its inputs end once.
+"""A process dies between effects of event time: timers and ends come once.
 
-Each message is counted in a span of 100 ms of event time, whose count is sent when it is over. At the end the total of
-each key is sent. An output that is lost or doubled, or a message that is taken for late, shows in the sums.
+Each message is counted in a span of 100 ms of event time. The count is sent when the span is over, and the total of
+each key at the end. An output that is lost or doubled, or a message that is taken for late, shows in the sums.
 """
 
 from __future__ import annotations
@@ -141,7 +141,10 @@ def test_local_state_that_trusts_the_checkpoints_ends_twice(job: Job, monkeypatc
 
 
 class EndingTailWorld(EndedWorld):
-    """The tail that fires the timers has to end after each transaction, and each transaction has room for one timer."""
+    """The tail that fires the timers has to end after each transaction.
+
+    Each transaction has room for one timer.
+    """
 
     def consume(self, life, starts, environment, slot, crash_points):  # type: ignore[no-untyped-def]
         ClockedWorld.consume(self, life, starts, environment, slot, crash_points)

@@ -1,4 +1,4 @@
-"""Many timers that are due at once: bounded transactions, a stop in between, and the order of their moments."""
+"""Many timers due at once: bounded transactions, a stop in between, their order."""
 
 from __future__ import annotations
 

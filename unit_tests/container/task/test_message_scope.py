@@ -20,7 +20,7 @@ USES = ("collector", "bound method", "context", "store.get", "store.put", "store
 
 
 def late_use(use: str) -> tuple[Any, list[Any]]:
-    """A task whose handles of its first message are used later; and the calls that use them."""
+    """A task that uses handles of its first message later, and the calls that do so."""
     calls: list[Any] = []
 
     def process(envelope: Any, collector: Any, context: Any) -> None:

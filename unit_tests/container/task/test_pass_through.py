@@ -1,4 +1,4 @@
-"""A task can send on every message unchanged, or a dead letter has the reason why not."""
+"""A task can send on every message unchanged; a dead letter says why it cannot."""
 
 from __future__ import annotations
 

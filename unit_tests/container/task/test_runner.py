@@ -554,7 +554,10 @@ def test_a_dead_letter_has_the_unchanged_message_its_place_and_the_reason() -> N
 
 
 def test_the_dead_letter_of_a_message_from_the_future_has_the_time_of_now_and_a_header_with_its_own() -> None:
-    """A broker refuses a timestamp an hour ahead (KIP-1030), and a job whose letter is refused is stalled."""
+    """A broker refuses a timestamp an hour ahead (KIP-1030).
+
+    A job whose dead letter is refused is stalled.
+    """
     worker = AWorker(failing_at(0, ValueError("no such plane")), config=a_job(**DEAD_LETTERS))
     worker.wall_ms = 999
 
@@ -671,7 +674,7 @@ def test_an_owner_that_is_no_more_makes_no_dead_letter_of_a_good_message(monkeyp
 
 
 def test_an_interrupted_process_is_no_failed_message() -> None:
-    """Whatever it raises: the interrupt is identified by its signal, and not by the class of the error."""
+    """The interrupt is identified by its signal, and not by the class of the error."""
     for error in (KeyboardInterrupt(), ValueError("the code that was interrupted raised this")):
         worker = AWorker(config=a_job(**DEAD_LETTERS))
 
@@ -862,7 +865,7 @@ def test_a_local_variable_without_a_value_fails_the_message_alone() -> None:
     [("100%", 10, 9), ("50%", 10, 8), ("3", 10, 4), ("4", 5, None), ("1", 1, 0), ("1%", 10, 0)],
 )
 def test_a_job_most_of_whose_messages_fail_ends(bound: str, window: int, ends_at: int | None) -> None:
-    """Of the messages 0, 1, 2, ... those fail that are even; all of them with a bound of 100 %."""
+    """The even ones of the messages 0, 1, 2, ... fail; all with a bound of 100 %."""
 
     def process(envelope: Any, collector: Any, context: Any) -> None:
         if bound == "100%" or envelope.offset % 2 == 0:
@@ -928,7 +931,7 @@ def sends(length: int, **how: Any) -> Any:
 
 @pytest.mark.parametrize("sent_before", [0, 1])
 def test_an_output_that_its_topic_does_not_take_fails_the_message_alone_by_name(sent_before: int) -> None:
-    """The first output to a topic is looked at after `process`, the next ones in `send`."""
+    """The first output to a topic is checked after `process`, the next ones in `send`."""
 
     def process(envelope: Any, collector: Any, context: Any) -> None:
         sends(10 if envelope.offset < sent_before else HELD + 1)(envelope, collector, context)
@@ -1181,7 +1184,7 @@ def test_a_keyed_store_is_refused_while_a_broadcast_message_is_handled_and_only_
 
 
 def count_rules(envelope: Any, collector: Any, context: Any) -> None:
-    """Counts broadcast messages, and sends the count along with each of the task's own."""
+    """Count broadcast messages, and send the count along with each own message."""
     rules = context.store("rules")
     if envelope.ssp == RULES.ssp or envelope.value == "mine":
         rules.put((rules.get() or 0) + 1)
@@ -1278,8 +1281,11 @@ def test_the_next_transaction_sees_the_commits_of_the_one_before() -> None:
 
 
 def a_worker_with_a_slow_message(at: int, took_s: float, noticed: str = "commit", **config: str) -> AWorker:
-    """With a time-out of 20 s. The message at offset `at` takes so long, the ones before it 2 s each; the broker ends
-    the transaction meanwhile, which is noticed when the next record is produced or at the commit."""
+    """A message takes so long that the broker ends its transaction after 20 s.
+
+    The message at offset `at` takes so long, the ones before it take 2 s each. The end is noticed when the next record
+    is produced, or at the commit.
+    """
     worker = AWorker(config=a_job(task_transaction_timeout_ms="20000", **config))
     producer = worker.slot.producer()
 

@@ -1,4 +1,4 @@
-"""Calls of stores that read and write in one: they have the effects and the timing of the two calls."""
+"""Store calls that read and write in one have the effects and timing of the two."""
 
 from __future__ import annotations
 

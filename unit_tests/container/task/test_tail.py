@@ -41,7 +41,7 @@ def test_each_bunch_of_records_is_one_transaction() -> None:
 
 
 class Timers:
-    """When the next timer of each task is due; a task that is run fires it, and has another one later."""
+    """When the next timer of each task is due; a run fires it and sets a later one."""
 
     def __init__(self, tasks: Tasks, **due_ms: int) -> None:
         self.due_ms = {int(name[1:]): moment for name, moment in due_ms.items()}

@@ -95,7 +95,7 @@ class AWorker:
         )
 
     def handle(self, *messages: tuple[int, int], route: int = 0, keys: str = "") -> TaskStats:
-        """Handle messages of one input, each with its time and value; returns the worker's measurements."""
+        """Handle messages of one input by time and value; return the worker's figures."""
         begin = self.offsets[route]
         self.offsets[route] += len(messages)
         rows = Rows(

@@ -1,6 +1,6 @@
-"""A process that dies between any two effects while timers are set and fire: each fires once, with its outputs.
+"""A process dies between any two effects of timers: each timer fires once.
 
-Each message sets a timer of its own. A handler counts the timers of its key that have fired, so an output that is lost,
+Each message sets a timer of its own. A handler counts the timers of its key that have fired. An output that is lost,
 doubled or out of order shows in its value.
 """
 
@@ -61,7 +61,7 @@ class Timed(sz.Task[str, int]):
 
 
 class TimedWorld(ClockedWorld):
-    """The clock advances by 10 ms per message; after the last one, timers fire without messages."""
+    """The clock advances by 10 ms per message; at the end timers fire without any."""
 
     output = "fired"
 
@@ -108,7 +108,10 @@ def test_no_workload_and_no_sequence_of_crashes_lose_or_double_a_timer(
 
 
 class WorldOfTwoWorkers(TimedWorld):
-    """One worker handles the messages, and the timers fire in the other one, as Spark may share them out."""
+    """One worker handles the messages, and the other one fires the timers.
+
+    Spark may share them out so.
+    """
 
     def __init__(self, messages: list[Message], job: Job) -> None:
         super().__init__(messages, job)
@@ -142,7 +145,10 @@ def test_timers_fire_in_a_worker_that_had_none_the_last_time_it_served_the_task(
 def test_local_state_that_trusts_the_checkpoints_fires_a_timer_twice(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A transaction of timers alone moves no checkpoint, and a crash behind Kafka's commit leaves the timers there."""
+    """A transaction of timers alone moves no checkpoint.
+
+    A crash after Kafka's commit leaves the timers there.
+    """
     monkeypatch.setattr(restore, "timer_entry", SimpleNamespace(STORE="none"))
 
     with pytest.raises(AssertionError):

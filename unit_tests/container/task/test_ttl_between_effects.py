@@ -1,4 +1,4 @@
-"""A process that dies between any two effects, over the real LMDB: entries expire as if it had not.
+"""A process dies between any two effects over the real LMDB: entries still expire.
 
 Each message sends the state of its key, and so does a timer. The messages come out of order, but not late.
 """
@@ -145,7 +145,7 @@ class Model:
 
 
 class TtlWorld(ClockedWorld):
-    """The state is in LMDB. After the last message the input is quiet until everything has expired."""
+    """The state is in LMDB; at the end the input is quiet until all has expired."""
 
     output = "shown"
 
@@ -210,7 +210,7 @@ def test_no_sequence_of_crashes_changes_the_expired_entries(
 def test_timers_that_are_due_together_with_expiries_find_their_entries(
     job: Job, directory: str, bytes_max: int
 ) -> None:
-    """At the end everything is due at once, and with few bytes in a transaction it takes several."""
+    """At the end all entries are due at once; small transactions make it several."""
     world = TtlWorld(_WORKLOAD, job, directory)
 
     world.run([Life(bytes_max=bytes_max)])
@@ -221,7 +221,10 @@ def test_timers_that_are_due_together_with_expiries_find_their_entries(
 def test_no_entry_is_removed_while_a_timer_is_left_that_is_due(
     tmp_path_factory: pytest.TempPathFactory, directory: str
 ) -> None:
-    """Each firing has a transaction of its own. Only the last key has an entry, which expires after its timer."""
+    """Each firing has a transaction of its own.
+
+    Only the last key has an entry, which expires after its timer.
+    """
     only_nine = "if message.value == 9: self.total.add(9)"
     text = _JOB.replace("self.total.add(message.value)", only_nine).replace("self.last.put(", "print(")
     job = a_job_of(tmp_path_factory.mktemp("job") / "nine.py", text)

@@ -1,7 +1,7 @@
-"""A process that dies between any two effects while windows are done: each tick counts each message once.
+"""A process dies between any two effects of windows: a tick counts messages once.
 
-`window` sends how many messages of each key came since the tick before, and forgets them. So an output that is lost,
-doubled or of a tick that was done before shows in the sums.
+`window` sends the number of messages of each key since the last tick, and forgets them. An output that is lost,
+doubled or of an earlier tick shows in the sums.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Windowed(sz.Task[str, int]):
 
 
 class WindowedWorld(ClockedWorld):
-    """The clock advances by 10 ms per message; after the last one, a tick comes without messages."""
+    """The clock advances by 10 ms per message; at the end a tick comes without any."""
 
     output = "counts"
 

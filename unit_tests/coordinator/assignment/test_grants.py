@@ -168,7 +168,10 @@ def test_an_overlapping_bucket_of_another_task_blocks_too():
 def test_where_the_state_of_a_new_run_begins_is_not_fixed_while_a_sibling_of_the_last_one_may_write(
     phase, counts_after, expected
 ):
-    """Both halves share a changelog partition: later commits of the lost one must precede that."""
+    """Both halves share a changelog partition.
+
+    Later commits of the lost half must precede that offset.
+    """
     machine = a_machine()
     state, names = machine.state, [f"{TASK}-0-2", f"{TASK}-1-2"]
     halves = [an_ssp_kb("kafka.orders.0:0/2"), an_ssp_kb("kafka.orders.0:1/2")]
@@ -218,7 +221,10 @@ def test_the_newest_grant_is_the_one_with_the_highest_epoch_in_any_order():
 
 
 def test_a_job_of_many_tasks_is_granted_without_looking_at_each_grant_for_each_task(monkeypatch):
-    """Counted, not timed. 10,000 tasks are granted in 2 s; with a look at each grant for each task it took days."""
+    """Counted, not timed: the looks at grants grow with the tasks, not their square.
+
+    10,000 tasks are granted in 2 s; with a look at each grant for each task it took days.
+    """
     looks = []
     overlaps = SspKeyBucket.overlaps
     monkeypatch.setattr(SspKeyBucket, "overlaps", lambda *args: looks.append(1) or overlaps(*args))

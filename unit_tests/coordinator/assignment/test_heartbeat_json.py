@@ -1,4 +1,4 @@
-"""A heartbeat is read exactly, and any other body is refused with the field's name."""
+"""A heartbeat is read exactly; any other body is refused with the field's name."""
 
 import json
 from contextlib import suppress

@@ -151,7 +151,10 @@ def test_silence_counts_from_the_last_heartbeat_of_this_term():
 
 
 class Unanswered:
-    """A container whose heartbeats arrive; `sends_heartbeat` with the time without an answer by its own clock."""
+    """A container whose heartbeats arrive.
+
+    `sends_heartbeat` has the time without an answer by the container's own clock.
+    """
 
     def __init__(self, listening_since_ms=0):
         self.state = a_state(a_container())

@@ -309,7 +309,7 @@ ALL_FACTORS = (1, 2, 4, 8, 16)
 
 
 class Walk:
-    """One partition with a message per offset, worked on under changing factors; each message is done once."""
+    """One partition under changing factors, a message per offset, each done once."""
 
     FINEST = 16
 
@@ -323,7 +323,7 @@ class Walk:
         self.tasks = {}
 
     def change(self, factor, granted):
-        """A new generation: all owners release, and `granted` of the new tasks are granted."""
+        """A new generation: all owners release, and `granted` of the new tasks get grants."""
         self.tasks = {}
         for bucket in range(factor):
             if granted[bucket % len(granted)]:
@@ -353,7 +353,10 @@ class Walk:
         self.tasks[planned.task_name] = (self.epoch, starts[0], starts[0].offset_next)
 
     def work(self, task_name, until):
-        """The task continues to offset `until`: as `container.start_rules` and the lookup table have it."""
+        """The task continues to offset `until`.
+
+        It follows `container.start_rules` and the lookup table.
+        """
         epoch, start, offset_next = self.tasks[task_name]
         for offset in range(offset_next, until):
             mine = self.bucket(offset) % start.ssp_kb.factor == start.ssp_kb.bucket
@@ -401,8 +404,10 @@ def test_over_any_walk_of_factors_each_message_is_done_exactly_once(steps, facto
 
 @pytest.mark.parametrize("factor_first", ALL_FACTORS)
 def test_over_every_path_of_three_changes_each_message_is_done_exactly_once(factor_first):
-    """The draws of the test above: here none is left out. Progress is of chance, and now and then a task of a factor
-    never begins."""
+    """Each path of the test above, where that one draws some of them.
+
+    Progress is random, and now and then a task of a factor never begins.
+    """
     for path in product(ALL_FACTORS, repeat=3):
         drawn = Random(str((factor_first, *path)))
         walk = Walk(48)
@@ -418,8 +423,10 @@ def test_over_every_path_of_three_changes_each_message_is_done_exactly_once(fact
 
 
 class RewoundWalk(Walk):
-    """A walk with rewinds: of each bucket of the finest factor the messages come in order, from its newest
-    startpoint."""
+    """A walk with rewinds: each finest bucket is read in order from its startpoint.
+
+    The newest startpoint counts.
+    """
 
     def __init__(self, length):
         super().__init__(length)
@@ -565,7 +572,10 @@ def test_a_rewound_task_and_its_descendants_know_the_epoch_of_the_rewind():
 
 
 def test_a_copy_that_may_not_have_been_made_is_asked_for_again():
-    """The child's grant moves on before it committed anything: its copy may be missing, its parent's is the same."""
+    """The child's grant moves on before the child committed anything.
+
+    Its copy may be missing; its parent's is the same.
+    """
     child = with_rules(a_grant(f"{TASK}-0-2", epoch=2, ssp_kb="kafka.orders.0:0/2"), 3, parent=TASK)
     planned = planned_for(0, 2, broadcast=(RULES,))
 
@@ -591,7 +601,10 @@ def of_four(bucket, epoch, *, parent=""):
     ],
 )
 def test_the_task_whose_copy_the_others_take_waits_for_them(granted_again, positions, awaited):
-    """Four parts, one task that never begins, and four parts again: its copy is still that of the first."""
+    """Four parts, one task that never begins, and four parts again.
+
+    The copy of the task is still that of the first part.
+    """
     merged = with_rules(a_grant(epoch=5), 3, parent=PARTS[0])
     grants = GrantIndex([*(of_four(bucket, 1 + bucket) for bucket in range(4)), merged, *granted_again])
     plan = [planned_for(bucket, 4, broadcast=(RULES,)) for bucket in range(4)]

@@ -1,4 +1,4 @@
-"""Live partition expansion: the records and their order, the waits of a new partition, and the refusals."""
+"""Live partition expansion: records and their order, waits, and refusals."""
 
 from dataclasses import replace
 

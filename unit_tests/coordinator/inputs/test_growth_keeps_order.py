@@ -1,5 +1,8 @@
-"""Order per key while a topic grows twice under a backlog: producers notice at different times, and no partition
-waits in vain. The output is judged by the ledger (`integration_tests.support.ledger`)."""
+"""Order per key while a topic grows twice under a backlog.
+
+Producers notice the growth at different times, and no partition waits in vain. The ledger judges the output
+(`integration_tests.support.ledger`).
+"""
 
 import random
 import zlib
@@ -21,7 +24,10 @@ BATCH = 1_500
 
 
 class Producer:
-    """Writes keys of its own, each to the partition by its own count, which may be an old one."""
+    """Write keys of its own, each to the partition by its own count of partitions.
+
+    That count may be an old one.
+    """
 
     def __init__(self, topic, ledger, keys, notices_after_ms):
         self.topic, self.ledger, self.keys, self.notices_after_ms = topic, ledger, keys, notices_after_ms
@@ -41,7 +47,7 @@ class Producer:
 
 
 class Reader:
-    """Works through its grants, a batch of each partition at a time, tasks in any order."""
+    """Work through its grants, a batch per partition at a time, tasks in any order."""
 
     def __init__(self, job, topic, keeps_state):
         self.job, self.topic, self.keeps_state = job, topic, keeps_state
@@ -81,7 +87,7 @@ class Reader:
 
 
 def violations(seed=1, backlog=BACKLOG, **properties):
-    """The violations after 3 -> 6 -> 12 partitions, the second time before the first has settled."""
+    """The violations after 3 -> 6 -> 12 partitions; the first change had not settled."""
     luck = random.Random(seed)
     ledger, topic = Ledger(), [[] for _ in range(3)]
     keys = [f"k{number}" for number in range(KEYS)]

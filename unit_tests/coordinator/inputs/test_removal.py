@@ -1,4 +1,7 @@
-"""Topics of a pattern that are deleted under a running job, and made again: the removed and the kept records."""
+"""Topics of a pattern that are deleted under a running job, and made again.
+
+Some records are removed, and others kept.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A job's topics while it runs: faults are shown, a topic that was made again ends the job."""
+"""A running job's topics: faults are shown, and a recreated topic ends the job."""
 
 import logging
 from dataclasses import replace
@@ -22,7 +22,10 @@ COORDINATOR = "__samzapy-coordinator-flights-1"
 
 
 def looked(service, **changes):
-    """The result of a look at the cluster; `changes` by topic: other settings, another id, or None for gone."""
+    """The result of a look at the cluster, with `changes` by topic.
+
+    A change is other settings, another id, or None for a topic that is gone.
+    """
     state = service.status().state
     topics = {spec.name: a_topic_found(spec) for spec in specs_of(state)}
     topics["orders"] = an_input_topic_found("orders", 2)

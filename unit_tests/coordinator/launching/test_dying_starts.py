@@ -1,4 +1,7 @@
-"""Containers that end at the same step of their start, again and again: the step is named, and no other is started."""
+"""Containers that end at the same start step again and again.
+
+The step is named, and no other container is started.
+"""
 
 from dataclasses import replace
 
@@ -15,9 +18,9 @@ RESTORING, READING = "bringing local state level", "reading positions"
 
 
 class DyingJob(LaunchedJob):
-    """A job whose containers of processor 1 end at the steps that `dies_at` lists, one after another.
+    """A job whose processor 1 has containers that end at the steps of `dies_at`.
 
-    Each start takes two minutes, so failures within a window never add up. The last one, if any, gets through.
+    Each start takes two minutes, so failures within a window never add up. The last start, if any, succeeds.
     """
 
     def __init__(self, *dies_at):

@@ -1,4 +1,7 @@
-"""Containers that the coordinator starts: wanted, started, lost, retried, scaled, replaced and stopped."""
+"""Containers that the coordinator starts, from the wish to the stop.
+
+They are started, lost, retried, scaled, replaced and stopped.
+"""
 
 from dataclasses import replace
 
@@ -101,7 +104,7 @@ def test_the_same_review_a_second_time_changes_nothing():
 
 
 def decided_once(command, state):
-    """The decision, and that it is complete: the same once more changes nothing (law L2)."""
+    """The decision; the same decision once more changes nothing (law L2)."""
     records = decide(command, state, Liveness()).records
     after = evolve(state, committed(records, 10))
     assert () == decide(command, after, Liveness()).records

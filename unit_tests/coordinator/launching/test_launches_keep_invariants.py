@@ -1,6 +1,6 @@
-"""The laws over random lives of a job with launched containers: they start, run, end and fail at any time.
+"""The laws over random lives of launched containers.
 
-The report of a launcher need not be true: it may be late, of another moment, or nothing.
+They start, run, end and fail at any time. A launcher's report may be late, of another moment, or missing.
 """
 
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""Standbys: when one is ready, which takes over, and the laws. The stories are in `unit_tests/scenarios`."""
+"""Standbys: when one is ready, which takes over, and the laws.
+
+The stories are in `unit_tests/scenarios`.
+"""
 
 import json
 from dataclasses import replace
@@ -48,7 +51,10 @@ WARM = StandbyProgress(tasks=2, level=2, lag=LAG_MAX, restored=9, total=9)
 
 
 def a_state(*records, lost=ContainerPhase.LOST):
-    """Processor 0 has tasks a and b, in `e1` on host-a; standbys `s0` on host-b and `s1` on host-c."""
+    """Processor 0 has tasks a and b, in `e1` on host-a.
+
+    Its standbys are `s0` on host-b and `s1` on host-c.
+    """
     state_records = [
         ContainerCountPut(count=1),
         RunPut(run_id="run", ended=False),

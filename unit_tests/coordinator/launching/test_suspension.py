@@ -1,4 +1,7 @@
-"""A processor whose container ended as the next one would: it waits, is named, and the others continue."""
+"""A processor whose next container would end at once waits and is named.
+
+The other processors continue.
+"""
 
 import pytest
 
@@ -221,7 +224,10 @@ def test_a_standby_that_fails_suspends_nothing_but_itself():
 
 
 def test_a_self_managed_job_records_the_reason_and_suspends_nothing():
-    """Its supervisor must not start the container again (docs/reference/exit-codes.md)."""
+    """Its supervisor must not start the container again.
+
+    See docs/reference/exit-codes.md.
+    """
     job = Job()
     last = job.heartbeat("e0", state=ContainerPhase.STOPPED, exit_code=ExitCode.BAD_DATA, reason=REASON)
 

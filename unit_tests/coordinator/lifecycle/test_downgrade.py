@@ -1,4 +1,4 @@
-"""A job that was scaled from 1 to 4 and back is given back to release 0.1.0, or refused by name."""
+"""A job that was scaled to 4 and back goes back to release 0.1.0, or is refused."""
 
 from dataclasses import replace
 
@@ -159,7 +159,7 @@ def test_all_records_of_a_downgrade_name_it_and_continue_the_numbering():
 
 
 def test_an_audit_of_the_downgraded_stream_finds_no_fault():
-    """Although the topic's settings promise that nothing younger than a week was taken."""
+    """The topic's settings promise that no record younger than a week was removed."""
     job = given_back(stopped_job(is_scaled=True))
     records = list(job.world.log().read())
 

@@ -17,7 +17,10 @@ DEBOUNCE_MS, GRACE_MS = 20_000, 30_000
 
 
 class Job(Machine):
-    """A machine whose processors come, go and are reviewed at given times; execution `1b` is of processor `1`."""
+    """A machine whose processors come, go and are reviewed at given times.
+
+    Execution `1b` is of processor `1`.
+    """
 
     @classmethod
     def submitted(cls, partitions=4, config=None):
@@ -416,7 +419,7 @@ def test_a_run_is_finished_when_every_task_is_read_to_its_end():
 
 
 def test_a_review_that_finds_the_run_finished_leaves_nothing_to_do_for_the_next():
-    """Law L2. Processors that joined or left by then are not planned for any more: all stop."""
+    """Law L2: processors that joined or left before a stop are in no plan any more."""
     job = Bounded.running()
     job.comes("2a")
     job.at(0)
@@ -495,7 +498,10 @@ IN_PART_BOUNDED = a_config(
 
 
 class Again(Job):
-    """A job whose two processors have run, reported their places, and left; execution `0b` comes next."""
+    """A job whose two processors have run, reported their places, and left.
+
+    Execution `0b` comes next.
+    """
 
     @classmethod
     def after_a_run(cls, config=BOUNDED):

@@ -57,7 +57,10 @@ def with_a_term():
 
 
 def submitted(state, **kwargs):
-    """The records of a submission without members; the first one is for processor 0, as its first join would be."""
+    """The records of a submission without members; the first is for processor 0.
+
+    Its first join would have the same record.
+    """
     records = submit_job(a_submission(**kwargs), state, Liveness())
     if state.generation is not None:
         return records
@@ -422,7 +425,7 @@ def test_a_job_s_own_grouper_plans_and_is_recorded_by_its_name():
 
 
 def test_a_changelog_without_a_partition_for_a_task_is_refused_with_the_command_that_adds_it():
-    """Tasks came and went while there was no store, so the numbers of those there are lie above the count of inputs."""
+    """Tasks came and went without a store, so their numbers exceed the input count."""
     state = after(with_a_term(), submitted(with_a_term()))
     for scheme in ("cogroup", "max"):
         state = after(state, submitted(state, config=a_config(task_partition_scheme=scheme)))

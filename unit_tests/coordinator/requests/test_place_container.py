@@ -1,4 +1,4 @@
-"""Moves of a processor's tasks, with containers that follow the stream as real ones do."""
+"""Moves of a processor's tasks, with containers that follow the stream."""
 
 import re
 from datetime import timedelta
@@ -27,7 +27,7 @@ ANSWERS = Place(namespace=PLACE.namespace)
 
 
 class MovedJob(Job):
-    """Processors 0, 1 and 2 on hosts of their own, each with the tasks that the stream grants it.
+    """Processors 0, 1 and 2 on hosts of their own, with the tasks of the stream.
 
     `asleep`: executions that read and send nothing.
     """

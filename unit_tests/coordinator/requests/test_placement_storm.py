@@ -1,7 +1,7 @@
-"""Seed 004's figures: many containers, many more requests, duplicates, clocks that jump, coordinators that die.
+"""A storm of placement requests on many containers, with kills of coordinators.
 
-In the build it is a small storm. `SAMZAPY_STORM=500x20000x5` makes it one of 500 containers, 20,000 requests and
-5 kills of the coordinator.
+It has duplicates and clocks that jump. CI runs a small storm. `SAMZAPY_STORM=500x20000x5` makes it one of 500
+containers, 20,000 requests and 5 kills of the coordinator.
 """
 
 import os
@@ -33,7 +33,7 @@ CONTAINERS, REQUESTS, KILLS = map(int, os.environ.get("SAMZAPY_STORM", "12x240x3
 
 
 def concerned(record):
-    """The execution that a record is about, and that takes more from it than all others do."""
+    """The execution that a record is about, which takes more from it than others."""
     match record:
         case ContainerPut(container=container):
             return container.execution_id
@@ -46,7 +46,10 @@ def concerned(record):
 
 
 class StormyJob(LaunchedJob):
-    """As many hosts as containers, each with a place more; each record of the stream is read once."""
+    """As many hosts as containers, each with one more place.
+
+    Each record of the stream is read once.
+    """
 
     def __init__(self, luck):
         self.luck = luck
@@ -84,7 +87,7 @@ class StormyJob(LaunchedJob):
             self.here.setdefault(container.host, {})[execution_id] = container
 
     def orders(self, name):
-        """The orders of a container that reads everything, without those that cannot concern it."""
+        """The orders of a container that reads all records but those of others."""
         if self.read_to != self.world.topic.end_offset:
             self.looks_at_the_stream()
         own = self.own.get(name, Orders(execution_id=name))

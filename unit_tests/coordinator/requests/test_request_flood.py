@@ -25,7 +25,10 @@ MEMORY_BYTES_MAX = 10 * 1024 * 1024
 
 
 def a_flood(job, luck):
-    """30 % duplicates, half of them with other content; shuffled; every kind of bad request among them."""
+    """Shuffled requests with every kind of bad one, 30 % of them duplicates.
+
+    Half of the duplicates have other content.
+    """
     numbers = list(range(round(COUNT * 0.7)))
     numbers += [luck.choice(numbers) for _ in range(COUNT - len(numbers))]
     luck.shuffle(numbers)

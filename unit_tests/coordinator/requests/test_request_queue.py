@@ -1,4 +1,7 @@
-"""Requests from the placement topic to their answers, on memory logs; coordinators succeed one another in between."""
+"""Requests from the placement topic to their answers, on memory logs.
+
+Coordinators succeed one another in between.
+"""
 
 import json
 from collections import Counter
@@ -86,7 +89,7 @@ def test_requests_for_one_processor_are_served_by_timestamp_and_uuid_and_those_f
 
 
 def test_a_coordinator_that_dies_after_any_number_of_its_records_leaves_nothing_undone_and_does_nothing_twice():
-    """Torn appends and deaths between all effects: one order, one answer, for each cut."""
+    """Torn appends and deaths between all effects: one order and one answer per cut."""
     for survivors in range(1, 4):
         job = Job()
         log = job.service._stream.log
@@ -328,7 +331,7 @@ def test_parts_that_were_at_different_places_leave_floors_until_they_are_passed(
 
 
 def test_a_scale_is_planned_once_however_often_it_is_looked_at(monkeypatch):
-    """Counted, not timed: the plan of a large job takes long, and a change of it many reviews."""
+    """Counted, not timed: a change of a large plan takes many reviews."""
     plans = []
     monkeypatch.setattr(scale_factor, "replan", lambda *args: plans.append(1) or replan(*args))
     job = ScaledJob()
@@ -363,7 +366,10 @@ def test_the_next_leader_finishes_a_scaling_that_ended_at_any_record():
 
 
 def restarted(job, **settings):
-    """All are killed; a coordinator comes up with another configuration, and containers when the old ones are lost."""
+    """All are killed; a coordinator with another configuration comes up.
+
+    Containers come up when the old ones are lost.
+    """
     job.world.config = a_config(**settings)
     job.service = job.leader("b")
     for _ in range(40):

@@ -1,4 +1,7 @@
-"""Rewinds from the request to grants that begin elsewhere, on memory logs, with containers that read these."""
+"""Rewinds from the request to grants that begin elsewhere, on memory logs.
+
+Containers read these grants.
+"""
 
 from dataclasses import replace
 
@@ -28,7 +31,7 @@ TASK = "SystemStreamPartition_kafka.orders.{}"
 
 
 class RewoundJob(ScaledJob):
-    """Its containers read the stream with their own code, and release the tasks that are taken away."""
+    """Containers that read the stream with their own code, and release lost tasks."""
 
     def __init__(self, **settings):
         self.deaf = False

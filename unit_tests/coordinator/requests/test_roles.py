@@ -1,4 +1,7 @@
-"""Which of a processor's executions runs its tasks: those started as standbys or reserves only when placed there."""
+"""The execution that runs a processor's tasks.
+
+A standby or a reserve runs them only when the tasks are placed there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Requests of a job that wants signatures: each refused one has an answer and a finding, and none is done."""
+"""Requests of a job that wants signatures: each refused one has an answer.
+
+It also has a finding, and is not done.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Looks at a job: the state of each task and of the job in one word, rates, the last hour."""
+"""Looks at a job: the state of each task and the job, rates, the last hour."""
 
 from dataclasses import replace
 

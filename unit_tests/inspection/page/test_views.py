@@ -1,4 +1,4 @@
-"""The other views: a task, containers by host, requests with their history, the heat map."""
+"""The other views: a task, containers by host, request history, the heat map."""
 
 from dataclasses import replace
 
