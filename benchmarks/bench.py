@@ -211,7 +211,7 @@ def main() -> None:
 @click.option("--no-latency", is_flag=True)
 @click.option("--no-throughput", is_flag=True)
 @click.option(
-    "--page", type=click.Path(path_type=Path), help="Write there [default: docs/internals/performance.md if whole]."
+    "--page", type=click.Path(path_type=Path), help="Page to write [default: docs/internals/performance.md if whole]."
 )
 def data(
     quick: bool,
@@ -346,17 +346,17 @@ def sampled(process: Running) -> Iterator[Samples]:
 @click.option(
     "--rates", default="", help="Records per second, or `sparse`, with commas between; [default: the plan]."
 )
-@click.option("--seconds", type=float, help="Measured, of each row [default: 150 with tails, 30 without].")
+@click.option("--seconds", type=float, help="Measured time of each row [default: 150 with tails, 30 without].")
 @click.option("--settle", default=15.0, show_default=True, help="Seconds after the first output that do not count.")
 @click.option(
     "--idle", default=20.0, show_default=True, help="Seconds without records, after a subject's first rate."
 )
 @click.option("--sparse-every", default=60.0, show_default=True, help="Seconds between the bursts of `sparse`.")
-@click.option("--slots", default=4, show_default=True, help="Of the master `local[...]`.")
+@click.option("--slots", default=4, show_default=True, help="Task slots of the master `local[...]`.")
 @click.option("--partitions", default=PARTITIONS, show_default=True)
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="For the subjects on samzapy.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the subjects on samzapy.")
 @click.option(
-    "--page", type=click.Path(path_type=Path), help="Write there [default: docs/internals/performance.md if whole]."
+    "--page", type=click.Path(path_type=Path), help="Page to write [default: docs/internals/performance.md if whole]."
 )
 def latency(only: tuple[str, ...], rates: str, page: Path | None, **options: Any) -> None:
     """Latency and CPU of samzapy and others; forty minutes, or two for a row."""
@@ -395,7 +395,7 @@ def latency(only: tuple[str, ...], rates: str, page: Path | None, **options: Any
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--only", multiple=True, type=click.Choice([*START]), help="Subjects [default: all that install].")
 @click.option(
-    "--page", type=click.Path(path_type=Path), help="Write there [default: docs/internals/performance.md if whole]."
+    "--page", type=click.Path(path_type=Path), help="Page to write [default: docs/internals/performance.md if whole]."
 )
 def start(rounds: int, only: tuple[str, ...], page: Path | None) -> None:
     """Time from the command to the first output; five minutes."""
@@ -415,9 +415,11 @@ def start(rounds: int, only: tuple[str, ...], page: Path | None) -> None:
 
 
 @main.command()
-@click.option("--seconds", default=60.0, show_default=True, help="Measured, with a timer and without.")
+@click.option("--seconds", default=60.0, show_default=True, help="Measured time, with a timer and without.")
 @click.option("--only", multiple=True, type=click.Choice(list(TIMER_WAYS)), help="Ways [default: all].")
-@click.option("--page", type=click.Path(path_type=Path), help="Write there [default: the performance page if whole].")
+@click.option(
+    "--page", type=click.Path(path_type=Path), help="Page to write [default: the performance page if whole]."
+)
 def timers(seconds: float, only: tuple[str, ...], page: Path | None) -> None:
     """How late timers fire without messages, and their cost; six minutes."""
     begun, load_before = datetime.datetime.now(datetime.UTC), load()
@@ -438,8 +440,10 @@ def timers(seconds: float, only: tuple[str, ...], page: Path | None) -> None:
 
 @main.command()
 @click.option("--rounds", default=15, show_default=True)
-@click.option("--timers", default=1_000_000, show_default=True, help="How many are due at once; 0: leave that out.")
-@click.option("--page", type=click.Path(path_type=Path), default=PAGE, show_default=True, help="Write there.")
+@click.option(
+    "--timers", default=1_000_000, show_default=True, help="Timers that are due at once; 0 leaves that part out."
+)
+@click.option("--page", type=click.Path(path_type=Path), default=PAGE, show_default=True, help="Page to write.")
 def api(rounds: int, timers: int, page: Path) -> None:
     """CPU of task classes, typed values, counters and timers; three minutes."""
     begun, load_before = datetime.datetime.now(datetime.UTC), load()
@@ -457,7 +461,7 @@ def api(rounds: int, timers: int, page: Path) -> None:
 
 @main.command()
 @click.option("--rounds", default=3, show_default=True)
-@click.option("--page", type=click.Path(path_type=Path), default=PAGE, show_default=True, help="Write there.")
+@click.option("--page", type=click.Path(path_type=Path), default=PAGE, show_default=True, help="Page to write.")
 def reader(rounds: int, page: Path) -> None:
     """CPU of a record by Spark's source, and by a tail; ten minutes."""
     begun, load_before = datetime.datetime.now(datetime.UTC), load()
@@ -556,7 +560,7 @@ def _latency_conditions(
         f"without.{given} The gap between two tails comes once in `task.tail.ms`, an hour, and no window has one. "
         f"A client at 200 records/s warms the broker up for {WARM_BROKER_S:g} s first.",
         "From the produce call to a `read_committed` reader, one clock. *Cores*: CPU of all processes of the subject "
-        "in the window, the JVM's compiler included; the broker's is nobody's. *Idle*: the same without records, from "
+        "in the window, the JVM's compiler included; without the broker's. *Idle*: the same without records, from "
         f"{SETTLE_S:g} s after the last one. *Lost* and *doubled* are of all records, those before the window too. A "
         "percentile that needs more records than there are is left out.",
         f"*Sparse*: four records every {options['sparse_every']:g} s. All are exactly once but bytewax, which has no "
@@ -571,7 +575,7 @@ def _latency_conditions(
     "--page",
     type=click.Path(path_type=Path),
     default=PAGE,
-    help="Write there [default: docs/internals/performance.md].",
+    help="Page to write [default: docs/internals/performance.md].",
 )
 def rss(records: int, page: Path) -> None:
     """Memory of a keyed count while records pass: does it end?"""
@@ -601,7 +605,7 @@ def memory_section(records: int, steps: Sequence[report.Memory], conditions: Seq
         [
             "## Memory",
             f"A keyed count over {records:,} records of {MEMORY_RECORD_BYTES} bytes and {KEY_COUNT:,} keys. "
-            "The largest proportional set size (MiB; what several processes share is counted once, pages of the "
+            "The largest proportional set size (MiB; pages that several processes share are counted once, pages of the "
             "local store's file that are mapped are counted) within each million:",
             report.memory_table(steps),
             f"From the second million to the last: x {growth:.2f} (at most {report.MEMORY_GROWTH_MAX} counts as "
@@ -618,7 +622,7 @@ def memory_section(records: int, steps: Sequence[report.Memory], conditions: Seq
     "--page",
     type=click.Path(path_type=Path),
     default=PAGE,
-    help="Write there [default: docs/internals/performance.md].",
+    help="Page to write [default: docs/internals/performance.md].",
 )
 def audit(records: int, page: Path) -> None:
     """A long coordinator stream, and a job of 10,000 tasks; up to half an hour."""
@@ -685,13 +689,13 @@ def audit(records: int, page: Path) -> None:
 
 @main.command()
 @click.option("--containers", default=CONTAINERS, show_default=True)
-@click.option("--seconds", default=BEATS_MEASURE_S, show_default=True, help="For each interval.")
+@click.option("--seconds", default=BEATS_MEASURE_S, show_default=True, help="Measured time of each interval.")
 @click.option("--viewers", default=20, show_default=True, help="Browsers that show the coordinator's page meanwhile.")
 @click.option(
     "--page",
     type=click.Path(path_type=Path),
     default=PAGE,
-    help="Write there [default: docs/internals/performance.md].",
+    help="Page to write [default: docs/internals/performance.md].",
 )
 def heartbeats(containers: int, seconds: float, viewers: int, page: Path) -> None:
     """How long a coordinator on one core takes to answer heartbeats; ten minutes."""
@@ -766,10 +770,10 @@ def heartbeats(containers: int, seconds: float, viewers: int, page: Path) -> Non
 
 @main.command()
 @click.option("--only", multiple=True, type=click.Choice(list(PARTS)), help="Parts [default: all].")
-@click.option("--quick", is_flag=True, help="Small sizes, to see that it works.")
+@click.option("--quick", is_flag=True, help="Small sizes, for a check of the bench itself.")
 @click.option("--seed", default=1, show_default=True, help="The seed of random choices.")
 @click.option(
-    "--page", type=click.Path(path_type=Path), help="Write there [default: docs/internals/performance.md if whole]."
+    "--page", type=click.Path(path_type=Path), help="Page to write [default: docs/internals/performance.md if whole]."
 )
 def scale(only: tuple[str, ...], quick: bool, seed: int, page: Path | None) -> None:
     """The cost of elasticity and the wait of keys; an hour, or a part at a time."""
@@ -788,11 +792,11 @@ def scale(only: tuple[str, ...], quick: bool, seed: int, page: Path | None) -> N
 
 @main.command()
 @click.option("--only", multiple=True, type=click.Choice(list(PLACEMENTS)), help="Parts [default: all].")
-@click.option("--quick", is_flag=True, help="Little state and one of each, to see that it works.")
+@click.option("--quick", is_flag=True, help="Little state and one of each, for a check of the bench itself.")
 @click.option("--state-mb", type=click.IntRange(min=1), default=STATE_MB, show_default=True)
 @click.option("--seed", default=1, show_default=True, help="The seed of random choices.")
 @click.option(
-    "--page", type=click.Path(path_type=Path), help="Write there [default: docs/internals/performance.md if whole]."
+    "--page", type=click.Path(path_type=Path), help="Page to write [default: docs/internals/performance.md if whole]."
 )
 def placement(only: tuple[str, ...], quick: bool, state_mb: int, seed: int, page: Path | None) -> None:
     """How long keys wait when a container moves or is lost; a quarter of an hour."""

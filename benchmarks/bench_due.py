@@ -241,7 +241,7 @@ def section(figures: DueFigures, conditions: Sequence[str]) -> str:
         for name, due in figures.fired.items()
     ]
     header = (
-        *("timers, and what a handler does", "fired per second and core", "ns of a timer"),
+        *("timers, and the work of a handler", "fired per second and core", "ns of a timer"),
         *("transactions", "the longest, ms", "a stop in the middle, ms"),
     )
     split = figures.split

@@ -1,7 +1,7 @@
 """A job of one container that its coordinator starts, on two logical hosts.
 
-It is moved with `samzapy container place`, as an operator would, and killed as a machine would kill it. Who runs its
-tasks is asked of the coordinator (`GET /status`); which processes live is read out of /proc.
+It is moved with `samzapy container place`, as by an operator, and killed as by a machine. The coordinator names the
+owners of its tasks (`GET /status`), and /proc the processes that live.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class LaunchedJob(ScaledJob):
         """Until another execution than the one that runs the tasks is ready to."""
 
         def is_ready() -> bool:
-            return stands_by(self._status(), runner)
+            return has_warm_standby(self._status(), runner)
 
         wait_until(is_ready, BEGINS_WITHIN_S, "a standby to be ready", poll_interval_s=_LOOK_EVERY_S)
 
@@ -179,7 +179,7 @@ def runner_of(status: Mapping[str, Any]) -> Runner | None:
     )
 
 
-def stands_by(status: Mapping[str, Any], runner: Runner) -> bool:
+def has_warm_standby(status: Mapping[str, Any], runner: Runner) -> bool:
     """Whether another execution has the state of all tasks, by `/status`."""
     warm = [
         container["warm"]

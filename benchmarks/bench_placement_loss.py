@@ -61,7 +61,7 @@ def _kill(job: LaunchedJob, probing: Probing, runner: Runner, kind: str, losses:
     back_s = probing.back_s(killed_s)
     successor = job.wait_runner(but=runner.execution_id)
     if (successor.host != runner.host) != (kind == STANDBY):
-        raise SamzapyError(f"killed {kind} on {runner.host}: found the tasks on {successor.host} afterwards")
+        raise SamzapyError(f"killed {kind} on {runner.host}: found the tasks on {successor.host} after it")
     probing.settle()
     metrics = job.wait_at_work()
     losses.append(Loss(kind=kind, back_s=back_s, identify_s=metrics.total("task_store_identify_seconds")))
@@ -102,9 +102,9 @@ def _text(losses: Sequence[Loss], state_mb: int) -> str:
             report.bullets(
                 [
                     f"{WHAT_RUNS} `kill -9` to the process that was started for the container, the JVM.",
-                    "*Back after*: from the kill until of every key a record that was sent after it was heard by a "
+                    "*Back after*: from the kill until each key has a record that was sent later and read by a "
                     "`read_committed` reader of the output; the start of Spark is in it, where there is one. All "
-                    "kills of a kind are to reach what is wanted. *State taken over*: the sum over all tasks of "
+                    "kills of a kind must keep to the wanted time. *State taken over*: the sum over all tasks of "
                     "`samzapy_task_store_identify_seconds`.",
                     "The state is deleted right after the kill. The standby is ready at the kill; while it takes over "
                     "the next standby starts on the other host, on the same cores.",

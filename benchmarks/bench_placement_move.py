@@ -134,7 +134,7 @@ def _text(moves: Sequence[Move], quiet: Sequence[float], state_mb: int) -> str:
             reached(moves),
             report.table(
                 (
-                    *("how", "moves", "a key heard nothing for, ms: p50", "p95", "longest", "worst key of each move"),
+                    *("how", "moves", "silence of a key, ms: p50", "p95", "longest", "worst key of each move"),
                     *("query runs again after, ms: median", "longest", "request to answer, s"),
                 ),
                 move_rows(moves),
@@ -144,9 +144,9 @@ def _text(moves: Sequence[Move], quiet: Sequence[float], state_mb: int) -> str:
                     f"{WHAT_RUNS} In turn: a move, a restart in place (`LAST_SEEN`) where there is no second place, a "
                     "move back, a restart, and so on. The destination of a move has no state on its disk, so all of it "
                     "comes from the changelog; a restart in place finds it there.",
-                    "*A key heard nothing*: the longest time between two records of a key, as a `read_committed` "
-                    "reader of the output saw them, from the request until every key came through again, so that also "
-                    "what the start and the restore of the reserve cost on the same cores is in it. In "
+                    "*Silence of a key*: the longest time between two records of a key, as a `read_committed` "
+                    "reader of the output saw them, from the request until every key came through again. So it has "
+                    "the cost of the reserve's start and restore on the same cores. In "
                     f"{QUIET_S:g} s without a move the same was {percentile(quiet, 50):.0f} ms at p50 and "
                     f"{max(quiet):.0f} ms at most. *Query runs again*: as the answer to the "
                     "request says; a key also waits for the first micro-batch.",

@@ -118,7 +118,7 @@ def reader_section(readings: Sequence[Reading], conditions: Sequence[str]) -> st
     notes = (
         f"A job that sends one of {ONE_IN} records, `local[2]`, 4 partitions, {MEASURED:,} records of {RECORD_BYTES} "
         f"bytes after {WARM_UP:,}, written while it reads. CPU of the JVM, the driver and the workers until their "
-        "outputs were read; what the JVM spends on compiling is not in the sum.",
+        "outputs were read; the JVM's time for compiling is not in the sum.",
         "One container has all key buckets, so no row is foreign. With several containers each reads all rows of a "
         "partition, and drops those of the others: in the JVM, or in Python.",
         f"To be weighed in an ADR where the tail's reader is {CHEAPER_MIN:g} times cheaper.",

@@ -61,8 +61,8 @@ def memory(ground: Ground) -> str:
                     f"A keyed count over one partition with factor {FACTOR}, so {FACTOR} tasks; "
                     f"each container has `local[1]`. The second and the others join the running job. {records:,} "
                     f"records of {RECORD_BYTES} bytes are handled before each look.",
-                    "MiB are proportional set sizes by process tree (JVM, Python driver, workers), what processes "
-                    "share counted once; *resident* is the sum of resident sets. *Read*: offsets read for each record "
+                    "MiB are proportional set sizes by process tree (JVM, Python driver, workers), with shared "
+                    "pages counted once; *resident* is the sum of resident sets. *Read*: offsets read for each record "
                     "handled, by all containers together.",
                 ]
             ),

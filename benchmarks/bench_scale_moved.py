@@ -232,7 +232,7 @@ def _text(moves: Sequence[Moved], rounds: int) -> str:
             report.table(
                 (
                     *("state", "change", "moved, MiB on disk", "restored in s", "copied on its host in s"),
-                    *("a key heard nothing for, ms: median", "longest"),
+                    *("silence of a key, ms: median", "longest"),
                 ),
                 rows,
             ),
@@ -242,15 +242,15 @@ def _text(moves: Sequence[Moved], rounds: int) -> str:
                     f"partitions, state in values of {VALUE_BYTES:,} bytes. {PROBES} keys get "
                     f"{RATE_PER_S / PROBES:g} records per second each. Rounds: {rounds}. In each, one container has "
                     "all of the state, a second one with an empty disk joins, then the factor changes.",
-                    "*At most*: what the container with the most to restore took for the state that came from the "
+                    "*At most*: the time of the container with the most to restore for the state that came from the "
                     "other host (`samzapy_task_store_identify_seconds` of those tasks, which are restored one after "
                     f"the other), and {TOLERANCE_S:g} s, by which pauses differ without any state. *Beyond that "
                     "without state*: the longest pause of any key, minus the longest of the same change of a job "
-                    "without a store. *Moved* is what is now on a host where no part of its partition was before: of "
-                    "the values by the keys that there are, and by what the containers say that they have on disk.",
+                    "without a store. *Moved* is the state that is now on a host where no part of its partition was "
+                    "before: its values, by the keys, and its size on disk, by the containers' figures.",
                     "*Copied on its host*: parts that were made of the store that was there. A container restores "
-                    "and copies one after the other, so where both stand the pause has both; the bound has only what "
-                    "was restored. The pause of a join is not held against it: the first micro-batch of a new JVM "
+                    "and copies one after the other, so where both have a figure the pause has both; the bound has "
+                    "the restored part only. The pause of a join is not held against it: the first micro-batch of a new JVM "
                     "varies by more than that, though its query was tried out while it waited for "
                     "`job.debounce.time.ms`, 20 s as by default.",
                 ]

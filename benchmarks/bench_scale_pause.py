@@ -83,7 +83,7 @@ def fill(job: ScaledJob, mb: int) -> int:
 
 
 def probing_of(job: ScaledJob) -> Probing:
-    """Keys of which a record is sent several times a second, and heard again."""
+    """Keys of which a record is sent several times a second, and received again."""
     probes = [Probe(b"probe%03d" % number) for number in range(PROBES)]
     return Probing(job.ground.servers, job.input, OUTPUT, PARTITIONS, probes, RATE_PER_S)
 
@@ -158,7 +158,7 @@ def _text(
             *([_reached(max(without_s))] if without_s else []),
             report.table(
                 (
-                    *("state", "change", "a key heard nothing for, ms: median", "longest", "in quiet"),
+                    *("state", "change", "silence of a key, ms: median", "longest", "in quiet"),
                     *(
                         "a bucket committed nothing for, ms: median",
                         "longest",
@@ -174,10 +174,10 @@ def _text(
                     f"One container, `local[2]`, {PARTITIONS} partitions; state in values of {VALUE_BYTES:,} bytes. "
                     f"{PROBES} keys get {RATE_PER_S / PROBES:g} records per second each. {ground.sized(CHANGES, 1)} "
                     "changes each way, after one each way that does not count.",
-                    "*A key heard nothing*: the longest time between two records of a key, as a `read_committed` "
+                    "*Silence of a key*: the longest time between two records of a key, as a `read_committed` "
                     "reader of the output saw them, from the request until every key came through again; the request "
                     "itself, a process that has to start, is not in it. *In quiet*: the same in "
-                    f"{QUIET_S:g} s without a change. *A bucket committed nothing*: what `samzapy job scale` tells, "
+                    f"{QUIET_S:g} s without a change. *A bucket committed nothing*: the figure of `samzapy job scale`, "
                     "by the broker's clock. *State taken over*: `samzapy_task_store_identify_seconds`, the sum over "
                     "all tasks, which are brought level one after the other.",
                 ]

@@ -32,42 +32,42 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Received:
     """A record of the output: times are `time.monotonic`'s."""
 
     key: bytes
     sent_s: float
-    heard_s: float
+    received_s: float
 
 
-def silences_ms(heard: Sequence[Heard], keys: Sequence[bytes], from_s: float, to_s: float) -> list[float]:
+def silences_ms(received: Sequence[Received], keys: Sequence[bytes], from_s: float, to_s: float) -> list[float]:
     """The longest silence of each key within a time, with its ends."""
     times: dict[bytes, list[float]] = {key: [] for key in keys}
-    for record in heard:
-        if from_s <= record.heard_s <= to_s:
-            times[record.key].append(record.heard_s)
+    for record in received:
+        if from_s <= record.received_s <= to_s:
+            times[record.key].append(record.received_s)
     return [1000 * max(after - before for before, after in pairwise([from_s, *own, to_s])) for own in times.values()]
 
 
-def back_after_s(heard: Sequence[Heard], keys: Sequence[bytes], since_s: float) -> list[float]:
-    """For each key the seconds until the first record sent after a moment was heard.
+def back_after_s(received: Sequence[Received], keys: Sequence[bytes], since_s: float) -> list[float]:
+    """For each key the seconds until the first record sent after a moment was received.
 
     Raises:
-        ValueError: of a key there is none.
+        ValueError: a key has no such record.
     """
     first: dict[bytes, float] = {}
-    for record in heard:
+    for record in received:
         if record.sent_s > since_s:
-            first.setdefault(record.key, record.heard_s - since_s)
+            first.setdefault(record.key, record.received_s - since_s)
     if missing := sorted(set(keys) - first.keys()):
         raise ValueError(
-            f"wanted every key to be heard again, found nothing of {len(missing)}, of {missing[0]!r} too"
+            f"wanted every key to be received again, found no record of {len(missing)}, of {missing[0]!r} too"
         )
     return [first[key] for key in keys]
 
 
 class Probing:
-    """Sends probes in turn and hears them again, from entry to exit.
+    """Sends probes in turn and receives them again, from entry to exit.
 
     Args:
         rate_per_s: of all probes together.
@@ -82,7 +82,7 @@ class Probing:
         probes: Sequence[Probe],
         rate_per_s: float,
     ) -> None:
-        self.heard: list[Heard] = []
+        self.received: list[Received] = []
         self._probes = probes
         self._rate_per_s = rate_per_s
         self._topic = topic
@@ -97,40 +97,40 @@ class Probing:
         )
         self._consumer.assign([TopicPartition(output, number, OFFSET_END) for number in range(output_partitions)])
         self._ended = threading.Event()
-        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._send, self._hear)]
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._send, self._receive)]
 
-    def wait_heard(self, since_s: float) -> None:
-        """Until something was heard of every key that was sent after `since_s`."""
+    def wait_received(self, since_s: float) -> None:
+        """Until each key has a record that was sent after `since_s`."""
         keys = {probe.key for probe in self._probes}
 
-        def all_heard() -> bool:
-            return keys <= {record.key for record in self.heard if record.sent_s > since_s}
+        def all_received() -> bool:
+            return keys <= {record.key for record in self.received if record.sent_s > since_s}
 
-        wait_until(all_heard, _BEGINS_WITHIN_S, "every probe to have come through")
+        wait_until(all_received, _BEGINS_WITHIN_S, "every probe to have come through")
 
     def settle(self) -> None:
-        """Wait until records are heard again soon: the backlog of a start is not measured."""
+        """Wait until records are received again soon: the backlog of a start is not measured."""
         for _ in range(_SETTLES_MAX):
             began_s = time.monotonic()
-            self.wait_heard(began_s)
+            self.wait_received(began_s)
             if time.monotonic() - began_s < _SOON_S:
                 return
 
     def silences(self, from_s: float, to_s: float) -> list[float]:
-        """As `silences_ms`, of the records heard so far."""
-        return silences_ms(list(self.heard), [probe.key for probe in self._probes], from_s, to_s)
+        """As `silences_ms`, of the records received so far."""
+        return silences_ms(list(self.received), [probe.key for probe in self._probes], from_s, to_s)
 
     def back_s(self, since_s: float) -> list[float]:
         """As `back_after_s`, when all have come through again."""
-        self.wait_heard(since_s)
-        return back_after_s(list(self.heard), [probe.key for probe in self._probes], since_s)
+        self.wait_received(since_s)
+        return back_after_s(list(self.received), [probe.key for probe in self._probes], since_s)
 
     def latencies_ms(self, keys: Sequence[bytes], from_s: float, to_s: float) -> list[float]:
-        """The latencies of heard records of some keys, sent within a time."""
+        """The latencies of received records of some keys, sent within a time."""
         wanted = set(keys)
         return [
-            1000 * (record.heard_s - record.sent_s)
-            for record in list(self.heard)
+            1000 * (record.received_s - record.sent_s)
+            for record in list(self.received)
             if record.key in wanted and from_s <= record.sent_s < to_s
         ]
 
@@ -158,10 +158,10 @@ class Probing:
             )
             self._producer.poll(0)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         wanted = {probe.key for probe in self._probes}
         while not self._ended.is_set():
             for message in self._consumer.consume(500, 0.05):
                 value, key = message.value(), message.key()
                 if message.error() is None and key in wanted and value is not None and value[_STAMP].isdigit():
-                    self.heard.append(Heard(key, int(value[_STAMP]) / 1e9, time.monotonic()))
+                    self.received.append(Received(key, int(value[_STAMP]) / 1e9, time.monotonic()))

@@ -1,8 +1,8 @@
 """The effect of a slow task on its neighbours: `scripts/bench scale slow`.
 
-A micro-batch is over when its slowest task is. So the others wait, for as long as the slow one takes for its part of a
-batch, and how large that is, is what bounds of a batch are for: by records, and by time. The latter is kept by ending
-the batch and beginning a query with smaller ones, so their number is shown beside it.
+A micro-batch is over when its slowest task is. So the other tasks wait as long as the slow one takes for its part of a
+batch. A batch has bounds on that part, in records and in time. For the bound in time the batch ends, and a query with
+smaller batches begins. So the number of such queries is shown beside it.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _measured(job: ScaledJob, bound: str, slower: int) -> Found:
         time.sleep(max(0.0, burst_s + _MEASURE_S - time.monotonic()))
         measured_s = time.monotonic()
         after = job.wait_at_work()
-        probing.wait_heard(measured_s)
+        probing.wait_received(measured_s)
         latencies_ms = {}
         for group, places in _GROUPS.items():
             latencies = probing.latencies_ms([key for place in places for key in keys[place]], burst_s, measured_s)

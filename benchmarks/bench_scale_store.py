@@ -79,8 +79,8 @@ def store(ground: Ground) -> str:
                     "gets and puts of random keys, one by one, within a local transaction; the file is in the page "
                     "cache. The commit is not in it.",
                     "A split writes each entry once, in the order of the keys, so its files are packed; in the file "
-                    "that a job wrote pages are as full as random inserts leave them. A merge appends what comes from "
-                    "the first file and puts what comes from the second between it.",
+                    "that a job wrote pages are as full as random inserts leave them. A merge appends the entries of "
+                    "the first file and puts those of the second between them.",
                 ]
             ),
         ]

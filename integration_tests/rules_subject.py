@@ -23,9 +23,9 @@ from integration_tests.ledger_run import (
 )
 from integration_tests.support.ledger import Place, Violation
 from integration_tests.support.rules_ledger import (
-    Heard,
     Life,
     Read,
+    ReceivedRule,
     Rules,
     Weighted,
     check_copies,
@@ -54,7 +54,7 @@ class RulesSubject(Subject):
 
     def __init__(self) -> None:
         self._fed = Counter[int]()
-        self._heard = self._taken = 0
+        self._received = self._taken = 0
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -99,17 +99,21 @@ class RulesSubject(Subject):
         yield from super().check(run, outputs)
         rules = Rules([self._fed[partition] for partition in range(RULE_PARTITIONS)])
         tasks = run.planned_buckets()
-        heard = [_heard(HEARD, number, seen) for number in range(RULE_PARTITIONS) for seen in outputs[HEARD, number]]
+        received = [
+            _received_rule(HEARD, number, seen)
+            for number in range(RULE_PARTITIONS)
+            for seen in outputs[HEARD, number]
+        ]
         weighted = [
             _weighted(topic, number, seen)
             for (topic, number), records in sorted(outputs.items())
             if topic in self.answers
             for seen in records
         ]
-        self._heard = len(heard)
+        self._received = len(received)
         lives = _lives(run)
         self._taken = sum(life.source != life.task for life in lives)
-        yield from check_rules(rules, lives, tasks, heard, weighted)
+        yield from check_rules(rules, lives, tasks, received, weighted)
         yield from run.check_keyed_store("weighted", sums_of_weighted(weighted))
         copies = {
             "the changelog": _copies(run.changelog_records(RULES)),
@@ -118,17 +122,17 @@ class RulesSubject(Subject):
         yield from check_copies(rules, tasks, copies)
 
     def summary(self) -> str:
-        return f"{self._fed.total()} rules, heard {self._heard} times, {self._taken} copies taken over"
+        return f"{self._fed.total()} rules, received {self._received} times, {self._taken} copies taken over"
 
 
 def _read(fields: Mapping[str, Any]) -> Read:
     return tuple((n, hashed) for n, hashed in fields["read"])
 
 
-def _heard(topic: str, number: int, seen: Seen) -> Heard:
+def _received_rule(topic: str, number: int, seen: Seen) -> ReceivedRule:
     fields = json.loads(seen.value or b"")
     task = dict(seen.headers)["task"] or b""
-    return Heard(Place(topic, number, seen.offset), task.decode(), number, fields["n"], _read(fields))
+    return ReceivedRule(Place(topic, number, seen.offset), task.decode(), number, fields["n"], _read(fields))
 
 
 def _weighted(topic: str, number: int, seen: Seen) -> Weighted:

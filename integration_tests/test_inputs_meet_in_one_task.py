@@ -55,11 +55,11 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_reads_every_r
             lambda: reader.read() and len(reader.values("seen")) > RULES_EACH, _WITHIN_S, "the first rules"
         )
         kill(wait_until(lambda: stopped_in_a_transaction(job), 60.0, "a worker with an open transaction"))
-        rules_heard = len(TASKS) * 2 * RULES_EACH
+        rules_received = len(TASKS) * 2 * RULES_EACH
         job.wait_until(
             lambda: (
                 reader.read()
-                and len(reader.values("seen")) >= rules_heard
+                and len(reader.values("seen")) >= rules_received
                 and len(reader.values("joined")) >= len(KEYS)
             ),
             _WITHIN_S,
@@ -76,7 +76,7 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_reads_every_r
         assert job.terminate() == 0, job.log_text()[-4000:]
         reader.read_to_the_end()
         later = [pair for pair in reader.values("joined") if pair not in joined]
-        assert rules_heard == len(reader.values("seen"))
+        assert rules_received == len(reader.values("seen"))
 
     # Each key has one order and one refund, so exactly one of the two finds the other one there.
     pairs = {pair["order"]["value"]: pair for pair in joined}
@@ -90,9 +90,9 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_reads_every_r
 
     for task in TASKS:
         for ssp, fed in rules.items():
-            heard = [(rule["offset"], rule["rule"]) for rule in seen if (rule["task"], rule["ssp"]) == (task, ssp)]
-            assert fed == heard, f"{task} of {ssp}"
-    assert rules_heard == len(seen)
+            received = [(rule["offset"], rule["rule"]) for rule in seen if (rule["task"], rule["ssp"]) == (task, ssp)]
+            assert fed == received, f"{task} of {ssp}"
+    assert rules_received == len(seen)
 
     for key in KEYS:
         of_key = [pair["order"]["value"] for pair in later if pair["refund"]["value"] == key]

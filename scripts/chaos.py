@@ -1,23 +1,24 @@
-"""Processors of a stateful job join, leave, are killed and return, under a ledger; every rule at the end.
+"""Processors of a stateful job join, leave, die and return, under a ledger.
 
     scripts/chaos [--seconds 600] [--moves] [--seed N]
     scripts/chaos --scale [--job running_sums|rules|repartition] [--changes 30] [--expansions 3] [--seed N]
     scripts/chaos --cluster [--faults 10] [--only KIND] [--seconds S] [--seed N]
 
-With `--scale` the job also changes its factor again and again and its input gets more partitions, while somebody is
-killed in each change, at a random moment, and others die at named crash points; after each change every key bucket must
-have exactly one owner. The job `rules` has a broadcast input beside, whose
-messages change what its tasks do: what each of them knows at any time, and keeps, must be right too. The job
-`repartition` sends each record on through an intermediate stream, by another key: what its second step makes of them
-must be right too.
+Each rule of the ledger is checked at the end.
 
-With `--cluster` the job's coordinator starts its containers on a Spark standalone cluster, and each part of all that is
-killed, cut off, stopped or moved in turn, the next one when the job is whole again
+With `--scale` the job also changes its factor again and again, and its input gets more partitions. In each change one
+process is killed at a random moment, and others die at named crash points. After each change every key bucket must have
+exactly one owner. The job `rules` also has a broadcast input, whose messages change the answers of its tasks. The rules
+that each task knows and keeps must be right at any time. The job `repartition` sends each record on through an
+intermediate stream, by another key. The answers of its second step must be right too.
+
+With `--cluster` the job's coordinator starts its containers on a Spark standalone cluster. Each part of the system is
+killed, cut off, stopped or moved in turn. The next fault comes when the job is whole again
 (`integration_tests/chaos_cluster.py`).
 
-Ends with 0 when nothing was lost, doubled or out of order, nothing was granted twice, and (without `--scale` and
-`--cluster`) whoever kept its grants kept its query; with 1 otherwise, naming each violation. The seed is printed, and
-repeats who does what when. Logs and data are kept when it fails.
+Ends with 0 when no record was lost, doubled or out of order, and no task was granted twice. Without `--scale` and
+`--cluster`, each container that kept its grants must also have kept its query. Ends with 1 otherwise, and names each
+violation. The printed seed repeats the faults and their times. Logs and data are kept when it fails.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--seconds",
         type=float,
-        help="how long processors come and go [600]; with --cluster: no fault begins later, however many --faults",
+        help="how long processors come and go [600]; with --cluster no fault begins later than that",
     )
     parser.add_argument(
         "--moves", action="store_true", help="an operator moves processors meanwhile, without --scale"
@@ -79,12 +80,16 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--scale", action="store_true", help="change the factor and the partitions")
     mode.add_argument("--cluster", action="store_true", help="containers on a Spark standalone cluster")
-    parser.add_argument("--job", choices=sorted(SUBJECTS), default="running_sums", help="which job [running_sums]")
-    parser.add_argument("--changes", type=int, default=CHANGES, help="of the factor, with --scale [30]")
-    parser.add_argument("--expansions", type=int, default=EXPANSIONS, help="of the input, with --scale [3]")
-    parser.add_argument("--faults", type=int, help="how many, with --cluster [each kind once]")
     parser.add_argument(
-        "--only", choices=KINDS, action="append", help="faults of this kind, with --cluster; may be repeated"
+        "--job", choices=sorted(SUBJECTS), default="running_sums", help="the job to run [running_sums]"
+    )
+    parser.add_argument("--changes", type=int, default=CHANGES, help="changes of the factor, with --scale [30]")
+    parser.add_argument(
+        "--expansions", type=int, default=EXPANSIONS, help="expansions of the input, with --scale [3]"
+    )
+    parser.add_argument("--faults", type=int, help="number of faults, with --cluster [each kind once]")
+    parser.add_argument(
+        "--only", choices=KINDS, action="append", help="only faults of this kind, with --cluster; may be repeated"
     )
     parser.add_argument(
         "--rate",
@@ -97,7 +102,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _by_hand(options: argparse.Namespace, directory: Path) -> tuple[Sequence[Violation], str]:
-    """Processors that are started one by one: what was wrong, and what else is sure when nothing was."""
+    """Start processors one by one; return the violations, and a note for a good run."""
     begun_s = time.monotonic()
     subject = SUBJECTS[options.job]()
     kind = FactorWalk if options.scale else ComingsAndGoings
@@ -113,11 +118,11 @@ def _by_hand(options: argparse.Namespace, directory: Path) -> tuple[Sequence[Vio
         if isinstance(run, FactorWalk):
             print(f"chaos: {run.deaths} killed, {len(run.changes.crash_points)} of them at named crash points")
         print(f"chaos: {time.monotonic() - begun_s:.0f} s, {run.summary()}", flush=True)
-    return violations, "" if options.scale else "; whoever kept its grants kept its query"
+    return violations, "" if options.scale else "; a container that kept its grants kept its query"
 
 
 def _on_a_cluster(options: argparse.Namespace, directory: Path) -> tuple[Sequence[Violation], str]:
-    """The same of containers that the coordinator starts."""
+    """Run containers that the coordinator starts; results as of `_by_hand`."""
     kinds = options.only or list(KINDS)
     count = options.faults or (_ANY_NUMBER if options.seconds else len(kinds))
     violations = disturb(
@@ -127,7 +132,7 @@ def _on_a_cluster(options: argparse.Namespace, directory: Path) -> tuple[Sequenc
         records_per_s=options.rate or CLUSTER_RATE,
         seconds=options.seconds or math.inf,
     )
-    return violations, ", nothing written by who was given up, no process left"
+    return violations, ", nothing written by a container that was given up, no process left"
 
 
 if __name__ == "__main__":

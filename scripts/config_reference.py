@@ -1,6 +1,8 @@
-"""Writes `docs/reference/configuration.md` out of `samzapy/config/keys.py`, and
-`docs/guides/coming-from-samza.md` out of
-`samzapy/config/samza_keys.py`; unit tests hold them together."""
+"""Writes two pages of the documentation from the tables of keys.
+
+`docs/reference/configuration.md` comes from `samzapy/config/keys.py`, and `docs/guides/coming-from-samza.md` from
+`samzapy/config/samza_keys.py`. Unit tests hold them together.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ Written by `scripts/config_reference` from `samzapy/config/keys.py`; do not edit
 A job's settings are Samza's dotted keys in a Java properties file:
 the file of the same name beside the job file (`flight_delays.py` reads `flight_delays.properties`),
 or another one given with `--config FILE`.
-Beside the path that the job file is named by, a link or not, are also its groupers and the modules that it imports;
-`samzapy job plan` and `samzapy config check` take that path as `--job-file` where the properties file is elsewhere.
+The job's groupers and the modules that it imports are beside the path by which the job file is named, a link or not.
+`samzapy job plan` and `samzapy config check` take that path as `--job-file` if the properties file is elsewhere.
 `samzapy run`, spark-submit, `samzapy job submit` and `samzapy job plan` log which files they read.
 Each of these wins over the ones before it:
 
@@ -33,54 +35,55 @@ Each of these wins over the ones before it:
 4. `--set key=value` on the command line.
 
 The file is read as `java.util.Properties` reads it: `\\\\` is a backslash, `\\:`, `\\=` and `\\ ` are the characters
-themselves, `\\t`, `\\n` and `\\u00e9` what they are in Java, and a single backslash at the end continues the line.
+themselves. `\\t`, `\\n` and `\\u00e9` mean the same as in Java. A single backslash at the end continues the line.
 Lines end at `\\n`, `\\r` or `\\r\\n` and nowhere else.
-The file is UTF-8. Java takes a file for ISO-8859-1 unless it is told, so write what is not ASCII as `\\uXXXX` in a file
-that Java programs read too. A byte order mark is refused by name, and so is a key that is set twice.
+The file is UTF-8. Java takes a file for ISO-8859-1 by default, so write characters that are not ASCII as `\\uXXXX` in a
+file that Java programs read too. A byte order mark is refused by name, and so is a key that is set twice.
 Blanks behind a value are no part of it, unless the last one is escaped.
-`--set` and the environment know no escapes.
+`--set` and the environment have no escapes.
 
 In any value `${env:NAME}` stands for the environment variable `NAME` of the process that reads it.
 It works for every key, also for those with a `<name>`, and may be a part of the value.
-One that is not set is refused by name, where the value counts.
+A variable that is not set is refused by name, where the value counts.
 
 A key that is not in the tables below is refused, and the message names the nearest one where one is near.
-A key of Samza's is refused with what stands in its place ([coming-from-samza.md](../guides/coming-from-samza.md)).
-All that is wrong is told in one message. `~` is no home directory in a path; write `${env:HOME}`.
+A key of Samza's is refused with its replacement ([coming-from-samza.md](../guides/coming-from-samza.md)).
+One message lists all errors. `~` is no home directory in a path; write `${env:HOME}`.
 Keys that begin with `spark.` are spark-submit's: pass them with `--conf`.
-A few of those are refused too, because order or exactly-once rests on them; the message says which and why.
+A few of those are refused too, because order or exactly-once depends on them; the message names the key and the reason.
 Times are in milliseconds, sizes in bytes, and `required` means that there is no default.
-Where samzapy keeps what it fetched, the broker's jars and archives of classes, is no setting of a job:
-`SAMZAPY_CACHE_DIR`, else `samzapy` below `XDG_CACHE_HOME` or `~/.cache`. They come from Maven Central,
-or from the mirror or other Maven repository whose URL is in `SAMZAPY_MAVEN_REPOSITORY`
-(`https://`, `http://` or `file:///`). A repository that needs a password, and every other choice of Ivy's,
-is named by an Ivy settings file in `SAMZAPY_IVY_SETTINGS`.
-Whatever serves them, a jar whose SHA-256 is not the locked one is refused.
+The cache for the broker's jars and archives of classes is no setting of a job:
+it is `SAMZAPY_CACHE_DIR`, else `samzapy` below `XDG_CACHE_HOME` or `~/.cache`. The jars come from Maven Central,
+or from the Maven repository whose URL is in `SAMZAPY_MAVEN_REPOSITORY` (`https://`, `http://` or `file:///`).
+For a repository that needs a password, and for every other choice of Ivy's, name an Ivy settings file in
+`SAMZAPY_IVY_SETTINGS`.
+A jar whose SHA-256 is not the locked one is refused from any source.
 
 ## Where a value comes from
 
-`samzapy config explain KEY --config FILE` says what counts for a key, which line, variable or `--set` it stands in,
-what it means, and what would override it; without KEY, or with a pattern (`'job.container.*'`), it lists several.
-It asks no cluster, unless `--job NAME-ID` or `--bootstrap-servers` says so:
-then it also shows what the job was started with, which is recorded in its coordinator stream.
-`samzapy config check --config FILE` refuses what a start would refuse, as far as no cluster is needed to know it.
+`samzapy config explain KEY --config FILE` shows a key's value, the line, variable or `--set` that sets it,
+its meaning, and the places that would override it.
+Without KEY, or with a pattern (`'job.container.*'`), it lists several.
+It asks no cluster, unless `--job NAME-ID` or `--bootstrap-servers` is given:
+then it also shows the value with which the job was started, as the coordinator stream records it.
+`samzapy config check --config FILE` refuses the settings that a start would refuse, as far as that needs no cluster.
 
 All processors of a job run under one configuration, the recorded one.
 A process that brings another one is refused while others run (code 3).
-One that finds out only with its first task, because it was started at the same moment, ends before it has processed
-anything (code 2). Both name the keys that differ.
+A process that was started at the same moment may notice that only with its first task. It ends before it has processed
+any message (code 2). Both name the keys that differ.
 A restart of the whole job with other settings changes the record, key by key:
-`ConfigSet`, `ConfigChanged` and `ConfigRemoved` in `samzapy stream replay`, each with what was and what is.
+`ConfigSet`, `ConfigChanged` and `ConfigRemoved` in `samzapy stream replay`, each with the old and the new value.
 Keys that may differ between the processes of a job are neither recorded nor compared.
 
 ## Secrets
 
-A secret is a property of the Kafka clients, `systems.<system>.client.<property>`, and the property's name decides:
-whatever sounds like a password, a passphrase, a token, a credential or a private key,
-and all of `sasl.jaas.config`, `sasl.oauthbearer.*` and `ssl.key*`, but not where a key is (`ssl.key.location`).
+A secret is a property of the Kafka clients, `systems.<system>.client.<property>`, and the property's name decides.
+Secrets are all names like password, passphrase, token, credential or private key,
+and all of `sasl.jaas.config`, `sasl.oauthbearer.*` and `ssl.key*`, but not the place of a key (`ssl.key.location`).
 Its value is shown nowhere. In the coordinator stream, in `/jobModel` and `samzapy job plan`, in logs, messages and
 `samzapy config explain` it is `***`, and a task, a grouper or a location provider sees that too.
-So another password is no other configuration.
+So a change of the password is no change of the configuration.
 Keep it in the properties file, readable by the job's user only, or in the environment of the job's processes:
 
 ```properties
@@ -91,8 +94,8 @@ systems.kafka.client.sasl.password=${env:KAFKA_PASSWORD}
 Every user of the host can read a command line, so a `--set` with a secret is refused,
 and so is an option of spark-submit that sounds like one.
 `--set systems.kafka.client.sasl.password='${env:KAFKA_PASSWORD}'` is taken.
-The key decides what is a secret, not the variable:
-under a key that is none, what the variable holds is shown and recorded.
+The key decides whether a value is a secret, and not the variable:
+under a key that is no secret, the value of the variable is shown and recorded.
 """
 
 _SAMZA_HEAD = Path(__file__).with_name("coming_from_samza.md").read_text(encoding="utf-8")
@@ -110,9 +113,9 @@ _GROUPS = {
     "systems": "Clusters and streams",
     "stores": "Stores",
     "cluster-manager": "Containers that the coordinator starts",
-    "cluster": "What they are started with",
+    "cluster": "Settings with which they are started",
     "local": "This host",
-    "locationid": "Where it is",
+    "locationid": "Location of the host",
     "processor": "This process",
 }
 

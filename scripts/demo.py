@@ -1,9 +1,9 @@
-"""The demo: a real job through real Kafka and real Spark, every figure of it checked. Started by `scripts/demo`.
+"""The demo: a job on real Kafka and real Spark, with every figure of it checked.
 
-Everything it makes is in one directory, and each run begins with an empty one: a fresh broker, so fresh topics and
-a fresh job, and nothing of an older run can take part. What is kept after the end is kept for looking at, until the
-next run. The directory's lock says whether a demo is at work there; `demo.json` says what one left running, either
-because it was asked to or because it was killed.
+`scripts/demo` starts it. All its files are in one directory, and each run begins with an empty one. So broker, topics
+and job are fresh, and nothing of an older run can take part. The files that a run keeps stay until the next run. The
+directory's lock says whether a demo is at work there. `demo.json` has the processes that a demo left running, on
+purpose or because it was killed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ STALLED_AFTER_S = 120.0
 JOB_ENDS_WITHIN_S = 15.0
 """A drain takes at most 10 s."""
 COMMAND_ENDS_WITHIN_S = 400.0
-"""Longer than any of them is told to wait."""
+"""Longer than the time-out of any command."""
 LOOK_S = 0.5
 FLIGHTS_MIN = 100
 FLIGHTS_AT_FIRST = 120_000
@@ -85,7 +85,7 @@ class Act(Enum):
 
 
 class InterruptedBySignal(BaseException):
-    """Somebody asked this process to end; cleaned up first, then it ends as the shell expects."""
+    """A signal asked this process to end: it cleans up, and ends as the shell expects."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -94,7 +94,7 @@ class InterruptedBySignal(BaseException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What `demo.json` says: the job's process, if one was started, and whether it was left running on purpose."""
+    """The contents of `demo.json`: the job's process, if any, and whether it was kept."""
 
     job: ProcessIdentity | None
     kept: bool
@@ -113,29 +113,29 @@ class Left:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--keep", is_flag=True, help="Leave broker and job running at the end.")
-@click.option("--stop", is_flag=True, help="Stop what an earlier run left running, and do nothing else.")
+@click.option("--stop", is_flag=True, help="Stop the processes that an earlier run left, and do nothing else.")
 @click.option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where everything lives; emptied first [default: demo in samzapy's cache directory].",
+    help="The directory of the demo; it is emptied first [default: demo in samzapy's cache directory].",
 )
 @click.option("--port", "port_number", type=click.IntRange(1, 65535), help="The broker's port [default: a free one].")
 @click.option(
     "--scale",
     is_flag=True,
-    help="With a second act: while flights come in, the job is scaled 1 -> 4 -> 1 and its topic grows.",
+    help="Add a second act: while flights come in, the job is scaled 1 -> 4 -> 1 and its topic grows.",
 )
 @click.option(
     "--cluster",
     is_flag=True,
-    help=f"With another second act: {CONTAINERS} containers run on {CONTAINERS} workers of a Spark standalone cluster;"
-    " while flights come in one is moved and another one killed.",
+    help=f"Add another second act: {CONTAINERS} containers run on {CONTAINERS} workers of a Spark standalone cluster."
+    " While flights come in, one container is moved and another one is killed.",
 )
 @click.option(
     "--cores",
     type=click.IntRange(1),
-    help=f"Of the job [default: {min(4, os.cpu_count() or 1)}], or of each container on a cluster [default: 1].",
+    help=f"Cores of the job [default: {min(4, os.cpu_count() or 1)}], or of each container on a cluster [default: 1].",
 )
 def demo(
     keep: bool,
@@ -146,13 +146,13 @@ def demo(
     cluster: bool,
     cores: int | None,
 ) -> int:
-    """Runs examples/flight_delays on 336,776 flights and checks the figures of every aircraft.
+    """Runs examples/flight_delays on 336,776 flights and checks every figure.
 
     \b
     Exit codes: 0 all figures are right; 1 one is wrong, or the job failed; 2 wrong usage, or this
-    machine lacks something; 3 another demo is at work or was left running; 5 something took too
-    long; 129, 130, 141 and 143 interrupted (hang-up, Ctrl-C, nobody reads the output, SIGTERM).
-    Whatever the end, nothing is left running, but with --keep.
+    machine lacks something; 3 another demo is at work or was left running; 5 a time-out;
+    129, 130, 141 and 143 interrupted (hang-up, Ctrl-C, a closed output, SIGTERM).
+    No process is left running at any of these ends, except with --keep.
     """
     if scale and cluster:
         raise click.UsageError("wanted --scale or --cluster, found both; run one after the other")
@@ -168,7 +168,7 @@ def demo(
             _begin_anew(directory)
             return _Demo(directory, port_number or 0, cores, act, keep=keep).run()
         except BrokenPipeError:
-            # Nobody reads any more (`scripts/demo | head`); Python would complain of that once more at its end.
+            # The reader is gone (`scripts/demo | head`); Python would complain of that once more at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise InterruptedBySignal(signal.SIGPIPE) from None
 
@@ -196,7 +196,7 @@ def _begin_anew(directory: Path) -> None:
     left, broker, cluster = Left.read(directory), _broker(directory), _cluster(directory)
     if left.kept and (broker.process() or (left.job and left.job.is_alive()) or any(cluster.processes().values())):
         raise RejectedError(
-            f"the demo of before was kept (--keep) and still runs in {directory}; stop it with: "
+            f"the previous demo was kept (--keep) and still runs in {directory}; stop it with: "
             f"{_shown(ROOT / 'scripts' / 'demo')} --stop{_dir_option(directory)}"
         )
     _stop_leftovers(directory)
@@ -262,7 +262,7 @@ class _Demo:
         finally:
             if not kept:
                 self._stop_everything()
-        self._say_where_to_look(kept)
+        self._print_next_commands(kept)
         return exit_code
 
     def _run(self) -> int:
@@ -388,16 +388,18 @@ class _Demo:
         self._await_status(lambda status: status.partitions >= count, f"{count} partitions to be read")
         print(f"The job reads all {count} partitions ({time.monotonic() - started_s:.1f} s)")
 
-    def _await_status(self, is_so: Callable[[Status], bool], what: str, within_s: float = STALLED_AFTER_S) -> Status:
+    def _await_status(
+        self, is_so: Callable[[Status], bool], awaited: str, within_s: float = STALLED_AFTER_S
+    ) -> Status:
         deadline_s = time.monotonic() + within_s
         while time.monotonic() < deadline_s:
             status = ask_status(f"http://127.0.0.1:{self._status_port}/status")
             if self._running_job().poll() is not None:
-                raise self._job_failed(f"ended; waited for {what}")
+                raise self._job_failed(f"ended; waited for {awaited}")
             if status is not None and is_so(status):
                 return status
             time.sleep(LOOK_S)
-        raise DeadlineError(f"waited {within_s:.0f} s for {what}\n{self._log_tail()}")
+        raise DeadlineError(f"waited {within_s:.0f} s for {awaited}\n{self._log_tail()}")
 
     def _await_end(self, expected: Expected) -> None:
         """Until the job has read everything and its lag is zero, as it says itself."""
@@ -421,17 +423,17 @@ class _Demo:
                 if now_s - moved_at_s > STALLED_AFTER_S:
                     raise DeadlineError(f"no record was processed for {STALLED_AFTER_S:.0f} s\n{self._log_tail()}")
                 time.sleep(LOOK_S)
-        self._say_how_fast(status, first, now_s)
+        self._print_speed(status, first, now_s)
 
-    def _say_how_fast(self, status: Status, first: tuple[float, int] | None, now_s: float) -> None:
-        assert first is not None, "everything was read, so something was"
+    def _print_speed(self, status: Status, first: tuple[float, int] | None, now_s: float) -> None:
+        assert first is not None, "all records were read, so a first one was"
         first_s, first_in = first
-        said = f"Read {status.records_in:,} records, lag 0: {now_s - self._job_started_s:.1f} s from the job's start"
+        line = f"Read {status.records_in:,} records, lag 0: {now_s - self._job_started_s:.1f} s from the job's start"
         if self._act is Act.NOTHING:  # Otherwise it had begun, and was held up, before it was looked at here.
             rate = (status.records_in - first_in) / max(LOOK_S, now_s - first_s)
             first_after_s = first_s - self._job_started_s
-            said += f"; the first batch was done after {first_after_s:.1f} s, the rest went at {rate:,.0f} rec/s"
-        print(said)
+            line += f"; the first batch was done after {first_after_s:.1f} s, the rest went at {rate:,.0f} rec/s"
+        print(line)
 
     def _stop_job(self) -> None:
         """End the job as an operator would; its exit code is part of the demo."""
@@ -456,27 +458,27 @@ class _Demo:
             print("No driver was left on the cluster, nor any process that one had started; its workers are gone too")
 
     def _read_outputs(self) -> Outputs:
-        """Both outputs as a consumer with read_committed sees them, from the beginning to the end."""
-        started_s, found, connection = time.monotonic(), Outputs(), self._connection()
+        """Both outputs as a consumer with read_committed sees them, from beginning to end."""
+        started_s, outputs, connection = time.monotonic(), Outputs(), self._connection()
         for partition in range(PARTITION_COUNTS[UPDATES]):
             for record in read_to_end(connection, UPDATES, partition):
-                found.add_update(record.key, record.value)
+                outputs.add_update(record.key, record.value)
         for partition in range(PARTITION_COUNTS[ASIDE]):
-            found.aside += sum(1 for _ in read_to_end(connection, ASIDE, partition))
+            outputs.aside += sum(1 for _ in read_to_end(connection, ASIDE, partition))
         print(
-            f"Read {found.update_count:,} updates from {UPDATES} and {found.aside:,} messages from {ASIDE}"
+            f"Read {outputs.update_count:,} updates from {UPDATES} and {outputs.aside:,} messages from {ASIDE}"
             f" with read_committed ({time.monotonic() - started_s:.1f} s)"
         )
-        return found
+        return outputs
 
-    def _verdict(self, expected: Expected, found: Outputs) -> int:
-        wrong = differences(expected, found)
+    def _verdict(self, expected: Expected, outputs: Outputs) -> int:
+        wrong = differences(expected, outputs)
         if wrong:
             print("\n".join(("WRONG:", *wrong[:WRONG_SHOWN])), file=sys.stderr)
             if len(wrong) > WRONG_SHOWN:
                 print(f"... and {len(wrong) - WRONG_SHOWN:,} more", file=sys.stderr)
             return ExitCode.FAILED
-        _print_most_delayed(found)
+        _print_most_delayed(outputs)
         print(
             f"\nRight: flights, delayed, sum_min, worst_min and mean_min of all {len(expected.figures):,} aircraft are"
             " exactly\nwhat pandas computes from the data set; one update per flight, in turn: none lost, none twice."
@@ -485,21 +487,21 @@ class _Demo:
 
     # --- the end ---
 
-    def _say_where_to_look(self, kept: bool) -> None:
+    def _print_next_commands(self, kept: bool) -> None:
         samzapy, address = _shown(SAMZAPY), f"--job {JOB} --bootstrap-servers {self._broker.bootstrap_servers}"
         broker_dir = shlex.quote(str(self._broker.directory))
         if kept:
             job = self._running_job()
             Left(job=ProcessIdentity.of(job.pid), kept=True).write(self._directory)
-            what = "Broker, Spark" if self._act is Act.CLUSTER else "Broker"
+            services = "Broker, Spark" if self._act is Act.CLUSTER else "Broker"
             print(
-                f"\n{what} and job go on (job: process {job.pid}, log {self._log_path}). Look at them:\n"
+                f"\n{services} and job continue (job: process {job.pid}, log {self._log_path}). Look at them:\n"
                 f"  {samzapy} job status {address}"
             )
         else:
             print(
-                f"\nWhat the job wrote stays in {self._directory} until the next demo. To look at it, start the broker"
-                f" again:\n  {samzapy} dev up --dir {broker_dir} --port {self._broker.port_number}"
+                f"\nThe output of the job stays in {self._directory} until the next demo. To look at it, start the"
+                f" broker again:\n  {samzapy} dev up --dir {broker_dir} --port {self._broker.port_number}"
             )
         print(
             f"  {samzapy} stream replay {address}      # every decision of the coordinator\n"
@@ -514,7 +516,7 @@ class _Demo:
             )
 
     def _stop_everything(self) -> None:
-        """Whatever happened, nothing of ours is left running. A second Ctrl-C is an order to hurry."""
+        """Stop all processes of the demo; at a second Ctrl-C, kill them."""
         job = self._job
         try:
             if job is not None and job.poll() is None:
@@ -538,17 +540,17 @@ class _Demo:
         assert self._job is not None, "asked for before it was started"
         return self._job
 
-    def _job_failed(self, what: str) -> SamzapyError:
-        return SamzapyError(f"the job {what}; exit code {self._running_job().returncode}\n{self._log_tail()}")
+    def _job_failed(self, event: str) -> SamzapyError:
+        return SamzapyError(f"the job {event}; exit code {self._running_job().returncode}\n{self._log_tail()}")
 
     def _log_tail(self) -> str:
         lines = self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join((*(f"  | {line}" for line in lines[-15:]), f"The whole log: {self._log_path}"))
 
 
-def _print_most_delayed(found: Outputs) -> None:
-    rows = most_delayed(found.last, flights_min=FLIGHTS_MIN, count=10)
-    busy = sum(1 for figures in found.last.values() if figures["flights"] >= FLIGHTS_MIN)
+def _print_most_delayed(outputs: Outputs) -> None:
+    rows = most_delayed(outputs.last, flights_min=FLIGHTS_MIN, count=10)
+    busy = sum(1 for figures in outputs.last.values() if figures["flights"] >= FLIGHTS_MIN)
     print(f"\nThe ten aircraft with the largest mean delay, of {busy:,} with at least {FLIGHTS_MIN} flights:\n")
     print(f"  {'TAIL NUMBER':<12} {'FLIGHTS':>8} {'MEAN MIN':>9} {'WORST MIN':>10}")
     for row in rows:

@@ -1,4 +1,6 @@
-"""The demo's act on a cluster: a container is moved and another one killed on three hosts, while flights come in.
+"""The demo's act on a cluster of three hosts, while flights come in.
+
+One container is moved and another one is killed.
 
 The hosts are workers of a real Spark standalone cluster on this machine (`integration_tests.support.spark_cluster`).
 Each takes two containers and has one at first, so that a move finds a place for the second one, which it needs.
@@ -34,11 +36,14 @@ _GONE_WITHIN_S = 30.0
 class AwaitStatus(Protocol):
     """Look until a status is as wanted; gives that one."""
 
-    def __call__(self, is_so: Callable[[Status], bool], what: str, within_s: float) -> Status: ...
+    def __call__(self, is_so: Callable[[Status], bool], awaited: str, within_s: float) -> Status: ...
 
 
 def settings_of(cluster: SparkCluster, cores: int) -> dict[str, str]:
-    """What a job is told whose containers run on `cluster`. Where state is kept each worker says."""
+    """The settings of a job whose containers run on `cluster`.
+
+    Each worker says where its containers keep state.
+    """
     return {
         "cluster.standalone.rest.url": cluster.rest_url,
         "cluster.standalone.page.url": cluster.page_url,
@@ -52,7 +57,7 @@ class ClusterAct:
 
     Args:
         samzapy: runs a command about the job, as an operator would, and shows it.
-        await_status: what the job says of itself.
+        await_status: waits for a status of the job.
     """
 
     def __init__(self, samzapy: Callable[..., None], await_status: AwaitStatus) -> None:
@@ -60,7 +65,7 @@ class ClusterAct:
         self._await_status = await_status
 
     def play(self, flow: Flow, flights: Iterator[Message]) -> None:
-        """Move a container and kill another one, while flights come in; then the rest of them at once."""
+        """Move a container and kill another, while flights come in; then send the rest."""
         moved, neighbour, killed = self._await_runners()
         self._samzapy("container", "list")
         print(f"From here on {FLIGHTS_PER_S:,} more flights come in each second")
@@ -75,9 +80,9 @@ class ClusterAct:
         within = f"{STARTS_WITHIN_S:.0f}"
         place = ("container", "place", "--processor", processor_id, "--host", host)
         self._samzapy(*place, "--expiry", within, "--timeout", within)
-        found = self._await_runners()[processor_id]
-        if found.host != host:
-            raise SamzapyError(f"wanted processor {processor_id} on {host}, found it on {found.host}")
+        runner = self._await_runners()[processor_id]
+        if runner.host != host:
+            raise SamzapyError(f"wanted processor {processor_id} on {host}, found it on {runner.host}")
         print(f"  {time.monotonic() - started_s:.1f} s in all; {flow.count - count:,} flights came in meanwhile")
 
     def _kill(self, processor_id: str, flow: Flow) -> None:
@@ -88,9 +93,9 @@ class ClusterAct:
         print(f"+ kill -9 {driver.pid}  # the container of processor {processor_id}, on {lost.host}")
         started_s, count = time.monotonic(), flow.count
         driver.send(signal.SIGKILL)
-        found = self._await_runners(without=lost.execution_id)[processor_id]
+        runner = self._await_runners(without=lost.execution_id)[processor_id]
         print(
-            f"  Processor {processor_id} is at work again, in {found.execution_id} on {found.host}"
+            f"  Processor {processor_id} is at work again, in {runner.execution_id} on {runner.host}"
             f" ({time.monotonic() - started_s:.1f} s; {flow.count - count:,} flights came in meanwhile)"
         )
 
@@ -98,14 +103,17 @@ class ClusterAct:
         """The container of each processor, when all are at work and none is `without`."""
 
         def are_there(status: Status) -> bool:
-            found = {runner.execution_id for runner in status.runners.values()}
-            return len(found) == CONTAINERS and without not in found
+            executions = {runner.execution_id for runner in status.runners.values()}
+            return len(executions) == CONTAINERS and without not in executions
 
         return self._await_status(are_there, f"{CONTAINERS} containers to be at work", STARTS_WITHIN_S).runners
 
 
 def await_no_driver(cluster: SparkCluster) -> None:
-    """Nothing that a worker has started lives any more, and the master knows that. Raises DeadlineError."""
+    """Wait until no process of a worker lives, and the master knows that.
+
+    Raises DeadlineError.
+    """
     wait_until(lambda: not cluster.drivers(), _GONE_WITHIN_S, "the last process of the job to be gone")
     wait_until(lambda: not _on_the_page(cluster), _GONE_WITHIN_S, "Spark's master to know of no driver")
 

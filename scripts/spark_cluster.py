@@ -32,7 +32,7 @@ _directory_option = click.option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the cluster lives [default: dev-spark in samzapy's cache directory].",
+    help="Directory of the cluster [default: dev-spark in samzapy's cache directory].",
 )
 
 
@@ -45,8 +45,8 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--workers", type=click.IntRange(1, 200), default=3, show_default=True, help="Each is a host.")
-@click.option("--slots", type=click.IntRange(1), default=2, show_default=True, help="Containers that each takes.")
+@click.option("--workers", type=click.IntRange(1, 200), default=3, show_default=True, help="Workers; each is a host.")
+@click.option("--slots", type=click.IntRange(1), default=2, show_default=True, help="Containers for each worker.")
 @click.option(
     "--port", type=_PORT, default=_PORTS.master_port, show_default=True, help="Port of the master; 0: any free one."
 )
@@ -66,7 +66,7 @@ def main() -> None:
 )
 @_directory_option
 def up(workers: int, slots: int, port: int, rest_port: int, page_port: int, directory: Path | None) -> None:
-    """Starts the cluster, or what is missing of it. Running already is fine."""
+    """Starts the cluster, or its missing parts. It may run already."""
     cluster = SparkCluster(
         directory or _default_directory(),
         workers=workers,
@@ -77,15 +77,15 @@ def up(workers: int, slots: int, port: int, rest_port: int, page_port: int, dire
     before = cluster.processes()
     cluster.start()
     started = [name for name, process in cluster.processes().items() if process != before.get(name)]
-    said = f"started {', '.join(started)}" if started else "runs already"
-    click.echo(f"Spark {said}: {cluster.master_url}, submissions at {cluster.rest_url}, page {cluster.page_url}")
+    outcome = f"started {', '.join(started)}" if started else "runs already"
+    click.echo(f"Spark {outcome}: {cluster.master_url}, submissions at {cluster.rest_url}, page {cluster.page_url}")
     click.echo(f"Hosts: {', '.join(cluster.hosts())}, {slots} containers each; directory {cluster.directory}")
 
 
 @main.command()
 @_directory_option
 def down(directory: Path | None) -> None:
-    """Ends the cluster and all that runs on it. Not running is fine."""
+    """Ends the cluster and all that runs on it. It may be stopped already."""
     cluster = SparkCluster(directory or _default_directory(), detached=True)
     running = [name for name, process in cluster.processes().items() if process is not None]
     killed = cluster.stop()
@@ -102,7 +102,10 @@ def down(directory: Path | None) -> None:
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.pass_context
 def status(context: click.Context, directory: Path | None, output: str) -> None:
-    """What runs, and where. Exit code 3 when nothing does, 6 when only a part of it."""
+    """Shows the processes and addresses of the cluster.
+
+    Exit code 3 when none of it runs, 6 when only a part of it does.
+    """
     cluster = SparkCluster(directory or _default_directory(), detached=True)
     processes = cluster.processes()
     alive = [process for process in processes.values() if process is not None]

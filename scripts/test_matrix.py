@@ -1,4 +1,6 @@
-"""The tests with each Python and each release of Spark, each in an environment of its own.
+"""The tests with each Python and each release of Spark.
+
+Each combination has an environment of its own.
 
     scripts/test-matrix [--python 3.12 ...] [--spark 4.1 ...] [--directory DIRECTORY]
 
@@ -6,7 +8,7 @@ A cell of the matrix is a Python from 3.11 to 3.14 whose interpreter is on this 
 cell runs the unit tests that are not marked `slow`. The fast integration tests run once for each release of Spark, with
 the first of its Pythons that is asked for. The oldest Python has pandas 2, all others have the newest pandas.
 
-At the end stands one row for each cell: a row for "Versions" in docs/internals/testing.md. Ends with 0 when each cell
+The last output is one row for each cell: a row for "Versions" in docs/internals/testing.md. Ends with 0 when each cell
 succeeded, else 1. Environments take 1 GB each, and are removed after their cell unless --directory names a place.
 """
 
@@ -33,7 +35,7 @@ PACKAGES = ("pyspark", "pandas", "pyarrow")
 FAST_INTEGRATION_TESTS = (
     # A first job, from the broker to its outputs, and a change of its factor.
     "integration_tests/test_the_tutorial_works.py",
-    # What differs between releases: the shuffle, the hash of keys, the source of exact times.
+    # These differ between releases: the shuffle, the hash of keys, the source of exact times.
     "integration_tests/test_rows_reach_workers_task_by_task.py",
     "integration_tests/test_key_bucket_is_the_same_in_the_jvm.py",
     "integration_tests/bad_input/test_any_record_is_passed_on_as_it_came.py",
@@ -63,7 +65,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of a cell: the versions that pip chose, and the last line of each run of pytest."""
+    """The result of a cell: the versions that pip chose, and pytest's last lines."""
 
     versions: Mapping[str, str]
     outcomes: Sequence[str]
@@ -72,8 +74,8 @@ class Result:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", action="append", choices=PYTHONS, help="only this one; may be repeated")
-    parser.add_argument("--spark", action="append", choices=RELEASES, help="only this one; may be repeated")
+    parser.add_argument("--python", action="append", choices=PYTHONS, help="only this release; may be repeated")
+    parser.add_argument("--spark", action="append", choices=RELEASES, help="only this release; may be repeated")
     parser.add_argument(
         "--directory", type=Path, help="keep environments and logs here, and use those that are there"
     )
@@ -98,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def interpreter_of(python: str) -> Path | None:
-    """An interpreter of this minor version that can make environments: on PATH, or one of pyenv's."""
+    """An interpreter of this version that makes environments: on PATH, or of pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     on_path = shutil.which(f"python{python}")
     candidates = [*sorted(pyenv.glob(f"versions/{python}.*/bin/python")), *([Path(on_path)] if on_path else [])]
@@ -115,7 +117,7 @@ def _makes_environments(candidate: Path, python: str) -> bool:
 
 
 def cells(interpreters: Mapping[str, Path], releases: Sequence[str]) -> Sequence[Cell]:
-    """All combinations. The integration tests of the releases are spread over the Pythons."""
+    """All combinations; the releases' integration tests are spread over the Pythons."""
     pythons = list(interpreters)
     return [
         Cell(
@@ -131,7 +133,10 @@ def cells(interpreters: Mapping[str, Path], releases: Sequence[str]) -> Sequence
 
 
 def run_cell(cell: Cell, directory: Path) -> Result:
-    """Make the environment of a cell and run its tests; the output is in `<directory>/<cell>.log`."""
+    """Make the environment of a cell and run its tests.
+
+    The output is in `<directory>/<cell>.log`.
+    """
     environment = directory / cell.name
     python = environment / "bin" / "python"
     directory.mkdir(parents=True, exist_ok=True)

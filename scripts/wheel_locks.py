@@ -1,4 +1,4 @@
-"""The lists in `requirements/`: Python packages with their versions and the hashes of their files.
+"""The lists in `requirements/`: Python packages, their versions and hashes.
 
 `scripts/lock_wheels` writes them, and `pip install --require-hashes` takes them. One list serves each supported Python;
 a package that needs different versions has a line for each, with a marker.
@@ -25,7 +25,10 @@ _HASH = re.compile(r"\s--hash=(\S+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedPackage:
-    """One line of a list; `hashes` are those of its files, `marker` says for which Pythons it is."""
+    """One line of a list.
+
+    `hashes` are those of its files; `marker` says for which Pythons it is.
+    """
 
     name: str
     version: str

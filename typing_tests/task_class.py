@@ -1,4 +1,6 @@
-"""A task class for type checkers. A line with `# wrong` must have an error, and no other line may.
+"""A task class for type checkers: a line with `# wrong` must have an error.
+
+No other line may have one.
 
 In a line with `# wrong (mypy)` mypy alone finds it.
 """

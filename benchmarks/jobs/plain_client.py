@@ -25,7 +25,7 @@ def main():
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--output", required=True)
     parser.add_argument("--transaction", type=int, default=50_000)
-    parser.add_argument("--prompt", action="store_true", help="Commit what is there; wait for no more.")
+    parser.add_argument("--prompt", action="store_true", help="Commit the records that are there; wait for no more.")
     options = parser.parse_args()
     consumer = Consumer(
         {

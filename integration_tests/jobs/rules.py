@@ -20,8 +20,8 @@ def rules(envelope, collector, context):
     rules = context.store("rules")
     if ssp.stream == "rules":
         obey(envelope, rules)
-        heard = {"n": envelope.value["n"], "read": read(rules)}
-        collector.send("heard", heard, headers=headers, partition=ssp.partition)
+        received = {"n": envelope.value["n"], "read": read(rules)}
+        collector.send("heard", received, headers=headers, partition=ssp.partition)
         return
 
     fed, key = envelope.value, envelope.key

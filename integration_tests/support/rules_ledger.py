@@ -31,7 +31,7 @@ Read = tuple[tuple[int, int], ...]
 """Of each partition of the rules: how many were read, and the hash over them."""
 
 
-class Heard(NamedTuple):
+class ReceivedRule(NamedTuple):
     """A task's record for each rule: its number in its partition, and all rules read."""
 
     place: Place
@@ -109,22 +109,26 @@ class Rules:
 
 
 def check_rules(
-    rules: Rules, lives: Sequence[Life], in_force: Iterable[str], heard: Sequence[Heard], weighted: Sequence[Weighted]
+    rules: Rules,
+    lives: Sequence[Life],
+    in_force: Iterable[str],
+    received: Sequence[ReceivedRule],
+    weighted: Sequence[Weighted],
 ) -> list[Violation]:
     """Rules C and D.
 
     Args:
         lives: all of them, in the order of their epochs.
         in_force: the tasks whose last lives have come to the end of the rules.
-        heard, weighted: in each partition in the order of their offsets. The records about one partition of the
+        received, weighted: in each partition in the order of their offsets. The records about one partition of the
             rules are in one partition.
     """
     ends, violations = _ends(rules, lives, set(in_force))
     return [
         *violations,
-        *_right(rules, heard, weighted),
+        *_right(rules, received, weighted),
         *_weighted_sums(weighted),
-        *_heard_along_lives(lives, ends, heard, len(rules.counts)),
+        *_received_along_lives(lives, ends, received, len(rules.counts)),
         *_never_back(lives, ends, weighted),
     ]
 
@@ -155,17 +159,13 @@ def check_copies(
     return violations
 
 
-def _right(rules: Rules, heard: Iterable[Heard], weighted: Iterable[Weighted]) -> Iterator[Violation]:
-    for heard_rule in heard:
-        if not rules.is_right(heard_rule.read):
-            yield Violation(
-                "D", f"{heard_rule.place}: {heard_rule.task} knows {heard_rule.read}, which no first rules come to"
-            )
-        elif heard_rule.read[heard_rule.partition][0] != heard_rule.n:
-            number = heard_rule.read[heard_rule.partition]
-            yield Violation(
-                "D", f"{heard_rule.place}: {heard_rule.task} heard rule {heard_rule.n} as number {number}"
-            )
+def _right(rules: Rules, received: Iterable[ReceivedRule], weighted: Iterable[Weighted]) -> Iterator[Violation]:
+    for rule in received:
+        if not rules.is_right(rule.read):
+            yield Violation("D", f"{rule.place}: {rule.task} knows {rule.read}, which no first rules come to")
+        elif rule.read[rule.partition][0] != rule.n:
+            number = rule.read[rule.partition]
+            yield Violation("D", f"{rule.place}: {rule.task} received rule {rule.n} as number {number}")
     for answer in weighted:
         if not rules.is_right(answer.read):
             yield Violation("D", f"{answer.place}: {answer.task} knows {answer.read}, which no first rules come to")
@@ -217,12 +217,12 @@ def _ends(rules: Rules, lives: Sequence[Life], in_force: set[str]) -> tuple[Ends
     return ends, violations
 
 
-def _heard_along_lives(
-    lives: Sequence[Life], ends: Ends, heard: Iterable[Heard], partition_count: int
+def _received_along_lives(
+    lives: Sequence[Life], ends: Ends, received: Iterable[ReceivedRule], partition_count: int
 ) -> Iterator[Violation]:
     numbers: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for heard_rule in heard:
-        numbers[heard_rule.task, heard_rule.partition].append(heard_rule.n)
+    for rule in received:
+        numbers[rule.task, rule.partition].append(rule.n)
     for task in sorted({life.task for life in lives} | {task for task, _ in numbers}):
         own = [index for index, life in enumerate(lives) if life.task == task]
         for partition in range(partition_count):
@@ -237,13 +237,15 @@ def _heard_along_lives(
                 if not reached:
                     yield Violation(
                         "C",
-                        f"{task} heard {_runs(of_task)} of the rules' partition {partition}; {_name(lives[index])} "
+                        f"{task} received {_runs(of_task)} of the rules' partition {partition}; {_name(lives[index])} "
                         f"began behind {lives[index].starts[partition]} and came to "
                         f"{'any' if end is None else end[partition]}",
                     )
                     break
             if reached and len(of_task) not in reached:
-                yield Violation("C", f"{task} heard {_runs(of_task)} of partition {partition}: more than its lives")
+                yield Violation(
+                    "C", f"{task} received {_runs(of_task)} of partition {partition}: more than its lives"
+                )
 
 
 def _after(numbers: Sequence[int], reached: Iterable[int], start: int, end: int | None) -> set[int]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from bench_placement import PLACEMENTS
-from bench_placement_job import Runner, runner_of, stands_by
+from bench_placement_job import Runner, has_warm_standby, runner_of
 from bench_placement_loss import DELETED, KEPT, STANDBY, Loss, loss_rows
 from bench_placement_move import STOPPED, WARM, Move, move_rows, reached, runs_again_ms
 from bench_report import PLACEMENT
-from bench_scale_probe import Heard, back_after_s
+from bench_scale_probe import Received, back_after_s
 
 from samzapy.errors import SamzapyError
 
@@ -40,14 +40,14 @@ def a_loss(kind: str, *back_s: float) -> Loss:
 
 
 def test_a_key_is_back_with_the_first_record_that_was_sent_after_the_kill() -> None:
-    records = [Heard(b"a", 0.9, 1.5), Heard(b"a", 1.1, 5.0), Heard(b"b", 1.2, 6.0), Heard(b"a", 1.3, 7.0)]
+    records = [Received(b"a", 0.9, 1.5), Received(b"a", 1.1, 5.0), Received(b"b", 1.2, 6.0), Received(b"a", 1.3, 7.0)]
 
     assert [4.0, 5.0] == back_after_s(records, [b"a", b"b"], 1.0)
 
 
 def test_a_key_without_a_later_record_is_not_back() -> None:
-    with pytest.raises(ValueError, match="found nothing of 1, of b'b' too"):
-        back_after_s([Heard(b"a", 1.1, 5.0), Heard(b"b", 0.9, 5.0)], [b"a", b"b"], 1.0)
+    with pytest.raises(ValueError, match="found no record of 1, of b'b' too"):
+        back_after_s([Received(b"a", 1.1, 5.0), Received(b"b", 0.9, 5.0)], [b"a", b"b"], 1.0)
 
 
 def test_the_execution_that_owns_every_task_and_runs_is_the_runner() -> None:
@@ -70,18 +70,18 @@ def test_tasks_without_a_running_owner_count_as_not_running(status: Mapping[str,
 
 
 def test_a_standby_with_the_state_of_every_task_is_ready() -> None:
-    assert stands_by(a_status(a_container(), a_standby()), RUNNER)
+    assert has_warm_standby(a_status(a_container(), a_standby()), RUNNER)
 
 
 @pytest.mark.parametrize(
     "behind", [a_standby(level=1), a_standby(tasks=1, level=1), a_standby(lag=50_001), a_standby(rehearsed=False)]
 )
 def test_a_standby_that_is_behind_is_not_ready(behind: Mapping[str, object]) -> None:
-    assert not stands_by(a_status(a_container(), behind), RUNNER)
+    assert not has_warm_standby(a_status(a_container(), behind), RUNNER)
 
 
 def test_a_standby_that_took_over_is_not_its_own_standby() -> None:
-    assert not stands_by(a_status(a_standby(), owners=("e2", "e2")), Runner(execution_id="e2", host="h2"))
+    assert not has_warm_standby(a_status(a_standby(), owners=("e2", "e2")), Runner(execution_id="e2", host="h2"))
 
 
 def test_the_pause_is_in_the_answer() -> None:

@@ -10,10 +10,10 @@ from bench_report import SCALE
 from bench_scale import PARTS, WITHOUT_BROKER, section
 from bench_scale_job import Ground, Metrics, Phase, there_and_back
 from bench_scale_moved import JOIN, SPLIT, Moved, Task, moved_of, tasks_of, verdicts
-from bench_scale_probe import Heard, silences_ms
+from bench_scale_probe import Received, silences_ms
 from bench_scale_spread import PARTITIONS, murmur2, spread_of
 
-TOLD = """# TYPE samzapy_container_records_in_total counter
+METRICS_TEXT = """# TYPE samzapy_container_records_in_total counter
 samzapy_container_records_in_total{job="a-1",processor="p0"} 10
 samzapy_container_records_in_total{job="a-1",processor="p1"} 5
 # TYPE samzapy_task_commit_seconds summary
@@ -24,12 +24,12 @@ samzapy_task_commit_seconds_count{job="a-1",processor="p1",task="t1"} 2
 """
 
 
-def heard(key: bytes, *at_s: float) -> list[Heard]:
-    return [Heard(key, 0.0, moment) for moment in at_s]
+def received(key: bytes, *at_s: float) -> list[Received]:
+    return [Received(key, 0.0, moment) for moment in at_s]
 
 
 def test_series_are_added_up_or_picked_by_label() -> None:
-    metrics = Metrics(TOLD)
+    metrics = Metrics(METRICS_TEXT)
 
     assert (15, 5, 0) == (
         metrics.total("container_records_in_total"),
@@ -40,20 +40,20 @@ def test_series_are_added_up_or_picked_by_label() -> None:
 
 
 def test_a_mean_is_of_the_records_since_then() -> None:
-    before = Metrics(TOLD)
-    after = Metrics(TOLD.replace('task="t0"} 3', 'task="t0"} 7').replace('task="t1"} 2', 'task="t1"} 4'))
+    before = Metrics(METRICS_TEXT)
+    after = Metrics(METRICS_TEXT.replace('task="t0"} 3', 'task="t0"} 7').replace('task="t1"} 2', 'task="t1"} 4'))
 
     assert (1.0, 2.0) == (before.mean("task_commit_seconds"), after.mean("task_commit_seconds", since=before))
 
 
 def test_nothing_has_no_mean_and_so_0() -> None:
-    metrics = Metrics(TOLD)
+    metrics = Metrics(METRICS_TEXT)
 
     assert (0.0, 0.0) == (metrics.mean("task_get_seconds"), metrics.mean("task_commit_seconds", since=metrics))
 
 
 def test_the_longest_silence_of_a_key_counts_the_ends_of_the_while() -> None:
-    records = [*heard(b"a", 0.5, 1.0, 3.0), *heard(b"b", 2.0, 9.0)]
+    records = [*received(b"a", 0.5, 1.0, 3.0), *received(b"b", 2.0, 9.0)]
 
     assert [2000.0, 2000.0, 4000.0] == silences_ms(records, [b"a", b"b", b"silent"], 0.0, 4.0)
 

@@ -9,8 +9,8 @@ import pytest
 
 from integration_tests.support.ledger import Place, x_of
 from integration_tests.support.rules_ledger import (
-    Heard,
     Life,
+    ReceivedRule,
     Rules,
     Weighted,
     check_copies,
@@ -46,7 +46,7 @@ class History:
 
     def __init__(self) -> None:
         self.lives = [Life(task, epoch, source, starts) for task, epoch, source, starts, _ in LIVES]
-        self.rules_read: list[Heard] = []
+        self.rules_read: list[ReceivedRule] = []
         self.weighted: list[Weighted] = []
         self.in_force = {WHOLE}
         counts, sums, offsets = Counter[str](), Counter[str](), defaultdict[str, int](int)
@@ -56,7 +56,7 @@ class History:
                 partition = 0 if numbers[0] < ends[0] and (sum(numbers) % 2 or numbers[1] == ends[1]) else 1
                 numbers[partition] += 1
                 place = Place("heard", partition, offsets["heard"])
-                self.rules_read.append(Heard(place, task, partition, numbers[partition], read_of(*numbers)))
+                self.rules_read.append(ReceivedRule(place, task, partition, numbers[partition], read_of(*numbers)))
                 key = KEY_OF[task]
                 counts[key] += 1
                 name = f"{counts[key] % 2}/{counts[key] % 20}"
