@@ -250,8 +250,8 @@ def _text(moves: Sequence[Moved], rounds: int) -> str:
                     "before: its values, by the keys, and its size on disk, by the containers' figures.",
                     "*Copied on its host*: parts that were made of the store that was there. A container restores "
                     "and copies one after the other, so where both have a figure the pause has both; the bound has "
-                    "the restored part only. The pause of a join is not held against it: the first micro-batch of a new JVM "
-                    "varies by more than that, though its query was tried out while it waited for "
+                    "the restored part only. The pause of a join is not held against it: the first micro-batch of a "
+                    "new JVM varies by more than that, though its query was tried out while it waited for "
                     "`job.debounce.time.ms`, 20 s as by default.",
                 ]
             ),

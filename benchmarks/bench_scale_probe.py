@@ -50,7 +50,7 @@ def silences_ms(received: Sequence[Received], keys: Sequence[bytes], from_s: flo
 
 
 def back_after_s(received: Sequence[Received], keys: Sequence[bytes], since_s: float) -> list[float]:
-    """For each key the seconds until the first record sent after a moment was received.
+    """The seconds until the first record sent after a moment was received, by key.
 
     Raises:
         ValueError: a key has no such record.
@@ -109,7 +109,7 @@ class Probing:
         wait_until(all_received, _BEGINS_WITHIN_S, "every probe to have come through")
 
     def settle(self) -> None:
-        """Wait until records are received again soon: the backlog of a start is not measured."""
+        """Wait until records return soon: the backlog of a start is not measured."""
         for _ in range(_SETTLES_MAX):
             began_s = time.monotonic()
             self.wait_received(began_s)

@@ -15,7 +15,7 @@ from samzapy.errors import RejectedError
 from samzapy.testing.broker import DevBroker
 
 
-def test_what_a_job_was_started_with_is_shown_with_its_offset(broker: DevBroker, tmp_path: Path) -> None:
+def test_the_recorded_value_of_a_setting_is_shown_with_its_offset(broker: DevBroker, tmp_path: Path) -> None:
     job = SmallJob(KafkaConnection(bootstrap_servers=broker.bootstrap_servers))
     job.become_leader()
     job.close()

@@ -240,7 +240,7 @@ def test_a_job_that_only_has_its_topics_never_ran(connection: KafkaConnection) -
     assert "it never ran" in str(error)
 
 
-def test_what_the_leader_finds_makes_the_job_s_status_degraded(connection: KafkaConnection) -> None:
+def test_a_finding_of_the_leader_makes_the_job_s_status_degraded(connection: KafkaConnection) -> None:
     with a_patient_job(connection) as job:
         runs(job)
         checkpoints = checkpoint_topic(job.job)

@@ -319,7 +319,7 @@ def test_a_record_that_the_broker_refuses_lets_the_commit_fail_before_anything_i
 
 
 @pytest.mark.parametrize("wrong", ["no key", "ahead", "behind"])
-def test_what_a_topic_s_limits_refuse_its_broker_refuses_with_the_whole_transaction(
+def test_a_record_beyond_a_topic_s_limits_makes_the_broker_refuse_its_whole_transaction(
     connection: KafkaConnection, topic: str, wrong: str
 ) -> None:
     strict = create_topic(connection, **{"cleanup.policy": "compact", "message.timestamp.before.max.ms": "60000"})

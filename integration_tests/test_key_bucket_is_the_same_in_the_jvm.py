@@ -186,7 +186,7 @@ def with_floors(luck: random.Random, factors: Sequence[int], finest: int) -> lis
 
 
 @pytest.mark.parametrize("factors", [(1, 1, 1, 1), (2, 4, 1, 8)], ids=str)
-def test_what_is_done_already_drops_in_the_jvm_bucket_by_bucket(
+def test_the_jvm_drops_messages_that_are_done_already_bucket_by_bucket(
     session: SparkSession, factors: Sequence[int]
 ) -> None:
     given = messages(2000)
@@ -407,6 +407,6 @@ def test_every_virtual_task_gets_every_broadcast_message_exactly_once(
     ) == sorted(row for row in rows if row[0] % 2 == 1)
 
 
-def test_what_the_hash_of_a_key_costs_is_some_nanoseconds(session: SparkSession) -> None:
+def test_the_hash_of_a_key_costs_some_nanoseconds(session: SparkSession) -> None:
     """On a busy machine noise may hide it, but it never reaches the cost of a record."""
     assert 0 <= keyhash_ns(session) < 2000

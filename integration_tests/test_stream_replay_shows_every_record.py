@@ -88,7 +88,7 @@ def test_an_empty_stream_is_no_error(connection: KafkaConnection, job: str) -> N
     assert (replay(connection, job, "json").exit_code, replay(connection, job, "json").stdout) == (0, "[]\n")
 
 
-def test_what_cannot_be_read_is_listed_and_the_rest_too_and_the_command_ends_with_8(
+def test_unreadable_records_are_listed_with_the_others_and_the_command_ends_with_8(
     connection: KafkaConnection, job: str
 ) -> None:
     write(

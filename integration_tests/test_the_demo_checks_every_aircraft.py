@@ -239,7 +239,7 @@ def test_a_processor_with_a_task_that_does_not_run_is_not_at_work(of_last_task: 
     assert {} == screen.parse_status(both).runners
 
 
-def test_what_a_killed_container_had_read_stays_read() -> None:
+def test_records_of_a_killed_container_still_count_as_read() -> None:
     """Counters are those of living containers; positions are of record."""
     assert 300 - 60 == screen.parse_status(a_status()).records_in
     assert 7 == screen.parse_status(a_status() | {"factorFinest": 4}).records_in, "buckets share partitions"
@@ -262,7 +262,7 @@ def right(expected: Any) -> Any:
     return flights.Outputs(last=last, counts=counts, aside=expected.aside)
 
 
-def test_what_is_expected_is_the_data_set_and_not_the_job(expected: Any) -> None:
+def test_expected_figures_come_from_the_data_set_and_not_from_the_job(expected: Any) -> None:
     without_delay = [figures for figures in expected.figures.values() if figures["mean_min"] is None]
 
     assert (336_776, 4_043, 2_512) == (expected.flight_count, len(expected.figures), expected.aside)

@@ -77,7 +77,7 @@ WRONG_SHOWN = 20
 
 
 class Act(Enum):
-    """What is done to the job while flights come in."""
+    """The change of the job while flights come in."""
 
     NOTHING = auto()
     SCALE = auto()
@@ -372,7 +372,7 @@ class _Demo:
             self._samzapy("job", "scale", "--factor", "1")
 
     def _samzapy(self, *words: str) -> None:
-        """A command about the job, as an operator would type it; what it says is shown."""
+        """Run a command about the job, as an operator would, and show its output."""
         command = [*words, "--job", JOB, "--bootstrap-servers", self._broker.bootstrap_servers]
         print(f"+ {shlex.join([_shown(SAMZAPY), *command])}")
         done = subprocess.run([str(SAMZAPY), *command], capture_output=True, text=True, timeout=COMMAND_ENDS_WITHIN_S)

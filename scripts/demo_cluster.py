@@ -53,7 +53,7 @@ def settings_of(cluster: SparkCluster, cores: int) -> dict[str, str]:
 
 
 class ClusterAct:
-    """What is done to the containers while the job runs.
+    """The changes of the containers while the job runs.
 
     Args:
         samzapy: runs a command about the job, as an operator would, and shows it.

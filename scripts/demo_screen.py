@@ -56,7 +56,7 @@ class Status:
 
 
 def ask_status(url: str) -> Status | None:
-    """`GET /status`; None while nobody answers, or not yet as the leader."""
+    """`GET /status`; None while no coordinator answers as the leader."""
     try:
         with urllib.request.urlopen(url, timeout=_ANSWER_WITHIN_S) as answer:
             return parse_status(json.load(answer))

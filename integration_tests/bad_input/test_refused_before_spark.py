@@ -152,7 +152,7 @@ def test_dead_letters_without_an_output_for_them_are_refused() -> None:
         ("no_task.py", "wanted one function or class marked with @samzapy.task, found none"),
     ],
 )
-def test_the_error_of_a_file_without_a_task_names_what_is_missing(start, job_file: str, expected: str) -> None:  # type: ignore[no-untyped-def]
+def test_the_error_of_a_file_without_a_task_names_the_missing_part(start, job_file: str, expected: str) -> None:  # type: ignore[no-untyped-def]
     outcome = start(str(JOBS / job_file), *A_JOB)
 
     outcome.assert_ended(ExitCode.USAGE, expected)
