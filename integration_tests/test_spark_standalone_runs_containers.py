@@ -179,7 +179,7 @@ class Run:
     def process(self, launch: Launch) -> ProcessIdentity:
         return ProcessIdentity.of(self.start_report(launch)["pid"])
 
-    def tell(self, launch: Launch, code: int) -> None:
+    def end_with(self, launch: Launch, code: int) -> None:
         (self._directory / f"exit_code-{launch.execution_id}").write_text(str(code))
 
     def drivers_on_the_page(self) -> list[Any]:
@@ -231,7 +231,7 @@ def test_the_history_shows_how_a_container_ended(run: Run, code: int, exit_code:
     launch = run.launch("e1", "w1")
     run.start_report(launch)
 
-    run.tell(launch, code)
+    run.end_with(launch, code)
     # A worker copies its driver's output in a thread of its own, which may be late.
     ended = run.wait(launch, S.ENDED, reason=":" if code else "")
 

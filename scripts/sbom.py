@@ -2,10 +2,11 @@
 
     scripts/sbom [FILE]
 
-It has the Python packages that samzapy is installed with here, each with its license and the packages that require it, and the
-jars of the lock lists with their SHA-256. The jars of the Kafka connector are required; those of the broker, which
-`samzapy dev` and the tests start, are optional. Jars that a Python package contains, such as Spark's own in pyspark,
-are part of that package. The same environment and SOURCE_DATE_EPOCH give the same bytes. Without FILE it is printed.
+It has the Python packages that samzapy is installed with here, each with its license and the packages that require it.
+It also has the jars of the lock lists with their SHA-256. The jars of the Kafka connector are required. Those of the
+broker, which `samzapy dev` and the tests start, are optional. Jars that a Python package contains, such as Spark's own
+in pyspark, are part of that package. The same environment and SOURCE_DATE_EPOCH give the same bytes. Without FILE it is
+printed.
 
 Ends with 2 if a license is unknown, or not accepted in requirements/licenses.cfg.
 """

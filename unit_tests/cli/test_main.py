@@ -68,13 +68,13 @@ def test_control_codes_of_a_topic_do_not_reach_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @click.command()
-    def tell() -> None:
+    def refuse() -> None:
         raise RejectedError("wanted two lines,\nfound \x1b]0;another title\x07")
 
-    monkeypatch.setattr(samzapy, "get_command", lambda *_: tell)
+    monkeypatch.setattr(samzapy, "get_command", lambda *_: refuse)
 
     with pytest.raises(SystemExit):
-        main(["tell"])
+        main(["refuse"])
 
     assert "samzapy: wanted two lines,\nfound \\x1b]0;another title\\x07\n" == capsys.readouterr().err
 

@@ -441,9 +441,9 @@ EVENTS = st.lists(
         st.tuples(st.just("read"), AGENT, st.sampled_from([99, 99, 99, 1, 3])),
         st.tuples(st.just("let go"), AGENT, st.just(0)),
         st.tuples(st.just("start"), AGENT, st.just(0)),
-        st.tuples(st.just("say"), AGENT, st.sampled_from([0, 0, 0, 0, 1])),
+        st.tuples(st.just("heartbeat"), AGENT, st.sampled_from([0, 0, 0, 0, 1])),
         st.tuples(st.just("report"), AGENT, st.just(0)),
-        st.tuples(st.just("hear"), AGENT, st.integers(0, 5)),
+        st.tuples(st.just("receive"), AGENT, st.integers(0, 5)),
         st.tuples(st.just("give up"), AGENT, st.just(0)),
         st.tuples(st.just("act"), AGENT, st.integers(0, 9)),
         st.tuples(st.just("grant"), AGENT, st.just(0)),
@@ -454,11 +454,11 @@ EVENTS = st.lists(
 # Every history begins with a job that runs on e1, and three more that wait for a share.
 BEGINNING = [
     ("plan", ("0",), 0),
-    ("say", "e1", 0),
+    ("heartbeat", "e1", 0),
     ("grant", "e1", 0),
     ("read", "e1", 99),
     ("start", "e1", 0),
-    *(("say", execution_id, 0) for execution_id in ("e1", "e2", "e3", "e4")),
+    *(("heartbeat", execution_id, 0) for execution_id in ("e1", "e2", "e3", "e4")),
 ]
 
 
@@ -494,7 +494,7 @@ def check_one_owner(events):
             agents[holder].stop_query()
         elif kind == "start":
             agents[holder].start()
-        elif kind in ("say", "report"):
+        elif kind in ("heartbeat", "report"):
             if kind == "report":
                 agents[holder].read(machine.log, 99)
             released.append(agents[holder].heartbeat(stop=bool(number)))
@@ -568,7 +568,7 @@ def test_a_start_computed_before_another_execution_had_the_task_is_not_used():
     assert () == machine.step(replace(stale, tasks=(replace(stale.tasks[0], execution_id="e2"),)))
 
 
-LET_GO = [("read", "e1", 99), ("let go", "e1", 0), ("say", "e1", 0)]
+LET_GO = [("read", "e1", 99), ("let go", "e1", 0), ("heartbeat", "e1", 0)]
 
 
 @pytest.mark.parametrize(
@@ -591,12 +591,12 @@ LET_GO = [("read", "e1", 99), ("let go", "e1", 0), ("say", "e1", 0)]
             ("act", "e3", 0),
             ("act", "e3", 0),
             ("plan", ("0",), 0),
-            ("say", "e3", 0),
+            ("heartbeat", "e3", 0),
             ("grant", "e1", 0),
             *([("read", "e3", 1), ("start", "e3", 0)] * 60),
         ],
         # Taken away and read, and the query still runs.
-        [("plan", ("1",), 0), ("read", "e1", 99), ("say", "e1", 0), ("grant", "e3", 0)],
+        [("plan", ("1",), 0), ("read", "e1", 99), ("heartbeat", "e1", 0), ("grant", "e3", 0)],
     ],
     ids=["given back", "not read", "not let go"],
 )

@@ -82,7 +82,7 @@ class Talker:
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
 
-    def say(self, line: str) -> None:
+    def send_line(self, line: str) -> None:
         assert self._child.stdin is not None
         self._child.stdin.write(f"{line}\n")
         self._child.stdin.flush()
@@ -129,13 +129,13 @@ def test_a_client_that_is_cut_off_gets_nothing_through_and_all_of_it_arrives_lat
 ) -> None:
     with Talker("a", proxy.address, family) as cut, Talker("b", proxy.address, family) as other:
         for talker in (cut, other):
-            talker.say("1")
+            talker.send_line("1")
         wait_until(lambda: cut.has_received("1") and other.has_received("1"), WITHIN_S, "both to be answered")
 
         proxy.cut(VARIABLE, "a")
-        cut.say("of a")
+        cut.send_line("of a")
         for number in range(20):
-            other.say(f"of b {number}")
+            other.send_line(f"of b {number}")
         wait_until(lambda: "of b 19" in other.received, WITHIN_S, "the other one to be answered")
         assert ["1"] == cut.received
         assert "of a" not in echo.received
@@ -148,11 +148,11 @@ def test_a_client_that_connects_while_it_is_cut_off_is_held_too_and_served_after
     proxy: CuttingProxy, echo: Echo
 ) -> None:
     with Talker("a", proxy.address) as cut, Talker("b", proxy.address) as other:
-        cut.say("1")
+        cut.send_line("1")
         wait_until(lambda: cut.has_received("1"), WITHIN_S, "it to be answered")
         proxy.cut(VARIABLE, "a")
-        cut.say("anew")
-        other.say("anew")
+        cut.send_line("anew")
+        other.send_line("anew")
         wait_until(lambda: other.has_received("anew"), WITHIN_S, "the other one to be answered")
 
         wait_until(lambda: proxy.held_count == 2, WITHIN_S, "its second connection to be held")
@@ -166,12 +166,12 @@ def test_a_client_that_connects_while_it_is_cut_off_is_held_too_and_served_after
 def test_requests_arrive_while_answers_are_held_also_on_new_connections(proxy: CuttingProxy, echo: Echo) -> None:
     with Talker("a", proxy.address) as early, Talker("b", proxy.address) as late:
         for talker in (early, late):
-            talker.say("1")
+            talker.send_line("1")
         wait_until(lambda: early.has_received("1") and late.has_received("1"), WITHIN_S, "both to be answered")
 
         proxy.hold_answers()
-        early.say("2")
-        late.say("anew")
+        early.send_line("2")
+        late.send_line("anew")
         wait_until(lambda: {"2", "anew"} <= {*echo.received}, WITHIN_S, "both lines to arrive")
         assert ["1"] == early.received == late.received
 

@@ -29,7 +29,7 @@ class Client:
     """
 
     def __init__(self, *answers: KafkaError | None, events: tuple[KafkaError, ...] = ()) -> None:
-        self.tell: Callable[[KafkaError], None] = lambda event: None
+        self.report_event: Callable[[KafkaError], None] = lambda event: None
         self.waiting: list[KafkaError] = []
         self._answers = list(answers)
         self._events = events
@@ -62,7 +62,7 @@ class Client:
 
     def poll(self, timeout: float) -> None:
         while self.waiting:
-            self.tell(self.waiting.pop(0))
+            self.report_event(self.waiting.pop(0))
 
 
 def future_of(answer: Any) -> Future[Any]:
@@ -76,7 +76,7 @@ def future_of(answer: Any) -> Future[Any]:
 
 def an_admin(client: Client, *, deadline_s: float = 0.0) -> KafkaAcls:
     admin = KafkaAcls(KafkaConnection(bootstrap_servers="127.0.0.1:1"), deadline_s=deadline_s)
-    client.tell = admin._questions.admin.events.add
+    client.report_event = admin._questions.admin.events.add
     admin._questions.admin.client = client  # type: ignore[assignment]
     return admin
 

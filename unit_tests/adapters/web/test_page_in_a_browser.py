@@ -48,7 +48,7 @@ def open_tab(browser):
 
 def a_job(tasks=40, containers=4, **more):
     job = PageJob(tasks, containers, **more)
-    job.hear(lag=50)
+    job.receive_heartbeats(lag=50)
     return job
 
 
@@ -56,7 +56,9 @@ def a_job_with_everything(served):
     """An hour of a job with tasks in each state, findings and a history."""
     job, named = served.job, served.job.task_names
     for minute in range(60):
-        job.hear(handled=5_000 + 60 * (minute * 7 % 23), lag=2_000 - 30 * minute, stalled=named[4:5], after_ms=60_000)
+        job.receive_heartbeats(
+            handled=5_000 + 60 * (minute * 7 % 23), lag=2_000 - 30 * minute, stalled=named[4:5], after_ms=60_000
+        )
         served.text("/")
     job.findings = (
         Finding(
@@ -72,7 +74,7 @@ def a_job_with_everything(served):
     )
     job.change_container("e3", phase=ContainerPhase.LOST, reason="no heartbeat for 20,000 ms (job.container.lost.ms)")
     for _ in range(9):
-        job.hear(
+        job.receive_heartbeats(
             handled=400,
             lag=1_700,
             stalled=named[4:5],
@@ -133,7 +135,7 @@ def test_a_view_is_updated_in_place(open_tab):
     tab.page.evaluate("() => { window.isTheSame = true; }")
 
     tab.served.job.change_container("e1", phase=ContainerPhase.LOST, reason="no heartbeat")
-    tab.served.job.hear()
+    tab.served.job.receive_heartbeats()
 
     assert tab.shows("10 of 40 tasks.")
     assert tab.shows("which was declared lost (no heartbeat), is fenced")
@@ -147,7 +149,7 @@ def test_updates_can_be_paused(open_tab):
     tab.page.get_by_role("button", name="Pause").click()
     before = tab.page.locator("#as-of").inner_text()
 
-    tab.served.job.hear()
+    tab.served.job.receive_heartbeats()
     # Another viewer has seen the change, so this one has got it too.
     other = open_tab(served=tab.served)
     other.open("/")
@@ -192,7 +194,7 @@ def test_the_focus_stays_where_it_is_when_the_view_is_updated(open_tab):
     tab.open("/ui/tasks")
     tab.page.get_by_role("link", name="Partition_7", exact=True).focus()
 
-    tab.served.job.hear(lag=77_777)
+    tab.served.job.receive_heartbeats(lag=77_777)
 
     assert tab.shows("77,777")
     assert "Partition_7" == tab.focused()
@@ -202,10 +204,10 @@ def test_the_focus_stays_where_it_is_when_the_view_is_updated(open_tab):
 def test_no_name_becomes_a_script(open_tab, name):
     tab = open_tab(NamedJob(name))
     job = tab.served.job
-    job.hear()
+    job.receive_heartbeats()
     tab.served.text("/")
     job.change_names()
-    job.hear()
+    job.receive_heartbeats()
     tab.served.text("/")
 
     for path in PAGES:
@@ -218,12 +220,12 @@ def test_no_name_becomes_a_script(open_tab, name):
     tab.page.locator("#tasks tbody th a").first.click()
     tab.page.get_by_role("heading", name="Why is it here?").wait_for()
     # The parts that a script writes come by another way than those that are loaded.
-    job.hear()
+    job.receive_heartbeats()
     job.trouble = f"new {name}"
-    job.hear()
+    job.receive_heartbeats()
     tab.open("/")
     job.trouble = f"newer {name}"
-    job.hear()
+    job.receive_heartbeats()
     assert tab.shows(f"newer {name}")
 
     assert [] == tab.troubles
@@ -242,7 +244,7 @@ def test_ten_thousand_tasks_stay_usable(open_tab):
     tab.page.get_by_role("link", name="Clear").click()
     tab.page.get_by_role("link", name="Last", exact=True).click()
     assert tab.shows("Page 200 of 200")
-    tab.served.job.hear(lag=4_242, after_ms=60_000)
+    tab.served.job.receive_heartbeats(lag=4_242, after_ms=60_000)
     assert tab.shows("4,242")
     assert [] == tab.troubles
 
@@ -303,7 +305,7 @@ def test_a_browser_that_was_given_a_credential_gets_the_page_and_its_events(open
     try:
         tab = open_tab(served=served, http_credentials={"username": "anyone", "password": password})
         tab.open("/ui/tasks")
-        served.job.hear(lag=88_888)
+        served.job.receive_heartbeats(lag=88_888)
         assert tab.shows("88,888")
     finally:
         served.server.stop()
@@ -318,7 +320,7 @@ def test_the_page_works_through_a_proxy_under_a_path(open_tab):
             tab.page.get_by_role("link", name=name, exact=True).click()
             tab.page.get_by_text("Live", exact=True).wait_for()
         tab.served.job.change_container("e0", reason="a new reason")
-        tab.served.job.hear()
+        tab.served.job.receive_heartbeats()
         assert tab.shows("a new reason")
         assert [] == tab.troubles
         tab.page.goto("about:blank")

@@ -98,7 +98,7 @@ def serving(*args, job=None, secret=None):
 @pytest.fixture
 def served():
     with serving() as served:
-        served.job.hear()
+        served.job.receive_heartbeats()
         yield served
 
 
@@ -134,7 +134,7 @@ class Elements(HTMLParser):
 )
 def test_each_view_shows_the_job(served, path, expected):
     served.text(path)
-    served.job.hear()
+    served.job.receive_heartbeats()
 
     status, headers, text = served.get(path)
 
@@ -181,7 +181,7 @@ def test_the_pages_link_to_each_other_from_each_depth(served):
 
 def test_a_page_is_small(served):
     with serving(1_000, 1_000) as large:
-        large.job.hear(lag=50)
+        large.job.receive_heartbeats(lag=50)
         shared = sum(len(large.get(f"/ui/{name}")[2].encode()) for name in STATIC)
 
         for path in PAGES:
@@ -200,7 +200,7 @@ def elements_of_a_job_called(name):
     """
     with serving(job=NamedJob(name)) as served:
         for _ in range(2):
-            served.job.hear()
+            served.job.receive_heartbeats()
             task = quote(served.job.task_names[0])
             paths = (*PAGES, f"/ui/task?name={task}", f"/ui/tasks?q={quote(name)}")
             pages = {number: Elements(served.text(path)) for number, path in enumerate(paths)}
@@ -234,7 +234,7 @@ def test_a_query_that_cannot_be_answered_is_refused_with_the_reason(served, path
 
 def test_the_tasks_are_filtered_sorted_and_paged_without_a_script():
     with serving(230, 2) as served:
-        served.job.hear(lag=5)
+        served.job.receive_heartbeats(lag=5)
 
         def shown(query):
             return re.findall(r'href="task\?name=(\w+)"', served.text(f"/ui/tasks{query}"))
@@ -321,7 +321,7 @@ def test_every_route_is_documented_with_its_scope():
 
 def test_heartbeats_feed_the_last_hour_without_a_viewer(served):
     for _ in range(5):
-        served.job.hear(after_ms=10_000)
+        served.job.receive_heartbeats(after_ms=10_000)
         assert 200 == served.get("/containerHeartbeat?executionContainerId=e0")[0]
         served.wait_for_looks()
 
@@ -334,7 +334,7 @@ def test_an_event_between_two_looks_is_in_the_timeline(served):
     served.job.findings = (
         Finding(code="topic-missing", subject="topic a", found="a is not there", remedy="Make it"),
     )
-    served.job.hear()
+    served.job.receive_heartbeats()
 
     assert "topic-missing: a is not there" in served.text("/ui/timeline")
     assert "topic-missing" not in served.text("/ui/timeline?kind=move")
@@ -372,7 +372,7 @@ def test_a_viewer_gets_an_event_for_each_new_look_and_none_without(served):
         assert (200, "text/event-stream; charset=utf-8") == (stream.status, stream.headers["Content-Type"])
         first, looks_before = next_event(stream), served.asked
         wait_until(lambda: served.asked >= looks_before + 3, 20, "the stream to look for something new")
-        served.job.hear()
+        served.job.receive_heartbeats()
         assert first + 1 == next_event(stream)
 
 

@@ -27,7 +27,7 @@ class Watched:
         self.look = None
 
     def see(self, **changes):
-        self.job.hear(**changes)
+        self.job.receive_heartbeats(**changes)
         return self.see_again()
 
     def see_again(self):
@@ -177,7 +177,7 @@ def test_rates_are_taken_over_up_to_the_span_and_few_heartbeats_are_kept():
     watched = Watched(2, 1)
     recent = {}
     for _ in range(200):
-        watched.job.hear(after_ms=200, handled=2)
+        watched.job.receive_heartbeats(after_ms=200, handled=2)
         recent = followed(recent, watched.job.liveness)
 
     (kept,) = recent.values()
@@ -188,9 +188,9 @@ def test_rates_are_taken_over_up_to_the_span_and_few_heartbeats_are_kept():
 
 def test_a_new_execution_has_no_rate_of_the_earlier_one():
     watched = Watched(2, 1)
-    watched.job.hear(figures={"e0": {"at_ms": 50_000, "records_in": 1_000}})
+    watched.job.receive_heartbeats(figures={"e0": {"at_ms": 50_000, "records_in": 1_000}})
     recent = followed({}, watched.job.liveness)
-    watched.job.hear(figures={"e0": {"at_ms": 10, "records_in": 5}})
+    watched.job.receive_heartbeats(figures={"e0": {"at_ms": 10, "records_in": 5}})
 
     (kept,) = followed(recent, watched.job.liveness).values()
     assert [10] == [figures.at_ms for figures in kept]
