@@ -101,7 +101,8 @@ under a key that is no secret, the value of the variable is shown and recorded.
 _SAMZA_HEAD = Path(__file__).with_name("coming_from_samza.md").read_text(encoding="utf-8")
 
 _SAMZA_CLASSES_HEAD = """
-Groupers of a job are classes of Python here (`module:Class`, [planning.md](planning.md)). Of Samza's own:
+Groupers of a job are classes of Python here (`module:Class`, [planning.md](planning.md)).
+Samza's own groupers have these counterparts:
 
 | class of Samza's | here |
 |---|---|

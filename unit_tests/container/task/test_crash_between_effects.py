@@ -542,7 +542,7 @@ class WithStateOfAnEarlierRun(World):
 
 
 class WithChangelogOfAnEarlierRun(World):
-    """... it does so for local state only."""
+    """The grant of a new run voids local state, but no entry of the changelog."""
 
     def begin_run(self) -> None:
         super().begin_run()
