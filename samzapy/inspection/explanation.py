@@ -157,7 +157,7 @@ class _Gatherer:
         self._fold()
         state = self._known.state
         planned = next((item for item in state.plan if item.task_name == self._task_name), None)
-        evidence = self._told()
+        evidence = self._evidence_of_task()
         if planned is None and not evidence:
             known = ", ".join(item.task_name for item in state.plan[:10]) or "none"
             raise RejectedError(
@@ -213,7 +213,7 @@ class _Gatherer:
         if namespace == Namespace.CONTAINER and entry.after is None and rest not in self._executions:
             self._evidence = [item for item in self._evidence if item[0] != rest]
 
-    def _told(self) -> tuple[HistoryEntry, ...]:
+    def _evidence_of_task(self) -> tuple[HistoryEntry, ...]:
         return tuple(
             entry for execution, entry in self._evidence if execution is None or execution in self._executions
         )

@@ -339,13 +339,13 @@ def samples_of(snapshot: Snapshot, now_ms: int, *, leads: bool, refusals: Refusa
     if not leads:
         return [Sample(metric=LEADS, labels=(job,), value=0)]
     state, liveness = snapshot.state, snapshot.liveness
-    heard = _heard(state, liveness)
+    sighted = _sighted(state, liveness)
     return [
         *_of_job(job, state, snapshot.timings, _finding_count(snapshot), refusals),
-        *(sample for container, sighting in heard for sample in _of_container(job, container, sighting, now_ms)),
+        *(sample for container, sighting in sighted for sample in _of_container(job, container, sighting, now_ms)),
         *_of_standstills(job, snapshot, now_ms),
         *_of_standbys(job, state, liveness),
-        *_of_tasks(job, len(state.plan) <= TASKS_SHOWN_MAX, heard),
+        *_of_tasks(job, len(state.plan) <= TASKS_SHOWN_MAX, sighted),
         *_of_ssps(job, state, liveness),
     ]
 
@@ -381,20 +381,20 @@ def _of_standstills(job: str, snapshot: Snapshot, now_ms: int) -> Iterable[Sampl
     return [Sample(metric=STALLED, labels=(job, cause.value), value=counts[cause]) for cause in Cause]
 
 
-def _heard(state: CoordinatorState, liveness: Liveness) -> list[tuple[Container, Sighting]]:
+def _sighted(state: CoordinatorState, liveness: Liveness) -> list[tuple[Container, Sighting]]:
     """The living containers that sent heartbeats, one of each processor.
 
     A processor may have two for a while.
     """
-    heard: dict[ProcessorId, tuple[Container, Sighting]] = {}
+    sighted: dict[ProcessorId, tuple[Container, Sighting]] = {}
     for container in state.containers_sorted:
         sighting = liveness.last.get(container.execution_id)
         if container.phase not in LIVING or sighting is None:
             continue
-        before = heard.get(container.processor_id)
+        before = sighted.get(container.processor_id)
         if before is None or (len(before[1].held), before[1].at_ms) < (len(sighting.held), sighting.at_ms):
-            heard[container.processor_id] = container, sighting
-    return [heard[processor_id] for processor_id in sorted(heard)]
+            sighted[container.processor_id] = container, sighting
+    return [sighted[processor_id] for processor_id in sorted(sighted)]
 
 
 def _of_container(job: str, container: Container, sighting: Sighting, now_ms: int) -> Iterable[Sample]:
@@ -427,8 +427,8 @@ def _of_standbys(job: str, state: CoordinatorState, liveness: Liveness) -> Itera
             yield Sample(metric=STANDBY_BEHIND, labels=labels, value=warm.tasks - warm.level)
 
 
-def _of_tasks(job: str, one_by_one: bool, heard: Iterable[tuple[Container, Sighting]]) -> Iterable[Sample]:
-    for container, sighting in heard:
+def _of_tasks(job: str, one_by_one: bool, sighted: Iterable[tuple[Container, Sighting]]) -> Iterable[Sample]:
+    for container, sighting in sighted:
         figures = sighting.figures
         tasks: dict[str, TaskStats] = {task: figures.tasks[task] for task in figures.tasks}
         if not one_by_one:

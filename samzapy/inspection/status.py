@@ -95,7 +95,7 @@ from samzapy.plan.job_plan import factor_fixed_by
 from samzapy.stream.records import PlannedTaskPut
 
 Json = Mapping[str, object]
-_UNHEARD: Json = {
+_NO_REPORT: Json = {
     **{"heartbeatAgeMs": None, "figures": None, "warm": None, "failing": None, "step": None},
     **{"unansweredMs": None, "kafkaSilentMs": None},
 }
@@ -126,9 +126,9 @@ def status_json(
         return None if sighting is None else sighting.figures.tasks.get(grant.task_name)
 
     counters = _counters(sighting.figures for sighting in liveness.last.values())
-    heard = partial(_heard, liveness=liveness, now_ms=now_ms)
+    report_of = partial(_report, liveness=liveness, now_ms=now_ms)
     still = standstills(state, liveness, now_ms)
-    status = _status(job, state, position_of, heard, counters, trouble, measured, still)
+    status = _status(job, state, position_of, report_of, counters, trouble, measured, still)
     return status | {
         "findings": [finding_json(finding) for finding in findings],
         "expansions": expansions_json(state, liveness),
@@ -154,7 +154,7 @@ def status_of_log(job: str, state: CoordinatorState, read: PositionsRead | None)
         )
 
     def unheard(container: Container) -> Json:
-        return _UNHEARD
+        return _NO_REPORT
 
     return _status(job, state, recorded, unheard, dict.fromkeys(_counters([])), "", lambda grant: None, {})
 
@@ -181,7 +181,7 @@ def _status(
     job: str,
     state: CoordinatorState,
     position_of: PositionOf,
-    heard: Callable[[Container], Json],
+    report_of: Callable[[Container], Json],
     counters: Json,
     trouble: str,
     measured: Callable[[Grant], TaskStats | None],
@@ -210,7 +210,7 @@ def _status(
         "findings": [],
         "standbysMissing": [],
         "containers": [
-            _container(container, state) | dict(heard(container))
+            _container(container, state) | dict(report_of(container))
             for container in state.containers_sorted
             if not container.is_gone or container.execution_id in granted
         ],
@@ -260,10 +260,10 @@ def _container(container: Container, state: CoordinatorState) -> dict[str, objec
     }
 
 
-def _heard(container: Container, liveness: Liveness, now_ms: int) -> Json:
+def _report(container: Container, liveness: Liveness, now_ms: int) -> Json:
     sighting = liveness.last.get(container.execution_id)
     if sighting is None:
-        return _UNHEARD
+        return _NO_REPORT
     figures = sighting.figures
     own = {
         "atMs": figures.at_ms,

@@ -17,7 +17,7 @@ def some(names: Sequence[object], count_max: int = 5) -> str:
 def camel_case(name: str) -> str:
     """The name in JSON of a Python name: `for_ms` is `forMs`."""
     first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
+    return first + "".join(part.capitalize() for part in others)
 
 
 def cut(text: str, chars_max: int) -> str:

@@ -107,7 +107,7 @@ def with_late_compiler(environment: Mapping[str, str]) -> dict[str, str]:
     runs through is still compiled within a second of work. If the user has options about compilation, they alone count.
     """
     own = environment.get(VARIABLE, "")
-    if any(word in f"{own} {environment.get(JVM_VARIABLE, '')}" for word in _ABOUT_COMPILATION):
+    if any(option in f"{own} {environment.get(JVM_VARIABLE, '')}" for option in _ABOUT_COMPILATION):
         return dict(environment)
     return {**environment, VARIABLE: " ".join(filter(None, (*_LATE_COMPILER, own)))}
 

@@ -208,15 +208,15 @@ def running_containers(config: JobConfig, state: CoordinatorState, here: Here) -
         for container in living
     }
     elsewhere = {execution_id for execution_id, is_alive in alive.items() if is_alive is None}
-    heard = _heard_of(config, state) if elsewhere else frozenset()
+    reported = _reported_to_leader(config, state) if elsewhere else frozenset()
     return [
         container
         for container in living
-        if alive[container.execution_id] or container.execution_id in elsewhere & heard
+        if alive[container.execution_id] or container.execution_id in elsewhere & reported
     ]
 
 
-def _heard_of(config: JobConfig, state: CoordinatorState) -> frozenset[object]:
+def _reported_to_leader(config: JobConfig, state: CoordinatorState) -> frozenset[object]:
     """The executions whose heartbeat the leader had within a lease.
 
     Empty if there is no leader. A container that a coordinator started may not ask for the status, and is expected.

@@ -66,8 +66,8 @@ def parse_key(text: str) -> ParsedKey:
     Raises:
         ValueError: no key of ours, or one that is spelled otherwise than `key_of` spells it.
     """
-    word, _, rest = text.partition("/")
-    kind = KIND_OF_NAMESPACE.get(word)
+    namespace, _, rest = text.partition("/")
+    kind = KIND_OF_NAMESPACE.get(namespace)
     if kind is None:
         known = ", ".join(Namespace)
         raise ValueError(f"wanted a key in one of the namespaces {known}; found {text!r}")

@@ -204,8 +204,8 @@ def _ssp(text: str, rest: str) -> tuple[str, ...]:
 def _ssp_kb(text: str, rest: str) -> tuple[str, ...]:
     # The three-part form parses too, but as a key it would be a second spelling.
     if str(SspKeyBucket.parse(rest)) != rest:
-        word = text.partition("/")[0]
-        raise _malformed(text, f"{word}/<ssp>:<bucket>/<factor> or {word}/<ssp>@<task>")
+        namespace = text.partition("/")[0]
+        raise _malformed(text, f"{namespace}/<ssp>:<bucket>/<factor> or {namespace}/<ssp>@<task>")
     return (rest,)
 
 

@@ -185,5 +185,5 @@ def _script(
         f"        assert {[] if wanted is None and kind == 'read' else wanted!r} == {check}",
     ]
     script = "\n".join(lines)
-    told = f"{what} of key {key!r}: wanted {wanted!r}, as without faults, found {actual!r}, in this history:"
-    return f"{told}\n\n{script}\n"
+    headline = f"{what} of key {key!r}: wanted {wanted!r}, as without faults, found {actual!r}, in this history:"
+    return f"{headline}\n\n{script}\n"

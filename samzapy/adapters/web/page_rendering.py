@@ -100,13 +100,13 @@ def _render(view: str, look: Look, rest: Callable[[], None], values: Mapping[str
     counts: dict[TaskState, int] = {}
     for row in look.tasks:
         counts[row.state] = counts.get(row.state, 0) + 1
-    word, sentence = job_state(look, counts)
+    job_now, sentence = job_state(look, counts)
     pieces = _template(f"{view}.html").generate(
         root=_root(view),
         view=view,
         look=look,
         state=look.snapshot.state,
-        job_word=word.value,
+        job_word=job_now.value,
         sentence=sentence,
         counts=counts,
         **values,

@@ -101,7 +101,7 @@ def overview(look: Look) -> Overview:
         state=state,
         sentence=sentence,
         hint=hint_of(look.load),
-        counts={word: counts[word] for word in TaskState if counts[word]},
+        counts={kind: counts[kind] for kind in TaskState if counts[kind]},
         inputs=_inputs(look),
         outputs_per_s=look.records_out_per_s,
         stores=_stores(look.snapshot.state),
@@ -118,17 +118,17 @@ def job_state(look: Look, counts: Mapping[TaskState, int]) -> tuple[JobState, st
         return JobState.STOPPED, "The last run is over, and no container runs."
     if not total:
         return JobState.EMPTY, "There is no plan yet: no container has joined the job."
-    word = next(word for word in (*_WORST_FIRST, TaskState.RUNNING) if counts.get(word))
-    number = counts[word]
-    if word is TaskState.RESTORING:
-        word, number = TaskState.STARTING, number + counts.get(TaskState.STARTING, 0)
+    worst = next(kind for kind in (*_WORST_FIRST, TaskState.RUNNING) if counts.get(kind))
+    number = counts[worst]
+    if worst is TaskState.RESTORING:
+        worst, number = TaskState.STARTING, number + counts.get(TaskState.STARTING, 0)
     living = [container for container in state.containers.values() if container.phase in LIVING]
     where = f"{_count(len(living), 'container')} on {_count(len({item.host for item in living}), 'host')}"
     lag = "" if look.lag is None else f"; lag {look.lag:,}"
-    if word is TaskState.RUNNING:
+    if worst is TaskState.RUNNING:
         return JobState.RUNNING, f"{_count(total, 'task')} in {where}{lag}."
-    verb = _VERBS[word][number > 1]
-    return JobState(word.value), f"{number:,} of {_count(total, 'task')} {verb}; {where}{lag}."
+    verb = _VERBS[worst][number > 1]
+    return JobState(worst.value), f"{number:,} of {_count(total, 'task')} {verb}; {where}{lag}."
 
 
 def _inputs(look: Look) -> Sequence[InputRow]:

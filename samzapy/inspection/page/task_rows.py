@@ -133,12 +133,12 @@ def task_rows(
             now_moved[planned.task_name] = movement
         load = _load(planned, owned)
         standstill = still.get(planned.task_name)
-        word, detail = _state(load, owned, standstill, snapshot)
+        task_state, detail = _state(load, owned, standstill, snapshot)
         since_ms = None
-        if word is TaskState.STALLED and standstill is not None and standstill.for_ms is not None:
+        if task_state is TaskState.STALLED and standstill is not None and standstill.for_ms is not None:
             since_ms = now_ms - standstill.for_ms
         host = "" if owned is None else owned.container.host
-        row = TaskRow(load=load, state=word, detail=detail, host=host, moved=movement, still_since_ms=since_ms)
+        row = TaskRow(load=load, state=task_state, detail=detail, host=host, moved=movement, still_since_ms=since_ms)
         rows.append(row)
     return TaskRows(tuple(rows), now_moved, tuple(lags), is_complete)
 

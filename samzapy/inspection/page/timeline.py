@@ -182,7 +182,7 @@ def _of_containers(old: CoordinatorState, new: CoordinatorState) -> Iterator[Cha
 def _of_requests(old: CoordinatorState, new: CoordinatorState) -> Iterator[Change]:
     for uuid in sorted(new.requests):
         request, earlier = new.requests[uuid], old.requests.get(uuid)
-        if earlier is None or _told(earlier) != _told(request):
+        if earlier is None or _answer_of(earlier) != _answer_of(request):
             yield K.REQUEST, _request_text(request), uuid
     for uuid in sorted(new.request_memory.keys() - old.request_memory.keys() - old.requests.keys()):
         memory = new.request_memory[uuid]
@@ -247,7 +247,7 @@ def _for(processor_id: str) -> str:
     return f" of processor {processor_id}" if processor_id else ""
 
 
-def _told(request: RequestPut) -> tuple[str, str, str]:
+def _answer_of(request: RequestPut) -> tuple[str, str, str]:
     return request.status_code.value, request.phase, request.response_message
 
 
