@@ -123,6 +123,6 @@ def check_whole(state: CoordinatorState, topic: str) -> None:
     if state.generation is not None and len(state.plan) != state.generation.task_count:
         raise CorruptRecordError(
             f"{topic}: wanted the {state.generation.task_count} tasks of generation {state.generation.generation}, "
-            f"found {len(state.plan)}; somebody else wrote here or removed records. See them with `samzapy stream "
+            f"found {len(state.plan)}; another program wrote here or removed records. See them with `samzapy stream "
             "replay`"
         )

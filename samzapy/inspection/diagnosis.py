@@ -103,7 +103,7 @@ def transaction_findings(
                 code="transaction-hanging",
                 subject=f"topic {transaction.topic}",
                 found=f"{where}: wanted no transaction open for more than {patience_ms // 1000} s, found one open for "
-                f"{since}: nobody sees what stands between offset {transaction.offset_first} and the end, "
+                f"{since}: no reader sees the records between offset {transaction.offset_first} and the end, "
                 f"{transaction.offset_end}",
                 remedy=f"Its producer is named by: {tool} describe-producers --topic {transaction.topic} --partition "
                 f"{transaction.partition}. End that program; if it is gone and the broker does not abort the "
@@ -176,9 +176,9 @@ def leader_findings(
             candidate_count, f"{candidate_count} election candidates"
         )
         remedy = (
-            "One of those leads within seconds; if this stays, see what they say in their logs"
+            "One of those leads within seconds; if this stays, read their logs"
             if candidate_count
-            else "Nothing is decided until somebody leads: start the job (again)"
+            else "Nothing is decided without a leader: start the job (again)"
         )
         return (
             Finding(
@@ -241,7 +241,7 @@ def container_findings(
                 Finding(
                     code="container-unfenced",
                     subject=name,
-                    found=f"{name} ({where}) was given up and is not fenced yet: its tasks go to nobody until then",
+                    found=f"{name} ({where}) was given up and is not fenced yet: its tasks have no owner until then",
                     remedy="The leader does it, and tries again by itself; if this stays, see that there is a leader "
                     "and that it reaches the brokers",
                 )

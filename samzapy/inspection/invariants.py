@@ -509,7 +509,7 @@ def _promoted(placed: PlacedPut, state: CoordinatorState) -> str:
     before = state.placed.get(placed.processor_id)
     runner = None if before is None else state.containers.get(before.execution_id)
     if runner is not None and runner.phase in LIVING:
-        return f"wanted {runner.execution_id}, which lives, to be succeeded by nobody, found {placed.execution_id}"
+        return f"wanted {runner.execution_id}, which lives, to have no successor, found {placed.execution_id}"
     return ""
 
 

@@ -86,13 +86,13 @@ def _metric(name: str, kind: Kind, labels: tuple[str, ...], meaning: str, sep32:
 
 C, G, S = Kind.COUNTER, Kind.GAUGE, Kind.SUMMARY
 
-LEADS = _metric("coordinator_leads", G, JOB, "1 if this process leads the job; all else is told by the leader only")
+LEADS = _metric("coordinator_leads", G, JOB, "1 if this process leads the job; only the leader has all other metrics")
 TERM = _metric("coordinator_term", G, JOB, "The leader's term; it grows with each failover")
 GENERATION = _metric("job_generation", G, JOB, "The number of the plan in force")
 FACTOR = _metric("job_elasticity_factor", G, JOB, "Key buckets per SSP in the plan in force")
 TASKS = _metric("job_tasks", G, JOB, "Tasks in the plan in force, virtual ones each", "task-count")
-WITHOUT_OWNER = _metric("job_tasks_without_owner", G, JOB, "Tasks that nobody runs")
-FINDINGS = _metric("job_findings", G, JOB, "What is not as it should be (`samzapy doctor`)")
+WITHOUT_OWNER = _metric("job_tasks_without_owner", G, JOB, "Tasks that no container runs")
+FINDINGS = _metric("job_findings", G, JOB, "Findings about the job (`samzapy doctor`)")
 STALLED = _metric("task_stalled", G, ("job", "cause"), "Tasks that do not move although they have messages, by cause")
 INVALID = _metric(
     "coordinator_invalid_heartbeats_total",
@@ -107,13 +107,13 @@ REFUSED = _metric(
     "HTTP requests that this process, leading, refused for want of a credential or of its scope",
 )
 MODEL_GENERATION = _metric(
-    "job_model_generation_seconds", G, JOB, "What the last new plan took to make", "job-model-generation-ns"
+    "job_model_generation_seconds", G, JOB, "Time to make the last new plan", "job-model-generation-ns"
 )
 CHECKPOINT_COMPUTE = _metric(
     "checkpoint_compute_seconds",
     G,
     JOB,
-    "What it took to read positions and to work out where the tasks granted last begin",
+    "Time to read positions and compute the starts of the last grants",
     "checkpoint-compute-ns",
 )
 
@@ -126,9 +126,7 @@ UNANSWERED = _metric(
 KAFKA_SILENT = _metric(
     "container_kafka_silent_seconds", G, PROCESSOR, "For how long no broker has answered it; 0 while one does"
 )
-STANDBY_LAG = _metric(
-    "standby_lag_records", G, STANDBY, "What the changelogs hold beyond the state that a standby has at hand"
-)
+STANDBY_LAG = _metric("standby_lag_records", G, STANDBY, "Offsets of the changelogs beyond the state of a standby")
 STANDBY_BEHIND = _metric(
     "standby_tasks_behind", G, STANDBY, "Tasks of its processor of which a standby does not have the state yet"
 )
@@ -180,14 +178,14 @@ KEYHASH_SECONDS = _metric(
     "container_keyhash_compute_seconds_total",
     C,
     PROCESSOR,
-    "What the key buckets of the records it read took to compute",
+    "Time to compute the key buckets of the records it read",
     "keyhash-compute-ns",
 )
 INPUT_SECONDS = _metric(
     "container_input_consumption_seconds_total",
     C,
     PROCESSOR,
-    "What its workers waited for rows, and took to unpack them",
+    "Time that its workers waited for rows and unpacked them",
     "total-input-consumption-ns",
 )
 
@@ -204,7 +202,7 @@ _TASK_COUNTERS: Final[tuple[tuple[Metric, Callable[[TaskStats], int]], ...]] = (
     ),
 )
 BUSY_SECONDS = _metric(
-    "task_busy_seconds_total", C, TASK, "What it held a worker for: over the time of batches, its share of them"
+    "task_busy_seconds_total", C, TASK, "Time for which it held a worker: over the time of batches, its share of them"
 )
 _TASK_SUMMARIES: Final[tuple[tuple[Metric, _OfTask], ...]] = (
     (
@@ -248,12 +246,12 @@ _TASK_SUMMARIES: Final[tuple[tuple[Metric, _OfTask], ...]] = (
         lambda stats: (stats.delete_ns, stats.deletes_timed),
     ),
 )
-DISK_BYTES = _metric("task_disk_usage_bytes", G, TASK, "What its local state takes on disk", "disk-usage")
+DISK_BYTES = _metric("task_disk_usage_bytes", G, TASK, "Size of its local state on disk", "disk-usage")
 STORE_IDENTIFY = _metric(
     "task_store_identify_seconds",
     G,
     TASK,
-    "What its last start took to find its own entries in local state and changelog, and to bring them level",
+    "Time of its last start to bring its state level from local state and changelog",
     "store-identify-ns",
 )
 KEY_SHARE = _metric(

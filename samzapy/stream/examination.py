@@ -54,12 +54,12 @@ class Fault:
 REMEDIES: Final[Mapping[str, str]] = {
     "record-unreadable": f"{_SEE_STREAM}; if a newer release wrote it, upgrade, else {_ONLY_OURS}",
     "record-foreign": f"{_SEE_STREAM}, and {_ONLY_OURS}",
-    "stream-gap": f"{_SEE_STREAM}; somebody removed records, or the topic lost them: what is decided from here "
+    "stream-gap": f"{_SEE_STREAM}; a program removed records, or the topic lost them: what is decided from here "
     "on may rest on a history that is not whole",
-    "stream-two-writers": f"{_SEE_STREAM}; the headers name who wrote, and {_ONLY_OURS}",
-    "stream-wrong-term": f"{_SEE_STREAM}; the headers name who wrote, and {_ONLY_OURS}",
-    "stream-law": f"{_SEE_STREAM}, up to this offset; the headers name who wrote. If that was a coordinator of yours, "
-    "it has a defect: keep the history with `samzapy stream export`, and report it; else stop who writes there",
+    "stream-two-writers": f"{_SEE_STREAM}; the headers name the writer, and {_ONLY_OURS}",
+    "stream-wrong-term": f"{_SEE_STREAM}; the headers name the writer, and {_ONLY_OURS}",
+    "stream-law": f"{_SEE_STREAM}, up to this offset; the headers name the writer. If that is a coordinator of yours, "
+    "it has a defect: keep the history with `samzapy stream export`, and report it; else stop the writer",
     "stream-schema": f"An export may not be readable by itself; {_SEE_STREAM}, and {_ONLY_OURS}",
 }
 """The remedy for each kind of fault of a coordinator stream."""

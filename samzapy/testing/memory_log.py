@@ -226,7 +226,7 @@ class MemoryTopic:
             if self._open and offset >= self.stable_offset:
                 raise DeadlineError(
                     f"wanted to read {self.name} up to offset {offset_end}, found an open transaction of "
-                    f"{self._blocker()!r} from offset {self.stable_offset} on: nobody can end it meanwhile"
+                    f"{self._blocker()!r} from offset {self.stable_offset} on: no process can end it meanwhile"
                 )
             place, offset_next = place + 1, offset + 1
             if record is not None and transaction.outcome is _COMMITTED:
