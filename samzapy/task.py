@@ -22,14 +22,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, Generic, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
-from samzapy.declared_task import DECLARED, Declared, Time, bind, declared, handle_of
 from samzapy.errors import TaskModuleError
 from samzapy.model.text import error_text
-from samzapy.state import State
-from samzapy.streams import AnyStream, HeadersToSend, IncomingMessageEnvelope, Message, Output, place_of_caller
-from samzapy.windows import Tick
+
+# The package imports this module at once, also for commands that load no task (samzapy/__init__.py).
+if TYPE_CHECKING:
+    from samzapy.declared_task import Declared, Time
+    from samzapy.state import State
+    from samzapy.streams import AnyStream, HeadersToSend, IncomingMessageEnvelope, Message, Output
+    from samzapy.windows import Tick
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -206,7 +209,7 @@ class Task(Generic[K, V]):
         """Release the instance, when its process ends in good order."""
 
 
-ProcessFunction = Callable[[IncomingMessageEnvelope, MessageCollector, TaskContext], None]
+ProcessFunction = Callable[["IncomingMessageEnvelope", MessageCollector, TaskContext], None]
 Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 
@@ -251,6 +254,9 @@ def task(
         _check_marked(marked, _ARGUMENTS)
         setattr(marked, _MARK, True)
         return marked  # type: ignore[no-any-return]
+    from samzapy.declared_task import DECLARED, declared
+    from samzapy.streams import place_of_caller
+
     place = place_of_caller()
 
     def mark(given: Marked) -> Marked:
@@ -360,6 +366,8 @@ def load_task_factory(path: Path) -> TaskFactory:
         TaskModuleError: the file does not import (names the error and its line), calls `samzapy.run()` without the
             guard, marks no task or several, or uses a global name that is neither defined nor imported.
     """
+    from samzapy.declared_task import DECLARED, Declared
+
     module = _load(path.absolute())
     marked_names = {
         name: value
@@ -454,6 +462,8 @@ def _of_instance(instance: Any) -> LoadedTask:
 
 
 def _of_declared(instance: Any, own: Declared) -> LoadedTask:
+    from samzapy.declared_task import bind, handle_of
+
     handlers: dict[str, ProcessFunction] = {
         stream: handle_of(instance, method) for stream, method in own.handlers.items()
     }

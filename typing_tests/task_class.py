@@ -30,6 +30,7 @@ refunds = sz.Stream("kafka.refunds", key=sz.String, value=sz.Long)
 anything = sz.Stream("kafka.anything", key=sz.Bytes, value=sz.Json())
 romans = sz.Stream("kafka.romans", key=sz.Uuid, value=Roman())
 totals = sz.Stream("kafka.totals", key=sz.String, value=sz.Double)
+wrong_name = sz.streams_of  # wrong
 wrong_key = sz.Stream("kafka.wrong", key="string", value=sz.Double)  # wrong
 wrong_upgrade = sz.Json(Order, upgrade=lambda old: 1)  # wrong (mypy)
 

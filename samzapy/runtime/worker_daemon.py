@@ -26,6 +26,9 @@ PRELOADED: Final = (
     "samzapy.container.orders",
     "samzapy.container.task.joint_transaction",
     "samzapy.container.task.runner",
+    # The names of `samzapy` that no other module here imports; a job file may use them.
+    "samzapy.model.location",
+    "samzapy.plan.groupers",
     "samzapy.runtime.slow_message_watch",
     "samzapy.runtime.worker_tail",
 )
