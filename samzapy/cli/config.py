@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,11 +22,10 @@ from samzapy.cli.target.lazy_completion import completes
 from samzapy.config import FACTOR_KEY, Explanation, Setting, Source, explain, keys_to_explain, merge
 from samzapy.errors import TaskModuleError
 from samzapy.model.topics import coordinator_topic
-from samzapy.runtime.job_address import JobAddress, coordinator_records
 from samzapy.runtime.job_config import declared_beside, read_config, read_settings
-from samzapy.runtime.job_groupers import load_groupers
-from samzapy.stream.audit import ForeignEntry, UnreadableEntry, history, time_text
-from samzapy.stream.keys import Namespace
+
+if TYPE_CHECKING:
+    from samzapy.runtime.job_address import JobAddress
 
 _PREFIX = "config/"
 
@@ -87,6 +87,8 @@ def check(target: Target, job_file: Path | None, output: str) -> None:
     Example:
       samzapy config check --config flights.properties
     """
+    from samzapy.runtime.job_groupers import load_groupers
+
     config_file = target.file()
     config = read_config(config_file, config_file, target.overrides, os.environ)
     config.bootstrap_servers(config.default_system)
@@ -112,6 +114,10 @@ def _recorded(address: JobAddress) -> tuple[Mapping[str, Setting], Mapping[str, 
 
     Each has its position and time.
     """
+    from samzapy.runtime.job_address import coordinator_records
+    from samzapy.stream.audit import ForeignEntry, UnreadableEntry, history, time_text
+    from samzapy.stream.keys import Namespace
+
     topic = coordinator_topic(address.job)
     recorded: dict[str, Setting] = {}
     commanded: dict[str, Setting] = {}

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final, NewType
 
+from samzapy.model.expiry import EXPIRY_MS_MAX
 from samzapy.model.job import ProcessorId, TaskName
 from samzapy.model.ssp import SystemStream, check_factor
 from samzapy.model.strict_json import parse_json_text
@@ -27,7 +28,6 @@ FORCE_RESTART_LAST_SEEN: Final = "FORCE_RESTART_LAST_SEEN"
 STANDBY: Final = "STANDBY"
 SPECIAL_DESTINATIONS: Final = frozenset({ANY_HOST, LAST_SEEN, FORCE_RESTART_LAST_SEEN, STANDBY})
 """Destinations that are no host: no host can be called so."""
-EXPIRY_MS_MAX: Final = 7 * 24 * 60 * 60 * 1000
 CONTAINERS_MAX: Final = 10_000
 MESSAGE_LENGTH_MAX: Final = 4000
 """Of the text of a response, in characters."""

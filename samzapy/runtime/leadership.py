@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from samzapy.adapters.host.command_queue import CommandInbox
 from samzapy.adapters.host.end_files import EndFiles
@@ -25,8 +26,6 @@ from samzapy.adapters.kafka.hanging import written_by_workers
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.placement import KafkaPlacementWriter
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
-from samzapy.adapters.web.routes import Answering
-from samzapy.adapters.web.server import CoordinatorServer
 from samzapy.config import JobConfig
 from samzapy.coordinator.action_performer import ActionPerformer
 from samzapy.coordinator.assignment.partition_positions import partition_positions
@@ -44,10 +43,10 @@ from samzapy.model.topics import coordinator_topic, placement_topic
 from samzapy.plan.groupers import NO_GROUPERS
 from samzapy.runtime.command_sources import CommandSources
 from samzapy.runtime.coordinator_access import signature_check, signing_credential
-from samzapy.runtime.history import KafkaHistory
-from samzapy.runtime.operations import KafkaOperations
-from samzapy.runtime.server_access import server_access
 from samzapy.version import __version__
+
+if TYPE_CHECKING:
+    from samzapy.adapters.web.server import CoordinatorServer
 
 _LOG = logging.getLogger(__name__)
 _ROUND_MS = 200
@@ -195,6 +194,13 @@ class Coordination:
         self.fatal: SamzapyError | None = None
 
     def _make_server(self, leader: Callable[[], str | None]) -> CoordinatorServer:
+        # Commands that look at this host import this module, and serve nothing.
+        from samzapy.adapters.web.routes import Answering
+        from samzapy.adapters.web.server import CoordinatorServer
+        from samzapy.runtime.history import KafkaHistory
+        from samzapy.runtime.operations import KafkaOperations
+        from samzapy.runtime.server_access import server_access
+
         config, connection = self._config, self._connection
         operations = KafkaOperations(
             connection,

@@ -29,8 +29,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+from samzapy.model.expiry import EXPIRY_MS_MAX
 from samzapy.model.placement import (
-    EXPIRY_MS_MAX,
     REQUEST_TYPE,
     RESPONSE_TYPE,
     Action,

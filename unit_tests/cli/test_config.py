@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from samzapy.cli import config as module
 from samzapy.cli.config import config
 from samzapy.errors import ConfigError, SamzapyError, TaskModuleError, UnknownConfigKeyError
+from samzapy.runtime import job_address
 from samzapy.testing.builders import a_config, a_submission
 from unit_tests.fixtures.coordinator_world import World
 
@@ -123,7 +123,7 @@ def test_a_factor_of_an_earlier_configuration_is_shown(
     for factor in handed_in:
         given = {} if factor is None else {"job_elasticity_factor": factor}
         service.submit(a_submission(config=a_config(**given)))
-    monkeypatch.setattr(module, "coordinator_records", lambda address: world.log().read())
+    monkeypatch.setattr(job_address, "coordinator_records", lambda address: world.log().read())
     if now_printed is not None:
         properties.write_text(f"{PROPERTIES}job.elasticity.factor={now_printed}\n")
 

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 
 import click
 import pytest
@@ -138,13 +141,17 @@ ENGINES = ("pyspark", "pyarrow", "pandas", "lmdb")
     [
         ("profile list", (*SERVERS, *ENGINES, "confluent_kafka")),
         ("completion", (*SERVERS, *ENGINES, "confluent_kafka")),
-        ("job list", (*SERVERS, *ENGINES, "rich", "samzapy.cli.job.submit")),
+        ("job list", (*SERVERS, *ENGINES, "multiprocessing", "rich", "samzapy.cli.job.submit")),
         ("job status", (*SERVERS, *ENGINES, "rich", "samzapy.cli.job.submit")),
         ("job stop", (*SERVERS, *ENGINES, "rich", "samzapy.cli.job.submit")),
         ("container list", (*SERVERS, *ENGINES, "rich")),
         ("checkpoint list", (*SERVERS, *ENGINES, "rich")),
         ("stream replay", (*SERVERS, *ENGINES, "rich")),
         ("config explain", (*SERVERS, *ENGINES, "rich")),
+        ("job submit", (*SERVERS, *ENGINES, "rich")),
+        ("job delete", (*SERVERS, *ENGINES, "rich")),
+        ("job downgrade", (*SERVERS, *ENGINES, "rich")),
+        ("doctor", (*SERVERS, *ENGINES, "rich")),
         ("state get", (*SERVERS, *ENGINES, "rich")),
         ("acl", (*SERVERS, *ENGINES, "rich")),
     ],
@@ -161,6 +168,102 @@ def test_a_command_imports_the_modules_that_it_needs_and_no_more(command: str, w
 
     assert "" == ran.stderr.strip()
     assert "Usage: samzapy" in ran.stdout
+
+
+HEAVY = (
+    *SERVERS,
+    *ENGINES,
+    "asyncio",
+    "confluent_kafka",
+    "cryptography",
+    "email",
+    "fastavro",
+    "http",
+    "hypothesis",
+    "importlib.metadata",
+    "msgspec",
+    "multiprocessing",
+    "rich",
+    "ssl",
+    "tenacity",
+    "samzapy.adapters.kafka",
+    "samzapy.coordinator",
+    "samzapy.stream",
+)
+"""Modules that a command does not need if it asks no cluster."""
+
+
+def loaded_by(*command: str, environment: Mapping[str, str] = MappingProxyType({})) -> tuple[str, set[str]]:
+    """What a command prints, and which of the heavy modules it imports."""
+    listing = (
+        "import sys; from samzapy.cli.main import main\n"
+        f"try: main({[*command]!r})\n"
+        f"except SystemExit: sys.stderr.write(' '.join(m for m in {HEAVY!r} if m in sys.modules))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", listing], capture_output=True, text=True, env={**os.environ, **environment}
+    )
+    return ran.stdout, set(ran.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("--version", __version__),
+        ("--help", "Usage: samzapy"),
+        ("job --help", "Usage: samzapy job"),
+        ("job status --help", "Usage: samzapy job status"),
+        ("config --help", "Usage: samzapy config"),
+        ("config check --help", "Usage: samzapy config check"),
+        ("config explain job.name", "job.name"),
+        ("profile --help", "Usage: samzapy profile"),
+        ("completion bash", "_SAMZAPY_COMPLETE=bash_complete"),
+    ],
+)
+def test_a_command_that_asks_no_cluster_loads_no_heavy_module(command: str, shown: str) -> None:
+    output, heavy = loaded_by(*command.split())
+
+    assert shown in output
+    assert set() == heavy
+
+
+def test_the_check_of_a_configuration_loads_no_client(tmp_path: Path) -> None:
+    properties = tmp_path / "flights.properties"
+    properties.write_text(
+        "job.name=flights\ntask.inputs=kafka.flights\nsystems.kafka.bootstrap.servers=localhost:9092\n"
+    )
+
+    output, heavy = loaded_by("config", "check", "--config", str(properties))
+
+    assert "nothing is wrong with them" in output
+    assert set() == heavy
+
+
+@pytest.mark.parametrize(
+    ("typed", "completion"),
+    [
+        ("samzapy j", "plain,job"),
+        ("samzapy job stat", "plain,status"),
+        ("samzapy job status --conf", "plain,--config"),
+        ("samzapy config ch", "plain,check"),
+    ],
+)
+def test_a_shell_completes_commands_and_options_without_a_heavy_module(typed: str, completion: str) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+
+    output, heavy = loaded_by(environment={"_SAMZAPY_COMPLETE": "bash_complete", **words})
+
+    assert completion in output.split()
+    assert set() == heavy
+
+
+def test_a_shell_gets_the_summaries_of_commands_without_importing_one() -> None:
+    table = {"job": LazyCommand("no.such.module:job", "Manage a job.")}
+    group = LazyGroup(name="samzapy", help="", table=table)
+
+    items = [(item.value, item.help) for item in group.shell_complete(click.Context(group), "j")]
+
+    assert [("job", "Manage a job.")] == items
 
 
 def test_a_group_lists_its_commands_in_order() -> None:

@@ -10,10 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
-from multiprocessing import get_context
 from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -59,6 +56,11 @@ def delete_groups(connection: KafkaConnection, names: Sequence[str]) -> None:
 def _in_own_process(
     act: Callable[[KafkaConnection, str, float], T], connection: KafkaConnection, group: str, timeout_s: float
 ) -> T | _Failure:
+    # Each process that talks to Kafka imports this module, and few ask about a group.
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
     try:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_silence) as processes:
             return processes.submit(act, replace(connection, command_wait=None), group, timeout_s).result()

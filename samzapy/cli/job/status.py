@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,13 +11,13 @@ from samzapy.cli.output.option import is_json, output_option, print_json
 from samzapy.cli.output.table import print_table
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.address import read_of_a_job
-from samzapy.cli.target.status import read_status
 from samzapy.errors import ExitCode
 from samzapy.inspection.load import json_rows
 from samzapy.model.container_end import end_text
 from samzapy.model.finding import Severity
-from samzapy.runtime.job_address import JobAddress
-from samzapy.stream.audit import time_text
+
+if TYPE_CHECKING:
+    from samzapy.runtime.job_address import JobAddress
 
 _ENDS_SHOWN_MAX = 10
 
@@ -39,6 +40,8 @@ def status(
     Example:
       samzapy job status --job flight-delays-1 --bootstrap-servers localhost:9092 -o json
     """
+    from samzapy.cli.target.status import read_status
+
     shown = read_status(address)
     if is_json(output):
         print_json(shown, output)
@@ -76,6 +79,8 @@ def _print(status: Mapping[str, object]) -> None:
 
 def _ends(status: Mapping[str, object]) -> list[str]:
     """A line for each of the newest ends of containers by an error."""
+    from samzapy.stream.audit import time_text
+
     ends = json_rows(status, "containerEnds")[:_ENDS_SHOWN_MAX]
     return [f"ended at {time_text(int(str(end.get('endedAtMs'))))}: {_cell(end_text(end))}" for end in ends]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from samzapy.model.placement import EXPIRY_MS_MAX
+from samzapy.model.expiry import EXPIRY_MS_MAX
 
 _MOST = EXPIRY_MS_MAX / 1000
 

@@ -1,6 +1,7 @@
 """The job that a command is about: options, environment and profile.
 
-Each command gets its target here, so that all commands take the same options and prefer the same source.
+Each command gets its target here, so that all commands take the same options and prefer the same source. The Kafka
+client is imported when a target is used: a help page and a completion use none.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from samzapy.adapters.kafka.broker_wait import CommandWait
-from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.cli.output.seconds import Seconds
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.lazy_completion import completes
 from samzapy.cli.target.profiles import profiles_path, read_profiles
 from samzapy.errors import ConfigError, SamzapyError
-from samzapy.runtime.job_address import JobAddress, address_of, connection_of
+
+if TYPE_CHECKING:
+    from samzapy.adapters.kafka.clients import KafkaConnection
+    from samzapy.runtime.job_address import JobAddress
 
 TIMEOUT_S = 10.0
 
@@ -101,6 +103,8 @@ class Target:
 
     def address(self) -> JobAddress:
         """The address of the job. Raises as `address_of`."""
+        from samzapy.runtime.job_address import address_of
+
         return address_of(self.config_file, self.overrides, self.job, self.bootstrap_servers)
 
     def address_to_read(self, timeout_s: float) -> JobAddress:
@@ -115,6 +119,8 @@ class Target:
 
     def cluster(self) -> KafkaConnection:
         """The cluster alone. Raises as `connection_of`."""
+        from samzapy.runtime.job_address import connection_of
+
         return connection_of(self.config_file, self.overrides, self.bootstrap_servers)
 
     def file(self) -> Path:
@@ -292,6 +298,8 @@ def read_of_a_job(command: Callable[..., None]) -> Callable[..., None]:
 
 def connection_to_read(connection: KafkaConnection, timeout_s: float) -> KafkaConnection:
     """The connection of a command that only reads, with one wait for all questions."""
+    from samzapy.adapters.kafka.broker_wait import CommandWait
+
     return replace(connection, command_wait=CommandWait(timeout_s, lambda text: _say(f"{text} (--timeout)")))
 
 
@@ -301,6 +309,8 @@ def connection_to_write(connection: KafkaConnection) -> KafkaConnection:
     Its first question waits for `TIMEOUT_S`. Later ones have deadlines of their own, because the command may wait for
     longer than a broker needs to start again.
     """
+    from samzapy.adapters.kafka.broker_wait import CommandWait
+
     return replace(connection, command_wait=CommandWait(TIMEOUT_S, _say, is_for_first_answer=True))
 
 

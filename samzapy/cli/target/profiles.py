@@ -12,9 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from samzapy.config import is_id, is_reference, refuse_open_file, sounds_secret
 from samzapy.errors import ConfigError, RejectedError
-from samzapy.model.strict_json import parse_json_text
 
 _FILE_BYTES_MAX: Final = 1024 * 1024
 _FIELDS: Final = ("config", "job", "bootstrapServers", "set")
@@ -60,6 +58,8 @@ class Profiles:
 
     def with_profile(self, name: str, profile: Profile) -> Profiles:
         """These profiles and `profile`, which is used if it is the only one."""
+        from samzapy.config import is_id, is_reference, sounds_secret
+
         if not is_id(name):
             raise ConfigError(f"wanted a name of letters, digits, - and _, found {name!r}; choose another name")
         for key, value in profile.overrides.items():
@@ -93,12 +93,16 @@ def read_profiles(path: Path) -> Profiles:
     """
     try:
         with path.open("rb") as file:
+            from samzapy.config import refuse_open_file
+
             refuse_open_file("profiles", path, os.fstat(file.fileno()).st_mode)
             content = file.read(_FILE_BYTES_MAX)
     except FileNotFoundError:
         return Profiles()
     except OSError as error:
         raise ConfigError(f"wanted the profiles in {path}, found {error.strerror}; correct its rights") from error
+    from samzapy.model.strict_json import parse_json_text
+
     try:
         return _profiles_of(parse_json_text(content.decode()))
     except (ValueError, TypeError) as error:

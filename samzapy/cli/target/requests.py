@@ -19,9 +19,7 @@ from samzapy.cli.output.option import is_json, output_option, print_json, print_
 from samzapy.cli.output.seconds import Seconds
 from samzapy.cli.output.terminal import printable
 from samzapy.config import parse_recorded
-from samzapy.coordinator.launching.launches import wanted_processors
 from samzapy.coordinator.replay import replay
-from samzapy.coordinator.requests.restart_query import processors_with_query
 from samzapy.coordinator.state import CoordinatorState, sorted_processors
 from samzapy.errors import ConfigError, DeadlineError, RejectedError, SamzapyError
 from samzapy.model.placement import (
@@ -158,6 +156,9 @@ def every_processor(state: CoordinatorState, action: Action) -> Sequence[str]:
     Raises:
         RejectedError: there is none.
     """
+    from samzapy.coordinator.launching.launches import wanted_processors
+    from samzapy.coordinator.requests.restart_query import processors_with_query
+
     wanted = wanted_processors(state) if action is Action.RESTART_CONTAINER else None
     processor_ids = wanted or sorted_processors(processors_with_query(state))
     if not processor_ids:
