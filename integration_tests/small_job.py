@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from types import TracebackType
 from typing import Self
 
@@ -61,7 +62,8 @@ def heartbeat_from_elsewhere(
         "restart": restart,
         **more,
     }
-    return HttpCoordinatorClient().heartbeat(url, body, 5000)
+    with closing(HttpCoordinatorClient()) as client:
+        return client.heartbeat(url, body, 5000)
 
 
 class SmallJob:

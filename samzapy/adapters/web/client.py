@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from urllib.parse import urlsplit
 
+from samzapy.adapters.web.kept_connection import Connected, KeptConnection, Target
 from samzapy.config import is_loopback
 from samzapy.errors import RejectedError
 from samzapy.model.strict_json import parse_json
@@ -71,10 +72,18 @@ class Access:
 
 
 class HttpCoordinatorClient:
-    """Sends each request to the given coordinator; keeps no connection."""
+    """Sends each request to the given coordinator.
+
+    It keeps the connection of its last heartbeat for the next one to the same address. Any thread may send.
+    """
 
     def __init__(self, access: Access | None = None) -> None:
         self._access = access or Access()
+        self._kept = KeptConnection()
+
+    def close(self) -> None:
+        """Close the connection that is kept. Another heartbeat makes a new one."""
+        self._kept.close()
 
     def heartbeat(self, url: str, body: Mapping[str, object], timeout_ms: int) -> HeartbeatAnswer | None:
         """Send a heartbeat; None when there is no valid answer.
@@ -89,6 +98,7 @@ class HttpCoordinatorClient:
             self._access.heartbeat(str(body["executionId"])),
             timeout_ms,
             ANSWER_BYTES_MAX,
+            self._kept,
         )
         if status_code != 200 or answer is None:
             return None
@@ -122,11 +132,17 @@ class HttpCoordinatorClient:
         return status if status is not None and status.get("job") == job else None
 
     def _ask_json(
-        self, request: _Request, url: str, credential: str | None, timeout_ms: int, bytes_max: int
+        self,
+        request: _Request,
+        url: str,
+        credential: str | None,
+        timeout_ms: int,
+        bytes_max: int,
+        kept: KeptConnection | None = None,
     ) -> tuple[int, Mapping[str, object] | None]:
         """The status code of an answer, 0 without one, and its JSON object, if it has one."""
         credited = replace(request, headers=self._access.header(url, credential))
-        answer = _asked(credited, url, self._access.tls, timeout_ms, bytes_max)
+        answer = _asked(credited, url, self._access.tls, timeout_ms, bytes_max, kept)
         if answer is None:
             return 0, None
         status, text = answer
@@ -149,7 +165,8 @@ class _Request:
     Attributes:
         body: JSON.
         asks_again: whether it is sent again when its connection is closed without an answer, as long as there is time.
-            A server with too many connections closes some of them. The request must allow a repetition.
+            A server with too many connections closes some of them. The request must allow a repetition. Only such a
+            request uses a kept connection.
     """
 
     method: str
@@ -175,18 +192,25 @@ def ask(
 
 
 def _asked(
-    request: _Request, url: str, tls: Callable[[], ssl.SSLContext] | None, timeout_ms: int, bytes_max: int
+    request: _Request,
+    url: str,
+    tls: Callable[[], ssl.SSLContext] | None,
+    timeout_ms: int,
+    bytes_max: int,
+    kept: KeptConnection | None = None,
 ) -> tuple[int, bytes] | None:
     """As `ask`.
 
     Args:
         tls: the context for `https`; None: such a URL is not asked.
+        kept: has the connection to use again, and gets the one that was used; None: it is closed.
     """
     until_s = time.monotonic() + timeout_ms / 1000
     pause_s = _ASK_AGAIN_AFTER_S
     while True:
         try:
-            return _answer(request, url, tls, until_s, bytes_max)
+            target = _target(url, tls)
+            return None if target is None else _answer(request, target, until_s, bytes_max, kept)
         except (OSError, HTTPException, ValueError) as error:
             is_last = not request.asks_again or not _is_closed(error) or time.monotonic() + pause_s >= until_s
             if is_last and isinstance(error, ssl.SSLError):
@@ -201,21 +225,30 @@ def _asked(
 
 
 def _answer(
-    request: _Request, url: str, tls: Callable[[], ssl.SSLContext] | None, until_s: float, bytes_max: int
+    request: _Request, target: Target, until_s: float, bytes_max: int, kept: KeptConnection | None
 ) -> tuple[int, bytes] | None:
-    """The answer to a request, if its URL can be asked.
-
-    Returns None otherwise, and for an answer that is not whole or too large.
+    """The answer to a request; None for one that is not whole or too large.
 
     Raises:
         OSError, HTTPException, ValueError: there is none.
     """
-    connection = _connection_to(url, tls)
-    if connection is None:
-        return None
+    idle = None if kept is None or not request.asks_again else kept.take(target)
+    if idle is not None:
+        try:
+            return _exchanged(request, idle, until_s, bytes_max, kept)
+        except (OSError, HTTPException) as error:
+            # A server may close an idle connection at any time.
+            if not _is_closed(error):
+                raise
+    return _exchanged(request, _opened(target, until_s), until_s, bytes_max, kept)
+
+
+def _exchanged(
+    request: _Request, connected: Connected, until_s: float, bytes_max: int, kept: KeptConnection | None
+) -> tuple[int, bytes] | None:
+    """As `_answer`, over this connection, which is then kept or closed."""
+    connection, is_kept = connected.http, False
     try:
-        connected = _connected(connection.host, connection.port, until_s)
-        connection.sock = connected if tls is None or _is_plain(url) else _wrapped(connected, tls(), connection.host)
         with _cut_at(connection.sock, until_s):
             if isinstance(connection.sock, ssl.SSLSocket):
                 connection.sock.do_handshake()
@@ -223,10 +256,14 @@ def _answer(
             connection.request(request.method, request.path, request.body, {**content, **request.headers})
             response: HTTPResponse = connection.getresponse()
             text = response.read(bytes_max + 1)
+        # An answer that was cut off looks complete; only the announced length shows the difference.
+        is_whole = len(text) <= bytes_max and not response.length
+        is_kept = kept is not None and is_whole and response.status == 200 and response.isclosed()
     finally:
-        connection.close()
-    # An answer that was cut off looks complete; only the announced length shows the difference.
-    is_whole = len(text) <= bytes_max and not response.length
+        if not is_kept:
+            connection.close()
+    if kept is not None and is_kept:
+        kept.put(connected)
     return (response.status, text) if is_whole else None
 
 
@@ -235,21 +272,30 @@ def _is_closed(error: Exception) -> bool:
     return isinstance(error, (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError))
 
 
-def _connection_to(url: str, tls: Callable[[], ssl.SSLContext] | None) -> HTTPConnection | None:
-    """A connection that is not open yet; None for a URL that cannot be asked."""
+def _target(url: str, tls: Callable[[], ssl.SSLContext] | None) -> Target | None:
+    """The other end of a URL; None if it cannot be asked."""
     try:
         target = urlsplit(url)
         if target.scheme not in ("http", "https") or target.hostname is None:
             return None
-        if tls is None and not _is_plain(url):
-            return None
-        return HTTPConnection(target.hostname, target.port or (80 if _is_plain(url) else 443))
+        if target.scheme == "http":
+            return Target(target.hostname, target.port or 80, None)
+        return None if tls is None else Target(target.hostname, target.port or 443, tls())
     except (HTTPException, ValueError):
         return None
 
 
-def _is_plain(url: str) -> bool:
-    return urlsplit(url).scheme == "http"
+def _opened(target: Target, until_s: float) -> Connected:
+    """A new connection.
+
+    Raises:
+        OSError, HTTPException, ValueError: there is none in time.
+    """
+    http = HTTPConnection(target.host, target.port)
+    http.auto_open = 0  # It would connect again without TLS.
+    connected = _connected(target.host, target.port, until_s)
+    http.sock = connected if target.context is None else _wrapped(connected, target.context, target.host)
+    return Connected(target, http)
 
 
 def _wrapped(connected: socket.socket, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:

@@ -113,6 +113,7 @@ class HeartbeatThread:
         self._wake.set()
         if self._thread.ident is not None:
             self._thread.join(timeout=_ANSWER_WAIT_MS / 1000 + 1)
+        self._client.close()
 
     def publish(self, content: HeartbeatContent) -> None:
         before, self._content = self._content, content

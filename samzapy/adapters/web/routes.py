@@ -37,6 +37,7 @@ from starlette.routing import Route
 
 from samzapy.adapters.web.actions import Operations
 from samzapy.adapters.web.bodies import Bodies
+from samzapy.adapters.web.connections import keep_connection
 from samzapy.adapters.web.guard import Denied, Guard, HeaderChecks
 from samzapy.adapters.web.metrics import CONTENT_TYPE, exposition
 from samzapy.adapters.web.moments import History
@@ -186,6 +187,8 @@ async def _heartbeat(answering: Answering, request: Request) -> Response:
     expected = is_expected(snapshot.state, heartbeat)
     if expected and not answering.put(heartbeat):
         return _not_leading(answering)
+    if expected:
+        keep_connection(request, heartbeat.execution_id)
     answering.invalid.count += not expected
     return _alive(snapshot, heartbeat.execution_id, alive=expected, renewed=renewed)
 

@@ -155,6 +155,9 @@ def _bound(host: str, port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Head and body of an answer are sent one after the other, and the body would wait for the client's delayed
+        # acknowledgement. asyncio sets it only where a socket names its protocol.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Connections inherit these options. With them the kernel ends the connection of a peer that vanished, also
         # while an answer is on its way.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

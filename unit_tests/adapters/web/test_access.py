@@ -3,7 +3,7 @@
 import base64
 import json
 import ssl
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPSConnection
 from urllib.parse import urlsplit
 
@@ -280,9 +280,38 @@ def test_a_client_certificate_speaks_for_containers_of_its_host_only(authority):
             certificate, key = authority.certificate(f"of-{host}", f"DNS:{host}")
             clients[host] = HttpCoordinatorClient(trusting(authority, certificate=str(certificate), key=str(key)))
 
-        with job.looping():
-            wait_until(lambda: clients[IDLE["host"]].heartbeat(job.url, IDLE, 20_000), 60, "e1 to be registered")
+        with job.looping(), closing(clients[IDLE["host"]]) as own:
+            wait_until(lambda: own.heartbeat(job.url, IDLE, 20_000), 60, "e1 to be registered")
             assert clients["another-host"].heartbeat(job.url, IDLE, 20_000) is None
+
+
+def test_a_replaced_secret_and_authority_are_in_force_on_the_next_heartbeat_of_a_kept_connection(
+    authority, tmp_path, secrets
+):
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(authority.ca.read_bytes())
+    given = [OLD]
+    access = Access(
+        heartbeat=lambda own: credential(given[0], JOB, Scope.HEARTBEAT, own),
+        tls=client_context(TlsFiles(ca=str(ca))).context,
+    )
+    guard = Guard(job=JOB, secrets=lambda: tuple(secrets))
+    with (
+        serving(guard=guard, tls=files_of(authority, "kept", "IP:127.0.0.1")) as job,
+        closing(HttpCoordinatorClient(access)) as own,
+    ):
+        job.lead()
+        with job.looping():
+            wait_until(lambda: own.heartbeat(job.url, IDLE, 20_000), 60, "e1 to be registered")
+        assert own.heartbeat(job.url, IDLE, 20_000).alive
+        secrets[:] = [NEW]
+        assert own.heartbeat(job.url, IDLE, 20_000) is None
+        given[0] = NEW
+        assert own.heartbeat(job.url, IDLE, 20_000).alive
+
+        # The client now trusts another authority: the connection that it made before proves nothing more.
+        ca.write_bytes(Authority.made(tmp_path, "successor").ca.read_bytes())
+        assert own.heartbeat(job.url, IDLE, 5_000) is None
 
 
 @pytest.mark.parametrize("fault", ["missing", "no certificate", "another key", "a passphrase", "readable by all"])

@@ -1,11 +1,13 @@
 """Limits on requests of peers, and a heartbeat's time while hostile peers connect."""
 
+import asyncio
 import json
 import socket
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
-from http.client import HTTPConnection
+from contextlib import ExitStack, closing, contextmanager, suppress
+from http.client import HTTPConnection, HTTPException
+from itertools import pairwise
 from urllib.parse import urlsplit
 
 import pytest
@@ -78,19 +80,24 @@ def test_heartbeats_are_answered_during_repeated_bursts_of_slow_connections(job,
     assert 0 == sum(answer is None for answer in answers)
 
 
+def beat_once(authority, job):
+    """The answer to a heartbeat on a new connection."""
+    with closing(HttpCoordinatorClient(Access(tls=client_context(TlsFiles(ca=str(authority.ca))).context))) as client:
+        return client.heartbeat(job.url, IDLE, ANSWERS_WITHIN_MS)
+
+
 def test_heartbeats_over_tls_are_answered_during_bursts_that_never_begin_a_handshake(tmp_path):
     authority = Authority.made(tmp_path)
     certificate, key = authority.certificate("node", "IP:127.0.0.1")
     job = Job(access=ServerAccess(tls=TlsFiles(certificate=str(certificate), key=str(key))))
-    client = HttpCoordinatorClient(Access(tls=client_context(TlsFiles(ca=str(authority.ca))).context))
     try:
         job.lead()
         with job.looping():
-            wait_until(lambda: client.heartbeat(job.url, IDLE, 20_000), 60, "e1 to be registered")
+            wait_until(lambda: beat_once(authority, job), 60, "e1 to be registered")
         with bursts(job.url, b"", each_s=1.0) as opened:
             answers = []
             while len(opened) < 3 * BURST:
-                answers.append(client.heartbeat(job.url, IDLE, ANSWERS_WITHIN_MS))
+                answers.append(beat_once(authority, job))
         assert 0 == sum(answer is None for answer in answers)
     finally:
         job.server.stop()
@@ -126,6 +133,179 @@ def test_connections_of_an_address_that_are_closed_make_room(job, monkeypatch):
     monkeypatch.setattr(connections, "PEER_CONNECTIONS_MAX", 2)
 
     assert [503] * 20 == [job.ask("GET", "/status")[0] for _ in range(20)]
+
+
+class Kept:
+    """A connection of one execution, as the server sees it."""
+
+    def __init__(self, kept_for=None):
+        self.kept_for = kept_for
+        self.transport = self
+        self.is_open = True
+
+    def abort(self):
+        self.is_open = False
+
+
+def kept_of(kept_max, *executions):
+    """The connections of these executions, of which a server keeps at most `kept_max`."""
+    limits, kept = connections.Connections(kept_max=kept_max), []
+    for execution in executions:
+        peer = Kept()
+        limits.open(peer, "192.0.2.1", 0.0)
+        limits.keep(peer, execution)
+        peer.kept_for = execution
+        kept.append(peer)
+    return limits, kept
+
+
+def test_the_kept_connection_that_was_idle_longest_is_closed_for_one_more():
+    limits, (first, second) = kept_of(2, "e1", "e2")
+    limits.use(first, "e1")
+
+    limits.keep(third := Kept(), "e3")
+
+    assert [True, False, True] == [peer.is_open for peer in (first, second, third)]
+
+
+def test_an_execution_has_one_kept_connection():
+    _, (former, present, other) = kept_of(2, "e1", "e1", "e2")
+
+    assert [False, True, True] == [peer.is_open for peer in (former, present, other)]
+
+
+def test_a_former_connection_of_an_execution_leaves_the_present_one_kept():
+    limits, (former, present) = kept_of(1, "e1", "e1")
+    limits.close(former)
+
+    limits.keep(Kept(), "e2")
+
+    assert not present.is_open
+
+
+def test_kept_connections_take_no_room_of_unknown_peers(monkeypatch):
+    monkeypatch.setattr(connections, "PEER_CONNECTIONS_MAX", 2)
+    limits, _ = kept_of(10, "e1", "e2", "e3")
+
+    assert [True, True, False] == [limits.open(Kept(), "192.0.2.1", 0.0) for _ in range(3)]
+
+
+def test_a_process_that_may_open_few_files_keeps_few_connections(monkeypatch):
+    monkeypatch.setattr(connections.resource, "getrlimit", lambda _: (connections.CONNECTIONS_MAX + 131, 10_000))
+    limits = connections.connection_class().connections_of_server
+    kept = [Kept() for _ in range(4)]
+    for number, peer in enumerate(kept):
+        limits.keep(peer, f"e{number}")
+
+    assert [False, True, True, True] == [peer.is_open for peer in kept]
+
+
+def test_a_server_accepts_few_connections_at_a_time_and_the_kernel_holds_the_others():
+    made = []
+
+    class Peer(asyncio.Protocol):
+        def connection_made(self, transport):
+            made.append(transport)
+
+    with closing(connections.Loop()) as loop, socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as kept:
+        server = loop.run_until_complete(loop.create_server(Peer, sock=listener, backlog=100))
+        for _ in range(50):
+            kept.enter_context(socket.create_connection(listener.getsockname(), timeout=5))
+        counts = [0]
+        while len(made) < 50:
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+            counts.append(len(made))
+        server.close()
+        for transport in made:
+            transport.abort()
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+
+    assert 8 > max(after - before for before, after in pairwise(counts))
+
+
+class Beating:
+    """Sends heartbeats on one connection."""
+
+    def __init__(self, job):
+        target = urlsplit(job.url)
+        # Less than uvicorn's own time for an idle connection.
+        self._connection = HTTPConnection(target.hostname, target.port, timeout=8)
+        self._connection.connect()
+        self._connection.auto_open = 0
+
+    def beat(self, **more):
+        """The status of the answer; None where the connection has ended."""
+        body = json.dumps(IDLE | more)
+        try:
+            self._connection.request("POST", "/containerHeartbeat", body, {"Content-Type": "application/json"})
+            with self._connection.getresponse() as response:
+                response.read()
+                return response.status
+        except (OSError, HTTPException):
+            return None
+
+    def wait_closed(self):
+        """Wait until the server has closed the connection."""
+        assert b"" == self._connection.sock.recv(1)
+
+    def close(self):
+        self._connection.close()
+
+
+@pytest.fixture
+def registered(job):
+    job.lead()
+    job.register()
+    yield job
+    CLIENT.close()
+
+
+def test_the_body_of_an_answer_does_not_wait_for_a_delayed_acknowledgement(registered):
+    delayed_s, took_s = 0.04, []
+    with closing(Beating(registered)) as own:
+        for _ in range(60):
+            began_s = time.monotonic()
+            assert 200 == own.beat()
+            took_s.append(time.monotonic() - began_s)
+
+    # The first acknowledgements of a connection are not delayed.
+    assert delayed_s > min(took_s[30:])
+
+
+def test_slow_strangers_displace_no_kept_connection(registered):
+    with closing(Beating(registered)) as own:
+        assert 200 == own.beat()
+        for sent in SLOW.values():
+            with bursts(registered.url, sent, each_s=0.2) as opened:
+                wait_until(lambda opened=opened: len(opened) >= 2 * BURST, 60, "two bursts")
+                assert 200 == own.beat()
+
+
+def test_a_connection_is_not_kept_for_an_execution_that_is_unknown(registered, monkeypatch):
+    monkeypatch.setattr(connections, "HEAD_WAIT_S", 0.3)
+    with closing(Beating(registered)) as known, closing(Beating(registered)) as unknown:
+        assert [200, 200] == [known.beat(), unknown.beat(pid=IDLE["pid"] + 1)]
+        unknown.wait_closed()
+
+        assert 200 == known.beat()
+
+
+def test_a_kept_connection_is_closed_once_it_is_idle_for_too_long(registered, monkeypatch):
+    monkeypatch.setattr(connections, "KEPT_IDLE_S", 0.3)
+    with closing(Beating(registered)) as own:
+        assert 200 == own.beat()
+
+        own.wait_closed()
+
+
+def test_a_kept_connection_is_closed_after_the_answer_once_it_is_too_old(registered, monkeypatch):
+    with closing(Beating(registered)) as own:
+        assert [200, 200] == [own.beat(), own.beat()]
+        monkeypatch.setattr(connections, "KEPT_S", 0.0)
+
+        assert [200, None] == [own.beat(), own.beat()]
 
 
 def get_status(job, headers):

@@ -24,11 +24,15 @@ class Coordinators:
         self.answers = {f"http://{name}:1": answer for name, answer in answers.items()}
         self.asked = []
         self.bodies = []
+        self.is_closed = False
 
     def heartbeat(self, url, body, timeout_ms):
         self.asked.append((url, body["streamOffset"]))
         self.bodies.append(body)
         return self.answers.get(url)
+
+    def close(self):
+        self.is_closed = True
 
 
 def content(url="http://a:1", term=1, offset=10, warm=None):
@@ -208,3 +212,10 @@ def test_a_heartbeat_without_an_answer_is_repeated_soon(started):
     coordinators.answers["http://a:1"] = HeartbeatAnswer(alive=True, term=1)
 
     until(lambda: sender.leases, "an answer")
+
+
+def test_a_thread_that_is_closed_closes_the_connection_of_its_client():
+    coordinators = Coordinators()
+    Sender(coordinators).thread.close()
+
+    assert coordinators.is_closed
