@@ -24,6 +24,7 @@ import bench_report as report
 import click
 from bench_audit import large_job, publish_history, timed
 from bench_conditions import busy, disturbed, load, machine, processor, versions
+from bench_connections import connections_section, measure_connections
 from bench_heartbeats import CONTAINERS, INTERVALS_MS, P99_MS_MAX, Fleet
 from bench_heartbeats import MEASURE_S as BEATS_MEASURE_S
 from bench_input import KEY_COUNT, publish, remove_topics
@@ -757,8 +758,8 @@ def heartbeats(containers: int, seconds: float, viewers: int, page: Path) -> Non
                     "From before the connection is made to the whole answer, as the client of a container sees it. All "
                     "containers are in one Python process on the other core, with the broker, so its own waiting is "
                     "in the figures. *Begun late*: how long after it was due a heartbeat began, which is theirs.",
-                    "Each heartbeat has a connection of its own, names the grant that it holds, and is handed to the "
-                    f"coordinator. Registering them all, planning and granting took {started_s:.0f} s.",
+                    "Each container keeps its connection. A heartbeat names the grant that it holds, and is handed to "
+                    f"the coordinator. Registering them all, planning and granting took {started_s:.0f} s.",
                     versions("starlette", "uvicorn", "confluent-kafka"),
                 ]
             ),
@@ -766,6 +767,30 @@ def heartbeats(containers: int, seconds: float, viewers: int, page: Path) -> Non
     )
     click.echo(body)
     report.write_section(page, "heartbeats", body)
+
+
+@main.command()
+@click.option("--containers", default=CONTAINERS, show_default=True)
+@click.option("--seconds", default=BEATS_MEASURE_S, show_default=True, help="For each way.")
+@click.option(
+    "--page",
+    type=click.Path(path_type=Path),
+    default=PAGE,
+    help="Write there [default: docs/internals/performance.md].",
+)
+def connections(containers: int, seconds: float, page: Path) -> None:
+    """Heartbeats over TLS on kept and on new connections; seven minutes."""
+    begun, load_before = datetime.datetime.now(datetime.UTC), load()
+    with bench() as at:
+        runs = measure_connections(at.servers, at.directory, containers, seconds)
+    conditions = [
+        f"{machine(begun, load_before)} {seconds:g} s for each way.",
+        *busy([load_before, *(run.answers.load for run in runs)]),
+        versions("starlette", "uvicorn", "confluent-kafka"),
+    ]
+    body = connections_section(containers, runs, conditions)
+    click.echo(body)
+    report.write_section(page, "connections", body)
 
 
 @main.command()

@@ -2,7 +2,7 @@
 
 The coordinator is a process of its own, without Spark, held to one core; broker and containers share the others. A
 container is a task of one client process here: it registers, follows its grants, and sends the heartbeats of a real
-one, each on a connection of its own, at a moment of its own within the interval.
+one, on a connection of its own, at a moment of its own within the interval.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bench_conditions import load
-from bench_measure import percentile
+from bench_measure import memory_of, percentile
 
 from integration_tests.candidates import CandidateProcess, Contest
 from samzapy.adapters.kafka.reading import PartitionReader
-from samzapy.adapters.web.client import HttpCoordinatorClient
+from samzapy.adapters.web.client import Access, HttpCoordinatorClient
 from samzapy.container.orders import Orders, follow
 from samzapy.model.job import ExecutionId
 from samzapy.stream.codec import decode
@@ -53,13 +53,18 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """How heartbeats were answered at one interval; times in milliseconds."""
+    """How heartbeats were answered at one interval; times in milliseconds.
+
+    Attributes:
+        cpu_share: the share of its core that the coordinator took; `cpu_ms`: its CPU time for each answer.
+    """
 
     interval_ms: int
     answer_ms: Sequence[float]
     late_ms: Sequence[float]
     unanswered: int
     cpu_share: float
+    cpu_ms: float
     load: float
 
     @property
@@ -75,7 +80,8 @@ class Answers:
 class _Container:
     """The heartbeat of a container: it runs, and holds its grants of the stream."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, access: Access | None) -> None:
+        self.client = HttpCoordinatorClient(access)
         self.processor_id = str(number)
         self.orders = Orders(execution_id=ExecutionId(f"e{number}-bench"))
         self.held: list[Mapping[str, object]] = []
@@ -104,13 +110,23 @@ class _Container:
 
 
 class Fleet:
-    """All containers of a job, and its only coordinator."""
+    """All containers of a job, and its only coordinator.
 
-    def __init__(self, servers: str, count: int) -> None:
-        self._contest = Contest(servers, **_SETTINGS)
+    Args:
+        access: of each container.
+        settings: further ones of the job, as for `a_config`.
+
+    Attributes:
+        keeps_connections: False: a connection is closed after each heartbeat.
+    """
+
+    def __init__(
+        self, servers: str, count: int, access: Access | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self._contest = Contest(servers, **{**_SETTINGS, **(settings or {})})
         grow_topic(servers, self._contest.input_topic, count)
-        self._containers = [_Container(number) for number in range(count)]
-        self._client = HttpCoordinatorClient()
+        self._containers = [_Container(number, access) for number in range(count)]
+        self.keeps_connections = True
         self._job = f"{self._contest.job_name}-1"
         self._leader: CandidateProcess | None = None
 
@@ -119,7 +135,20 @@ class Fleet:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        for container in self._containers:
+            container.client.close()
         self._contest.__exit__(*error)
+
+    @property
+    def url(self) -> str:
+        assert self._leader is not None, "start comes first"
+        return self._leader.url
+
+    @property
+    def memory_mib(self) -> float:
+        """The resident memory of the coordinator."""
+        assert self._leader is not None, "start comes first"
+        return sum(memory_of({self._leader.pid: "driver"}).values())
 
     def start(self, core: int) -> None:
         """Lead, register all, and wait until each has its task."""
@@ -128,7 +157,8 @@ class Fleet:
         for thread in os.listdir(f"/proc/{leader.pid}/task"):
             os.sched_setaffinity(int(thread), {core})
         os.sched_setaffinity(0, set(range(os.cpu_count() or 1)) - {core} or {core})
-        wait_until(leader.leads, 60, "the coordinator to lead")
+        asking = self._containers[0].client
+        wait_until(lambda: asking.status(leader.url, self._job, _ANSWER_MS), 60, "the coordinator to lead")
         waiting = list(self._containers)
         with ThreadPoolExecutor(_THREADS) as pool:
 
@@ -178,13 +208,14 @@ class Fleet:
             # A heartbeat that has not begun by now counts as unanswered: a queue of too many would never end.
             pool.shutdown(cancel_futures=True)
         unanswered += rounds * len(moments) - len(answer_ms)
-        took_s = time.monotonic() - begun_s
+        took_s, cpu_s = time.monotonic() - begun_s, _cpu_s(self._leader.pid) - cpu_before_s
         return Answers(
             interval_ms=interval_ms,
             answer_ms=answer_ms,
             late_ms=late_ms,
             unanswered=unanswered,
-            cpu_share=(_cpu_s(self._leader.pid) - cpu_before_s) / took_s,
+            cpu_share=cpu_s / took_s,
+            cpu_ms=1000 * cpu_s / max(1, len(answer_ms)),
             load=load(),
         )
 
@@ -220,7 +251,9 @@ class Fleet:
 
     def _beat(self, container: _Container) -> bool:
         assert self._leader is not None, "start comes first"
-        answer = self._client.heartbeat(self._leader.url, container.body(self._job), _ANSWER_MS)
+        answer = container.client.heartbeat(self._leader.url, container.body(self._job), _ANSWER_MS)
+        if not self.keeps_connections:
+            container.client.close()
         return answer is not None and answer.alive
 
     def _follow(self) -> None:
