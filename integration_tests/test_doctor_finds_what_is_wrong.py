@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,12 @@ from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.topic_watch import TopicWatch
 from samzapy.cli.doctor import doctor
 from samzapy.cli.job.group import job as job_command
+from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
 from samzapy.coordinator.inputs.topic_checks import topics_of
 from samzapy.errors import RejectedError
-from samzapy.model.topics import checkpoint_topic, coordinator_topic
+from samzapy.model.ssp import SystemStream
+from samzapy.model.topics import checkpoint_topic, coordinator_topic, intermediate_spec
+from samzapy.plan.partitioners import murmur2
 from samzapy.stream.codec import encode, headers
 from samzapy.stream.log import Write
 from samzapy.stream.records import EpochPut
@@ -66,11 +70,11 @@ def a_patient_job(connection: KafkaConnection) -> SmallJob:
     return SmallJob(connection, job_container_lease_ms="300000", job_container_lost_ms="600000")
 
 
-def runs(job: SmallJob) -> None:
+def runs(job: SmallJob, task_count: int = 2) -> None:
     """Until the container e1 has all tasks."""
     # No leader answers while it is being registered.
     wait_until(lambda: job.heartbeat("e1"), 60.0, "an answer to e1")
-    wait_until(lambda: len(job.service.status().state.grants) == 2, 60.0, "two grants")
+    wait_until(lambda: len(job.service.status().state.grants) == task_count, 60.0, "all grants")
 
 
 def set_topic(job: SmallJob, topic: str, name: str, value: str) -> None:
@@ -178,6 +182,66 @@ def test_all_problems_are_reported_at_once(connection: KafkaConnection) -> None:
         finding["code"] for finding in rows if finding["code"] != "transaction-hanging"
     ]
     hanging.abort_transaction(10)
+
+
+class TwoSteps(SmallJob):
+    """A job with the intermediate stream `by_key`."""
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        super().__init__(
+            connection,
+            job_container_lease_ms="300000",
+            job_container_lost_ms="600000",
+            task_intermediate_by__key_partitions="2",
+        )
+        (self.stream,) = self.config.intermediates
+
+    def submission(self) -> SubmitJob:
+        handed_in = super().submission()
+        created = self.admin.ensure_topic(intermediate_spec(self.stream, None))
+        topic, count = self.stream.topic, self.stream.partition_count
+        return replace(
+            handed_in,
+            inputs=(
+                *handed_in.inputs,
+                InputFound(
+                    system_stream=SystemStream("kafka", topic), partition_count=count, topic_id=created.topic_id
+                ),
+            ),
+            own_topics=(
+                *handed_in.own_topics,
+                OwnTopicFound(name=topic, topic_id=created.topic_id, partition_count=count),
+            ),
+        )
+
+
+def test_a_message_of_another_program_on_an_intermediate_stream_is_listed(connection: KafkaConnection) -> None:
+    with TwoSteps(connection) as job:
+        runs(job, task_count=4)
+        topic = job.stream.topic
+        keys = [b"LHR", b"JFK", b"CDG", b"FRA"]
+        # The producer of a step, and one of another program.
+        step = Producer({"bootstrap.servers": connection.bootstrap_servers, "partitioner": "murmur2_random"})
+        for key in keys:
+            step.produce(topic, b"1", key)
+        assert step.flush(10) == 0
+        assert findings(examine(connection, job.job, "--intermediates", "-o", "json")) == []
+
+        other = Producer({"bootstrap.servers": connection.bootstrap_servers})
+        other.produce(topic, b"1", partition=0)
+        other.produce(topic, b"1", b"LHR", partition=1 - murmur2(b"LHR") % 2)
+        assert other.flush(10) == 0
+
+        result = examine(connection, job.job, "--intermediates", "-o", "json")
+
+        rows = [row for row in findings(result) if row["severity"] == "data"]
+        assert {("record-foreign", f"topic {topic}")} == {(row["code"], row["subject"]) for row in rows}
+        text = " ".join(row["found"] for row in rows)
+        assert "wanted a key, found none" in text
+        assert ("wanted the key LHR in partition" in text) or ("the first of 2" in text)
+        assert result.exit_code == 8
+        not_read = json.loads(examine(connection, job.job, "-o", "json").stdout)["notLookedAt"]
+        assert not_read == ["the records of intermediate streams (ask with --intermediates)"]
 
 
 def test_a_transaction_with_times_of_long_ago_hangs_only_if_it_stays_open(connection: KafkaConnection) -> None:

@@ -46,6 +46,7 @@ from samzapy.inspection.diagnosis import (
     transaction_findings,
     truncation_findings,
 )
+from samzapy.inspection.intermediate_records import examine_intermediate, partition_count_kept
 from samzapy.inspection.invariants import Invariants
 from samzapy.inspection.load import json_rows
 from samzapy.model.container import election_group
@@ -82,6 +83,7 @@ _ABORT_AFTER_MS = 15_000
 @click.command()
 @read_of_a_job
 @click.option("--changelogs", is_flag=True, help="Also read all changelogs; takes a while for a large state.")
+@click.option("--intermediates", is_flag=True, help="Also read all intermediate streams; takes a while too.")
 @click.option(
     "--patience",
     "patience_s",
@@ -105,6 +107,7 @@ def doctor(
     context: click.Context,
     address: JobAddress,
     changelogs: bool,
+    intermediates: bool,
     patience_s: int | None,
     sample_count: int,
     output: str,
@@ -120,22 +123,38 @@ def doctor(
       samzapy doctor --job flight-delays-1 --bootstrap-servers localhost:9092
     """
     patience_ms = None if patience_s is None else patience_s * 1000
+    examination = _Examination(
+        address,
+        patience_ms=patience_ms,
+        with_changelogs=changelogs,
+        with_intermediates=intermediates,
+        sample_count=sample_count,
+    )
     try:
-        findings = _Examination(
-            address, patience_ms=patience_ms, with_changelogs=changelogs, sample_count=sample_count
-        ).findings()
+        findings = examination.findings()
     except BrokerUnavailableError as error:
         findings = (_unreachable(error),)
     not_read = [] if changelogs else ["the records of changelogs (ask with --changelogs)"]
+    not_read += ["the records of intermediate streams (ask with --intermediates)"] if examination.has_more else []
     not_read += [] if sample_count else ["the keys of inputs (ask with --sample N)"]
     show_findings(context, address.job, findings, not_read, output)
 
 
 class _Examination:
-    """One look at one job."""
+    """One look at one job.
+
+    Attributes:
+        has_more: whether the job has intermediate streams whose records were not read.
+    """
 
     def __init__(
-        self, address: JobAddress, *, patience_ms: int | None, with_changelogs: bool, sample_count: int
+        self,
+        address: JobAddress,
+        *,
+        patience_ms: int | None,
+        with_changelogs: bool,
+        with_intermediates: bool,
+        sample_count: int,
     ) -> None:
         self._job = address.job
         self._connection = address.connection
@@ -144,6 +163,8 @@ class _Examination:
         self._offsets = Admin(address.connection)
         self._patience_ms = patience_ms
         self._with_changelogs = with_changelogs
+        self._with_intermediates = with_intermediates
+        self.has_more = False
         self._sample_count = sample_count
         self._now_ms = time.time_ns() // 1_000_000
         self._led: Mapping[str, Collection[int]] = {}
@@ -221,13 +242,26 @@ class _Examination:
         placement = placement_topic(self._job)
         if self._is_led(placement):
             yield from examine_placement(self._stable(placement), topic=placement)
-        if not self._with_changelogs:
-            return
-        for spec in specs_of(state):
+        for spec in specs_of(state) if self._with_changelogs else ():
             if not spec.name.startswith(changelog_topic(self._job, "")):
                 continue
             for partition in sorted(self._led.get(spec.name, ())):
                 yield from examine_changelog(self._stable(spec.name, partition), topic=spec.name, partition=partition)
+        yield from self._of_intermediates(state)
+
+    def _of_intermediates(self, state: CoordinatorState) -> Iterable[Finding]:
+        config = _config(state)
+        streams = () if config is None else config.intermediates
+        self.has_more = bool(streams) and not self._with_intermediates
+        for stream in streams if self._with_intermediates else ():
+            count = partition_count_kept(state, stream.system_stream)
+            for partition in sorted(self._led.get(stream.topic, ())):
+                yield from examine_intermediate(
+                    self._stable(stream.topic, partition),
+                    topic=stream.topic,
+                    partition=partition,
+                    partition_count=count,
+                )
 
     def _of_partitions(self, state: CoordinatorState, looked: TopicsLooked) -> Iterable[Finding]:
         places, offline = [], {}
