@@ -7,6 +7,8 @@ transactional id must know it, to end a transaction that hangs there (`adapters.
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final, Self
@@ -16,6 +18,7 @@ from samzapy.config import JobConfig
 _LOG = logging.getLogger(__name__)
 _NAME: Final = ".outputs"
 """No task has this name."""
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class OutputsFile:
@@ -38,7 +41,10 @@ class OutputsFile:
         return cls(None if scratch_dir is None else scratch_dir / _NAME)
 
     def note(self, topic: str) -> None:
-        """Note a topic, before the first record goes to it."""
+        """Note a topic, before the first record goes to it.
+
+        The note outlives a power cut: the record may be on a broker that has none.
+        """
         if topic in self._noted or self._path is None:
             return
         self._noted.add(topic)
@@ -46,16 +52,33 @@ class OutputsFile:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # A short line is appended whole, whatever other workers append.
+            # A short line is appended whole, whatever other workers append. It begins with a new line, because a write
+            # before it may have been cut short.
             with self._path.open("a", encoding="utf-8") as file:
-                file.write(f"{topic}\n")
+                file.write(f"\n{topic}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            _sync_directory(self._path.parent)
         except OSError as error:
             _LOG.warning("cannot note the output %s, so a transaction that hangs there stays: %s", topic, error)
 
     def topics(self) -> Collection[str]:
         """The topics that any worker has noted."""
         try:
-            return frozenset() if self._path is None else frozenset(self._path.read_text(encoding="utf-8").split())
+            if self._path is None:
+                return frozenset()
+            # A line that was cut short, or that a power cut has filled with zeros, names no topic.
+            words = self._path.read_text(encoding="utf-8", errors="replace").split()
+            return frozenset(word for word in words if _TOPIC.fullmatch(word))
         except OSError:
             # Mostly there is none: a coordinator without containers has no state, and its directory may be none.
             return frozenset()
+
+
+def _sync_directory(path: Path) -> None:
+    """Make the names in a directory outlive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

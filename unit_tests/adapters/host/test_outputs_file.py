@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,34 @@ def test_a_note_of_one_process_is_read_by_another(tmp_path: Path) -> None:
 
     assert {"sums", "totals"} == OutputsFile.of(config).topics()
     (file,) = (tmp_path / config.job).iterdir()
-    assert 2 == len(file.read_text().splitlines()), "each once"
+    assert 2 == len(file.read_text().split()), "each once"
+
+
+def test_a_note_is_on_the_disk_when_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, synced = a_config(local_store_dir=str(tmp_path)), []
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((path.name, path.is_dir() or path.read_text().split()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    OutputsFile.of(config).note("sums")
+
+    assert [(".outputs", ["sums"]), (config.job, True)] == synced
+
+
+@pytest.mark.parametrize("damage", [b"su", b"\0" * 40, b"\xff\xfe"])
+def test_damage_to_the_file_hides_no_other_topic(damage: bytes, tmp_path: Path) -> None:
+    """A line was cut short on a full disk, or a power cut has left rubbish."""
+    outputs = OutputsFile.of(a_config(), tmp_path)
+    outputs.note("totals")
+    with (tmp_path / ".outputs").open("ab") as file:
+        file.write(damage)
+
+    outputs.note("sums")
+
+    assert {"sums", "totals"} == outputs.topics() - {"su"}
 
 
 def test_a_job_that_keeps_nothing_on_the_disk_notes_its_outputs_for_its_execution(tmp_path: Path) -> None:
