@@ -9,23 +9,31 @@ import hashlib
 import json
 import re
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from integration_tests.bad_input.kit import Cluster, Job, Message, WarmSpark, ended, unique
+from integration_tests.candidates import CandidateProcess
 from samzapy.adapters.host.end_files import EndFiles
 from samzapy.cli.job.group import job as job_command
 from samzapy.errors import ExitCode
 from samzapy.model.container_end import ContainerEnd
-from samzapy.model.topics import coordinator_topic
+from samzapy.model.topics import (
+    checkpoint_spec,
+    checkpoint_topic,
+    coordinator_spec,
+    coordinator_topic,
+    placement_spec,
+)
 from samzapy.stream.codec import decode
 from samzapy.stream.records import ContainerEndPut, ContainerPut
+from samzapy.stream.unheard_end import unheard_end_of
 from samzapy.testing.waiting import wait_until
 
 KEY = b"alice@example.com"
@@ -125,6 +133,71 @@ def test_the_next_start_records_an_unreported_error_and_the_end_of_a_killed_proc
     assert damaged.with_suffix(".damaged").exists()
     assert "is put aside" in outcome.output
     assert "host-a ended with exit code 5: no broker answered" in status(job, "table")
+
+
+class StatelessJob(Job):
+    """A job without a local directory, led by a process of its own."""
+
+    SLOW_ELECTION: ClassVar = {
+        "job.coordinator.election.session.ms": "30000",
+        "job.container.lease.ms": "60000",
+        "job.container.lost.ms": "90000",
+    }
+
+    def overrides(self, settings: Mapping[str, str] | None = None) -> dict[str, str]:
+        named = super().overrides({**self.SLOW_ELECTION, **(settings or {})})
+        del named["local.store.dir"]
+        return named
+
+    @contextmanager
+    def led(self, settings: Mapping[str, str] | None = None) -> Iterator[CandidateProcess]:
+        named = {"job.default.system": "kafka", **self.overrides(settings)}
+        underscored = {name.replace("_", "__").replace(".", "_"): value for name, value in named.items()}
+        del underscored["job_name"], underscored["task_inputs"]
+        leader = CandidateProcess(self.cluster.bootstrap_servers, self.name, self.inputs[0], underscored)
+        try:
+            wait_until(leader.leads, 60.0, "the candidate to lead")
+            yield leader
+        finally:
+            leader.forget()
+
+
+def reports_left(job: Job) -> list[ContainerEnd | None]:
+    """The reports on the checkpoint topic, in order; None for a removed one."""
+    topic = checkpoint_topic(job.full_name)
+    of_containers = [record for record in job.cluster.read(topic) if (record.key or b"").startswith(b"container/")]
+    return [unheard_end_of(decode(record, topic=topic)) for record in of_containers]
+
+
+def test_a_stateless_container_that_ends_without_a_leader_is_explained_by_the_next_one(
+    cluster: Cluster, spark: WarmSpark, tmp_path: Path
+) -> None:
+    job = StatelessJob(cluster=cluster, directory=tmp_path, name=unique("ends"), inputs=(cluster.topic("in"),))
+    cluster.make(job.output("answers"))
+    for spec in (coordinator_spec, checkpoint_spec, placement_spec):
+        cluster.make_own(spec(job.full_name))
+    (topic,) = job.inputs
+    cluster.publish(topic, b"good")
+    with job.led() as leader, job.running(spark) as process:
+        wait_until(lambda: cluster.values(job.output("answers")) == [b"good"], 180.0, "the first message")
+        leader.kill()
+        cluster.publish(topic, Message(value=b"raise", key=KEY))
+        outcome = ended(process)
+    assert outcome.code == ExitCode.TASK_FAILED, outcome.output
+    assert ends(job) == []
+    (left,) = reports_left(job)
+    assert left is not None and (left.error, left.ssp, left.offset) == ("ValueError", f"kafka.{topic}.0", 1)
+
+    skips = {"task.error.policy": "dead-letter", "task.dead.letter.output": f"kafka.{cluster.topic('dead')}"}
+    with job.led(skips), job.running(spark, skips) as process:
+        wait_until(lambda: reports_left(job) == [left, None], 180.0, "the report to be removed")
+        shown = status(job, "table")
+        process.send_signal(signal.SIGTERM)
+        assert ended(process).code == ExitCode.OK
+    # The next leader on the same host first finds the process gone.
+    assert ends(job)[-1] == left
+    assert f"container {left.execution_id} on {left.host} ended with exit code 7: " in shown
+    assert "the message asked for it" in shown and KEY.decode() not in shown
 
 
 def await_cause(job: Job, cause: str) -> str:

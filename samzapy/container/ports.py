@@ -445,7 +445,7 @@ class HeartbeatContent:
         failing: the failures of the query since its last commit; None without any.
         exit_code: the exit code that follows because of an error; 0 without one.
         end: the report on that end; None without one.
-        former_ends: the reports of earlier containers on this host that the stream does not have.
+        former_ends: the reports of earlier containers that the stream does not have (`container.end_reports`).
         step: the current step of a start; empty at other times.
         slow_messages: the messages that user code has had in hand for long.
         kafka_silent_ms: how long no broker has answered reads of the coordinator stream; 0 while one answers.

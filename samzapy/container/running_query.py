@@ -37,6 +37,7 @@ class RunningQuery:
         bootstrap: the tasks that read only their bootstrap inputs for now.
         times: when the query started, and when its batches ended.
         event_time: how far its inputs are covered.
+        failures: the failures of queries since the last commit.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class RunningQuery:
         self._query = query
         self._clock = clock
         self._figures = figures
-        self._failures = failures
+        self.failures = failures
         self._idle = idle
         self._planner = planner
         self.routes: tuple[Route, ...] = ()
@@ -85,7 +86,7 @@ class RunningQuery:
         if self.bootstrap.waiting:
             ends = some([f"{ssp_kb} up to offset {end}" for ssp_kb, end in sorted(self.bootstrap.ends.items())])
             _LOG.info("bootstrap inputs are read before the other inputs: %s", ends)
-        return self._failures.limit([route for route in routes if route.ssp_kb in at_once], at_once)
+        return self.failures.limit([route for route in routes if route.ssp_kb in at_once], at_once)
 
     def prepare(
         self,
@@ -109,7 +110,7 @@ class RunningQuery:
 
     def work_plan(self, routes: Sequence[Route], starts: Mapping[SspKeyBucket, int] | None = None) -> WorkPlan:
         """The plan of a query that starts now; without `starts` its workers have no tails."""
-        return self._planner.work_plan(routes, starts, self._limiter.bound, self._failures.deaths)
+        return self._planner.work_plan(routes, starts, self._limiter.bound, self.failures.deaths)
 
     def drain(self) -> bool:
         """End the query, and count its last micro-batches.
@@ -147,7 +148,7 @@ class RunningQuery:
         self._ticks.reported(event.reports, self.routes)
         self.event_time.reported(event.reports, self.routes)
         if any(report.commits for report in event.reports):
-            self._failures.reset()
+            self.failures.reset()
         failed = [report.error for report in event.reports if report.kind is ReportKind.TASK_FAILED]
         if failed:
             raise TaskError("\n".join(failed))
@@ -252,7 +253,7 @@ class RunningQuery:
             bool(self.routes)
             and not self.bootstrap.waiting
             and not self.event_time.must_end(self.routes)
-            and self._failures.deaths.trial is None
+            and self.failures.deaths.trial is None
             # A new grant without a query has not been processed yet.
             and {(route.task_name, route.epoch) for route in self.routes}
             == {(grant.task_name, grant.epoch) for grant in grants}

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from samzapy.config import JobConfig
 from samzapy.container.driver_writes import DriverWrites
+from samzapy.container.end_reports import EndReports
 from samzapy.container.idle_progress import IdleProgress
 from samzapy.container.input_ends import InputEnds
 from samzapy.container.missing_inputs import MissingInputs
@@ -37,9 +38,8 @@ from samzapy.container.stats import ContainerFigures
 from samzapy.container.warm_up import QueryWarmUp, Standby
 from samzapy.container.work_planner import WorkPlanner
 from samzapy.errors import DeadlineError, LostContainerError, MissingTopicError, SamzapyError, TemporaryError
-from samzapy.model.container_end import ContainerEnd, with_key_digests
+from samzapy.model.container_end import with_key_digests
 from samzapy.model.grant import Grant
-from samzapy.model.job import ProcessorId
 from samzapy.model.slow_message import SlowMessage
 
 _LOG = logging.getLogger(__name__)
@@ -66,15 +66,12 @@ class ContainerService:
         self._failures = QueryFailures(config, clock, ports.slots, ownership, self._figures)
         self._query = RunningQuery(config, ports.query, clock, self._figures, self._failures, self._idle, planner)
         restore = StateRestore(config, execution_id, ports, planner, writes, self._figures, ownership)
-        self._startup = Startup(
-            config, ports, ownership, self._query, self._failures, self._idle, self._missing, restore
-        )
+        self._ends = EndReports(config, ownership, writes, clock, ports.former_ends)
+        self._startup = Startup(config, ports, ownership, self._query, self._idle, self._missing, restore, self._ends)
         self._cleanup = StateCleanup(ports, ownership)
         self._warm_up = QueryWarmUp(config, ports, ownership, planner, self._query)
         self._standby = Standby(config, execution_id, ports, ownership, self._warm_up, self._cleanup)
         self._state = "STARTED"
-        # The error that ends this process, once there is one.
-        self._end: SamzapyError | None = None
         self._input_ends = InputEnds(ports, self._missing, self._figures, self._query)
 
     def run(self) -> None:
@@ -188,6 +185,7 @@ class ContainerService:
                 self._publish()
             self._idle.write(grants)
             self._cleanup.run()
+            self._ends.remove_recorded()
             progress_line.write_if_due(grants)
             self._query.tick_if_due()
             self._query.check_hang()
@@ -220,7 +218,7 @@ class ContainerService:
     def _publish(self) -> None:
         ownership = self._ownership
         orders = ownership.orders
-        term, former = orders.term, self._ports.former_ends
+        term, error = orders.term, self._ends.error
         self._ports.heartbeats.publish(
             HeartbeatContent(
                 coordinator_url=None if term is None else term.url,
@@ -234,9 +232,9 @@ class ContainerService:
                 restart=self._query.restart,
                 warm=self._standby.report(),
                 failing=self._failures.failing(),
-                exit_code=0 if self._end is None else self._end.exit_code,
-                end=None if self._end is None else self._own_end(self._end),
-                former_ends=() if former is None else former.unrecorded(orders.container_ends),
+                exit_code=0 if error is None else error.exit_code,
+                end=self._ends.own(),
+                former_ends=self._ends.former(),
                 step=self._startup.step,
                 slow_messages=self._slow_messages(),
                 kafka_silent_ms=ownership.kafka_silent_ms,
@@ -244,23 +242,13 @@ class ContainerService:
         )
 
     def _reason(self) -> str:
-        if self._end is not None:
-            return with_key_digests(str(self._end))[:_REASON_LENGTH_MAX]
+        if self._ends.error is not None:
+            return with_key_digests(str(self._ends.error))[:_REASON_LENGTH_MAX]
         return "" if self._state != "STOPPED" else "finished" if self._ownership.orders.is_finished else "drained"
 
     def _slow_messages(self) -> tuple[SlowMessage, ...]:
         noted = self._ports.slots.slow_messages(self._ownership.query_number)
         return self._query.slow_messages(noted, self._ports.clock.boot_ms())
-
-    def _own_end(self, error: SamzapyError) -> ContainerEnd:
-        # The processor and the host stand in each heartbeat.
-        return ContainerEnd.of_error(
-            error,
-            processor_id=ProcessorId(""),
-            execution_id=self._ownership.orders.execution_id,
-            host="",
-            at_ms=self._ports.clock.wall_ms(),
-        )
 
     # --- the end ---
 
@@ -282,6 +270,7 @@ class ContainerService:
 
     def _report_end(self, error: SamzapyError) -> None:
         """Report the error that ends this process, with its exit code."""
-        self._end = error
+        self._ends.error = error
         self._publish()
-        self._ports.heartbeats.send_now(YIELD_MS)
+        if not self._ports.heartbeats.send_now(YIELD_MS):
+            self._ends.leave()

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from samzapy.config import JobConfig
+from samzapy.container.end_reports import EndReports
 from samzapy.container.idle_progress import IdleProgress
 from samzapy.container.missing_inputs import MissingInputs
 from samzapy.container.ownership import YIELD_MS, Ownership
 from samzapy.container.ports import ContainerPorts, TopicBounds
-from samzapy.container.query_failures import QueryFailures
 from samzapy.container.running_query import RunningQuery
 from samzapy.container.start_rules import (
     Positions,
@@ -67,19 +67,19 @@ class Startup:
         ports: ContainerPorts,
         ownership: Ownership,
         query: RunningQuery,
-        failures: QueryFailures,
         idle: IdleProgress,
         missing: MissingInputs,
         restore: StateRestore,
+        ends: EndReports,
     ) -> None:
         self._config = config
         self._ports = ports
         self._ownership = ownership
         self._query = query
-        self._failures = failures
         self._idle = idle
         self._missing = missing
         self._restore = restore
+        self._ends = ends
         # The reason why the last start was deferred; it is logged once, although it may last long.
         self._deferred = ""
         self.step = ""
@@ -146,7 +146,7 @@ class Startup:
     def _take_slots(self) -> Sequence[int]:
         """Step 1: take all slots. Returns those that may have a transaction open."""
         open_slots = self._ports.slots.take_all(YIELD_MS)
-        self._failures.look_into_death(open_slots, self._query.routes)
+        self._query.failures.look_into_death(open_slots, self._query.routes)
         return open_slots
 
     def _block_earlier_workers(self) -> None:
@@ -166,16 +166,17 @@ class Startup:
 
     def _read_positions(self) -> Positions:
         """Step 5: read the checkpoint topic; `start.starts_of` applies the start rule."""
-        topic = checkpoint_topic(self._config.job)
-        return read_positions(self._ports.topics.checkpoint_records(), topic=topic)
+        records = self._ports.topics.checkpoint_records()
+        self._ends.note(records)
+        return read_positions(records, topic=checkpoint_topic(self._config.job))
 
     def _check_inputs(self, grants: Sequence[Grant], positions: Positions) -> _Inputs:
         """Step 6: leave out missing inputs, and refuse starts outside an input's bounds."""
         starts = starts_of(grants, positions)
         if self._missing.leave_out():
             # The query failed because of the missing input, or would have.
-            self._failures.reset()
-        self._failures.check_commits(starts)
+            self._query.failures.reset()
+        self._query.failures.check_commits(starts)
         to_read = self._missing.without_left_out(starts)
         if not to_read:
             raise TemporaryError(f"no input is left to read: {self._missing.text()}")

@@ -183,7 +183,7 @@ class Heartbeat:
         failing: its query fails without a commit; None: it does not.
         exit_code: the code with which its process is about to end because of the error in `reason`; 0: it works.
         end: its report on that end; None: it works, or is of an earlier release.
-        former_ends: reports of earlier containers on its host that the stream does not have.
+        former_ends: reports of earlier containers that the stream does not have.
         step: the current step of the start procedure; empty: none.
         slow_messages: the messages that user code has had in hand for long.
         unanswered_ms: how long its heartbeats have had no answer, by its clock; 0: the last one had an answer.

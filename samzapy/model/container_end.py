@@ -62,6 +62,18 @@ class ContainerEnd:
         """Whether the container gave a reason itself."""
         return bool(self.error)
 
+    def is_recorded(self, recorded: Mapping[ProcessorId, ContainerEnd]) -> bool:
+        """Whether the stream has this end, or a later one of its processor.
+
+        `recorded`: the ends on the coordinator stream.
+        """
+        known = recorded.get(self.processor_id)
+        if known is None:
+            return False
+        if known.execution_id == self.execution_id:
+            return known.has_reason or not self.has_reason
+        return known.ended_at_ms >= self.ended_at_ms
+
     @classmethod
     def of_error(
         cls,

@@ -32,6 +32,7 @@ from samzapy.stream.records import (
     SchemaPut,
 )
 from samzapy.stream.single_object import HEADER_BYTES
+from samzapy.stream.unheard_end import unheard_end_of
 
 _TERM_KEY = Namespace.TERM.encode()
 _SHOWN_MAX = 20
@@ -221,7 +222,7 @@ class _Examination:
 
 
 def examine_checkpoints(records: Iterable[LogRecord], *, topic: str) -> tuple[Finding, ...]:
-    """Records of the checkpoint topic that are no positions."""
+    """Records of the checkpoint topic that are neither positions nor reports on ends."""
     tally = _Tally()
     for record in records:
         try:
@@ -229,7 +230,7 @@ def examine_checkpoints(records: Iterable[LogRecord], *, topic: str) -> tuple[Fi
         except CorruptRecordError as error:
             tally.add("record-unreadable", str(error))
             continue
-        if not isinstance(fact, CheckpointPut | ProgressPut | Removed):
+        if not isinstance(fact, CheckpointPut | ProgressPut | Removed) and unheard_end_of(fact) is None:
             tally.add(
                 "record-foreign",
                 f"{topic}-0 at offset {record.offset}: wanted a checkpoint or a progress record, found "

@@ -7,8 +7,10 @@ from uuid import UUID
 
 import pytest
 
+from samzapy.errors import TaskError
 from samzapy.inspection.invariants import Invariants
 from samzapy.model.checkpoint import Checkpoint
+from samzapy.model.container_end import ContainerEnd
 from samzapy.model.finding import Finding
 from samzapy.model.placement import ContainerPlacementRequestMessage
 from samzapy.model.topics import DAY_MS
@@ -22,8 +24,17 @@ from samzapy.stream.examination import (
 )
 from samzapy.stream.log import LogRecord
 from samzapy.stream.placement import Place, encode_message
-from samzapy.stream.records import CheckpointPut, CoordinatorRecord, EpochPut, Record, Removed, TermPut
-from samzapy.testing.builders import a_submission, an_ssp_kb
+from samzapy.stream.records import (
+    CheckpointPut,
+    ContainerPut,
+    CoordinatorRecord,
+    EpochPut,
+    Record,
+    Removed,
+    TermPut,
+)
+from samzapy.stream.unheard_end import encode_unheard_end
+from samzapy.testing.builders import a_container, a_submission, an_ssp_kb
 from unit_tests.fixtures.coordinator_world import World
 
 TOPIC = "__samzapy-coordinator-flights-1"
@@ -183,6 +194,19 @@ def test_positions_and_their_removal_have_no_finding_on_the_checkpoint_topic_and
     assert examine_checkpoints(well, topic="t") == ()
     assert codes(examine_checkpoints([written(None)], topic="t")) == ["record-foreign"]
     assert codes(examine_checkpoints([written(None, value=b"x")], topic="t")) == ["record-unreadable"]
+
+
+def test_a_report_on_an_unheard_end_has_no_finding_on_the_checkpoint_topic() -> None:
+    end = ContainerEnd.of_error(TaskError("x"), processor_id="0", execution_id="e1", host="h", at_ms=5)
+
+    def on_the_topic(key: bytes, value: bytes | None) -> LogRecord:
+        return LogRecord(offset=3, timestamp_ms=0, key=key, value=value)
+
+    well = on_the_topic(*encode_unheard_end(a_container("e1"), end))
+    without_report = on_the_topic(*encode(ContainerPut(container=a_container("e1", reason="drained"))))
+
+    assert examine_checkpoints([well], topic="t") == ()
+    assert codes(examine_checkpoints([without_report], topic="t")) == ["record-foreign"]
 
 
 def test_entries_of_a_changelog_have_keys_that_can_be_taken_apart() -> None:

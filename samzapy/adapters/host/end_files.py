@@ -67,7 +67,7 @@ class EndFiles:
         """
         if self._left is None:
             self._left = self.read()
-        done = [end for end in self._left if _is_recorded(end, recorded)]
+        done = [end for end in self._left if end.is_recorded(recorded)]
         for end in done:
             with suppress(OSError):
                 self._path(end).unlink()
@@ -116,12 +116,3 @@ def _read(path: Path) -> ContainerEnd:
     if path.stem != end.execution_id:
         raise ValueError(f"wanted the report of {path.stem}, found that of {end.execution_id}")
     return end
-
-
-def _is_recorded(end: ContainerEnd, recorded: Mapping[ProcessorId, ContainerEnd]) -> bool:
-    known = recorded.get(end.processor_id)
-    if known is None:
-        return False
-    if known.execution_id == end.execution_id:
-        return known.has_reason or not end.has_reason
-    return known.ended_at_ms >= end.ended_at_ms

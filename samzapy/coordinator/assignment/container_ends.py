@@ -1,8 +1,9 @@
 """The last end of each processor's container by an error, as records.
 
-A container reports its end in its last heartbeat. If no leader hears that, it leaves the report on its host, and the
-next container there hands it over. The finder of a gone process knows less, so a report of the container replaces what
-the finder recorded, and nothing replaces a report of the same container. So each end is recorded once.
+A container reports its end in its last heartbeat. If no leader hears that, it leaves the report on its host and on the
+checkpoint topic, and the next container that reads it there hands it over. The finder of a gone process knows less, so
+a report of the container replaces what the finder recorded, and nothing replaces a report of the same container. So
+each end is recorded once.
 
 A record stays when its container is forgotten, because people ask an hour later. The number of records is bounded.
 """

@@ -29,8 +29,8 @@ commit: `model.failing`) and `figures` (those of a task are in `model.task_stats
 position is true while a worker reads it in a tail). So may `acceptedLosses`, texts as in task.lost.range.accept: what
 the operator gave up when this execution was started; `finished` (default false); `comesBack` (default true: the
 processor's id is configured, or kept); `exitCode`, of the last heartbeat of a process that ends because of an error,
-which `reason` tells; `end`, the same for programs, and `formerEnds`, the ends of earlier containers on the host that
-the stream does not have (`model.container_end`); `slowMessages`, the messages that user code has had in hand for long
+which `reason` tells; `end`, the same for programs, and `formerEnds`, the ends of earlier containers that the
+stream does not have (`model.container_end`); `slowMessages`, the messages that user code has had in hand for long
 (`model.slow_message`); `openForMs` of a position, for how long a transaction of another producer is open at its end;
 `unansweredMs`, the time since it sent the first heartbeat of those that had no answer; and `kafkaSilentMs`, the time
 since no broker answers it.

@@ -17,6 +17,7 @@ from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.stream.codec import decode, encode, headers
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import ProgressPut, Record, TermPut
+from samzapy.stream.unheard_end import unheard_end_of
 from samzapy.testing.memory.process import Trace
 from samzapy.testing.virtual_clock import VirtualClock
 
@@ -116,6 +117,7 @@ class MemoryProgressLog:
 
     def __init__(self, trace: Trace) -> None:
         self.written: list[Progress] = []
+        self.unheard_ends: list[LogRecord] = []
         self.removed: list[tuple[str, int, Sequence[bytes]]] = []
         self.fails: list[Exception] = []
         self.served = 0
@@ -135,9 +137,13 @@ class MemoryProgressLog:
     def append(self, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
         self._may_fail()
         for key, value in writes:
-            record = decode(LogRecord(offset=0, timestamp_ms=0, key=key, value=value), topic="checkpoints")
-            assert isinstance(record, ProgressPut)
-            self.written.append(record.progress)
+            written = LogRecord(offset=0, timestamp_ms=0, key=key, value=value)
+            record = decode(written, topic="checkpoints")
+            if isinstance(record, ProgressPut):
+                self.written.append(record.progress)
+            else:
+                assert unheard_end_of(record), "only progress and reports on ends are expected here"
+                self.unheard_ends.append(written)
         self._trace.append("progress")
 
     def write(self, topic: str, partition: int, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
@@ -243,6 +249,7 @@ class MemoryHeartbeats:
     """Keeps the contents of heartbeats (`container.ports.Heartbeats`)."""
 
     def __init__(self, trace: Trace) -> None:
+        self.is_answered = True
         self.contents: list[HeartbeatContent] = []
         self.sent: list[HeartbeatContent] = []
         self.reason: str | None = None
@@ -261,7 +268,7 @@ class MemoryHeartbeats:
     def send_now(self, timeout_ms: int) -> bool:
         self._trace.append("send heartbeat")
         self.sent.append(self.contents[-1])
-        return True
+        return self.is_answered
 
 
 class StopFlag:
