@@ -15,17 +15,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial, wraps
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 
+from samzapy.adapters.host.detached import Detached
 from samzapy.adapters.host.process_launcher import ProcessLauncher
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.follow import KafkaLeaderSearch
 from samzapy.adapters.maven.java import find_java
+from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.address import connection_to_write
+from samzapy.cli.target.requests import wait_option
 from samzapy.config import CLUSTER_MANAGERS, CORES_KEY, COUNT_KEY, MEMORY_KEY, JobConfig
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.launching.launches import failed_job, is_over
@@ -35,12 +40,13 @@ from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError, SamzapyError
 from samzapy.model.launch import Launch
 from samzapy.model.topics import coordinator_topic
-from samzapy.runtime.coordinator_access import launched_credential
+from samzapy.runtime.coordinator_access import command_access, launched_credential
 from samzapy.runtime.declared_names import check_names
 from samzapy.runtime.input_keys import check_inputs
 from samzapy.runtime.job_config import load_job, log_files_read
 from samzapy.runtime.job_file import expected_generation_option
 from samzapy.runtime.job_groupers import load_groupers
+from samzapy.runtime.leader_status import leader_status
 from samzapy.runtime.leadership import Coordination, Here
 from samzapy.runtime.logs import choose_format, identify, log_format_option
 from samzapy.runtime.spark_submit import check_host, environment_of_spark, submit_command, with_modules_beside
@@ -56,6 +62,18 @@ _LOG = logging.getLogger(__name__)
 _CLOSE_WAIT_S = 3.0
 _LOOK_EVERY_S = 0.3
 _LEADER_KNOWN_S = 2.0
+
+
+def _with_settings_as_overrides(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that each stand for a config key to the overrides."""
+
+    @wraps(command)
+    def submitted(*, containers: int | None, manager: str | None, overrides: Sequence[str], **others: Any) -> None:
+        settings = {COUNT_KEY: containers, "cluster.manager": manager}
+        given = [f"{key}={value}" for key, value in settings.items() if value is not None]
+        command(overrides=[*overrides, *given], **others)
+
+    return submitted
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -80,15 +98,16 @@ _LEADER_KNOWN_S = 2.0
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated.")
 @expected_generation_option
+@wait_option("Wait until the run is over, or only until a coordinator leads; it then works in the background.")
 @log_format_option
 @click.argument("spark_options", nargs=-1, type=click.UNPROCESSED)
+@_with_settings_as_overrides
 def submit(
     job_file: Path,
-    containers: int | None,
-    manager: str | None,
     config_file: Path | None,
     overrides: Sequence[str],
     expected_generation: int | None,
+    wait: bool,
     log_format: str | None,
     spark_options: Sequence[str],
 ) -> None:
@@ -100,25 +119,50 @@ def submit(
     SIGTERM or Ctrl-C ends only this process: the containers keep running, and the same command adopts them again. If
     the command runs twice, one process leads and the other one waits.
 
+    With --no-wait and --cluster process, the coordinator goes on in a session of its own, and survives the terminal.
+    Its log is coordinator-JOB.log in cluster.process.dir. `samzapy job stop` ends the job and the coordinator.
+
     \b
     Example:
       samzapy job submit examples/flight_delays.py --containers 4 --cluster process --set cluster.process.dir=/data/jobs
           --set cluster.process.hosts=h1:2,h2:2 --master local[2]
     """
+    detached = None if wait else Detached.begin()
     choose_format(log_format)
-    overrides = [
-        *overrides,
-        *([] if containers is None else [f"{COUNT_KEY}={containers}"]),
-        *([] if manager is None else [f"cluster.manager={manager}"]),
-    ]
     job_file = job_file.absolute()
     config = _coordinators_config(job_file, config_file, overrides)
+    on_led = None if detached is None else _to_background(detached, config)
     identify(job=config.job)
     check_names(job_file, config)
     find_java()
     log_files_read(job_file, config_file)
     launcher = launcher_of(config, job_file, _absolute(config_file), overrides, spark_options)
-    run_coordinator(config, job_file, launcher, expected_generation)
+    run_coordinator(config, job_file, launcher, expected_generation, on_led)
+
+
+def _to_background(detached: Detached, config: JobConfig) -> Callable[[], None]:
+    """A function that lets the command end once the job is led.
+
+    Raises:
+        ConfigError: the launcher has no directory on this machine for the log.
+    """
+    if config.cluster_manager != "process" or config.process_dir is None:
+        raise ConfigError(
+            "--no-wait: wanted --cluster process and cluster.process.dir, where the log of the coordinator is written, "
+            f"found cluster.manager={config.cluster_manager or ''}; run the command without --no-wait, under a "
+            "supervisor such as systemd"
+        )
+    log = Path(config.process_dir).absolute() / f"coordinator-{config.job}.log"
+
+    def led() -> None:
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            click.echo(f"{config.job}: submitted, coordinator process {os.getpid()}, log {printable(str(log))}")
+            detached.is_ready(log)
+        except OSError as error:
+            raise ConfigError(f"cluster.process.dir: wanted to write {log}, found {error.strerror}") from error
+
+    return led
 
 
 def launcher_of(
@@ -195,12 +239,17 @@ def _sizes(config: JobConfig, spark_options: Sequence[str]) -> Sequence[str]:
 
 
 def run_coordinator(
-    config: JobConfig, job_file: Path, launcher: Launcher, expected_generation: int | None = None
+    config: JobConfig,
+    job_file: Path,
+    launcher: Launcher,
+    expected_generation: int | None = None,
+    on_led: Callable[[], None] | None = None,
 ) -> None:
     """Lead the job, or wait to lead it, until its run is over or a signal comes.
 
     Args:
         expected_generation: see `SubmitJob`.
+        on_led: called once this coordinator leads the run, or another one answers.
 
     Raises:
         SamzapyError: with the exit code that the process ends with.
@@ -220,13 +269,7 @@ def run_coordinator(
         )
 
     admin.check_reachable()
-    # Check before any change: a refused process must leave no trace.
-    wanted = submission()
-    state = read_state(config, connection)
-    running = running_containers(config, state, here)
-    refuse_self_managed(state, [container.execution_id for container in running], config.job)
-    after = check_submission_allowed(state, wanted, running)
-    check_inputs(wanted, after, connection, running)
+    state = _checked_state(config, connection, here, submission())
     if state.run is not None and state.run.ended:
         run_over = state.run.run_id
     with _until_signal() as ended, _leader_search(config, connection) as leader:
@@ -242,6 +285,8 @@ def run_coordinator(
         try:
             url = coordination.start()
             _LOG.info("coordinator of %s at %s, process %d", config.job, url, here.pid)
+            if on_led is not None:
+                _call_when_led(on_led, coordination, ended, run_over, partial(_answers, config, leader))
             last = _wait(coordination, ended, run_over)
         finally:
             coordination.close(_CLOSE_WAIT_S)
@@ -253,6 +298,42 @@ def run_coordinator(
     if config.fails_job_after_retries and (reason := failed_job(last, config.container_retry_count)):
         raise SamzapyError(f"wanted {config.job} to run, found that {reason}. The job has ended; submit it again")
     _LOG.info("the run of %s is over, and so are its containers", config.job)
+
+
+def _checked_state(config: JobConfig, connection: KafkaConnection, here: Here, wanted: SubmitJob) -> CoordinatorState:
+    """The state on the coordinator stream, which allows the submission.
+
+    Checked before any change: a refused process must leave no trace.
+
+    Raises:
+        SamzapyError: the job must not run so.
+    """
+    state = read_state(config, connection)
+    running = running_containers(config, state, here)
+    refuse_self_managed(state, [container.execution_id for container in running], config.job)
+    after = check_submission_allowed(state, wanted, running)
+    check_inputs(wanted, after, connection, running)
+    return state
+
+
+def _call_when_led(
+    on_led: Callable[[], None],
+    coordination: Coordination,
+    ended: threading.Event,
+    run_over: str,
+    another_leads: Callable[[], bool],
+) -> None:
+    """Wait until the run is led, and call `on_led`; or until this process ends."""
+    while not ended.wait(_LOOK_EVERY_S):
+        state = coordination.state()
+        if another_leads() if state is None else state.run is not None and state.run.run_id != run_over:
+            on_led()
+            return
+
+
+def _answers(config: JobConfig, leader: Callable[[], str | None]) -> bool:
+    """Whether the leader, at the URL that `leader` returns, answers."""
+    return leader_status(config.job, leader(), command_access(config, os.environ)) is not None
 
 
 def _wait(coordination: Coordination, ended: threading.Event, run_over: str) -> CoordinatorState | None:

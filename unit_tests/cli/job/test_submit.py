@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -7,13 +10,13 @@ from click.testing import CliRunner
 
 from samzapy.adapters.host import process_launcher
 from samzapy.adapters.host.processes import ProcessIdentity
-from samzapy.cli.job.submit import launcher_of, submit
+from samzapy.cli.job.submit import _call_when_led, launcher_of, submit
 from samzapy.coordinator.lifecycle.submission import refuse_self_managed
-from samzapy.coordinator.state import INITIAL, committed, evolve
-from samzapy.errors import ConfigError, RejectedError
+from samzapy.coordinator.state import INITIAL, CoordinatorState, committed, evolve
+from samzapy.errors import ConfigError, ExitCode, RejectedError
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import LaunchPhase
-from samzapy.stream.records import LaunchPut
+from samzapy.stream.records import LaunchPut, RunPut
 from samzapy.testing.builders import a_config, a_launch
 
 JOB_FILE = Path("/jobs/flights.py")
@@ -57,6 +60,59 @@ def test_a_submission_is_refused_while_self_managed_containers_run() -> None:
     refuse_self_managed(state, [ExecutionId("e1")], "flights-1")
     with pytest.raises(RejectedError, match="found self-managed ones: e2"):
         refuse_self_managed(state, [ExecutionId("e1"), ExecutionId("e2")], "flights-1")
+
+
+def test_a_coordinator_goes_to_the_background_only_where_the_launcher_has_a_directory_for_its_log(
+    tmp_path: Path,
+) -> None:
+    job_file = tmp_path / "job.py"
+    job_file.write_text("import samzapy\n\n\n@samzapy.task\ndef job(envelope, collector, context): ...\n")
+    (tmp_path / "job.properties").write_text(
+        "job.name=flights\ntask.inputs=kafka.orders\nsystems.kafka.bootstrap.servers=127.0.0.1:1\n"
+    )
+    samzapy = (sys.executable, "-c", "from samzapy.cli.main import main; main()")
+
+    ended = subprocess.run(
+        [*samzapy, "job", "submit", str(job_file), "--no-wait", "--cluster", "standalone"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert ended.returncode == ExitCode.USAGE
+    assert (
+        "--no-wait: wanted --cluster process" in ended.stderr and "found cluster.manager=standalone" in ended.stderr
+    )
+
+
+class Candidate:
+    """A candidate that sees these states of its own leadership, one at each look."""
+
+    def __init__(self, *states: CoordinatorState | None) -> None:
+        self.left = list(states)
+
+    def state(self) -> CoordinatorState | None:
+        return self.left.pop(0)
+
+
+def test_a_submission_is_led_once_its_coordinator_leads_a_run_that_is_not_over_or_another_one_answers() -> None:
+    def with_run(run_id: str) -> CoordinatorState:
+        return evolve(INITIAL, committed([RunPut(run_id=run_id, ended=False)], 0))
+
+    led: list[str] = []
+    own = Candidate(None, INITIAL, with_run("over"), with_run("new"), None)
+    _call_when_led(lambda: led.append("own"), own, threading.Event(), "over", lambda: False)
+    assert (led, own.left) == (["own"], [None])
+
+    waiting, answers = Candidate(None, None, None), [False, True]
+    _call_when_led(lambda: led.append("another"), waiting, threading.Event(), "", lambda: answers.pop(0))
+    assert (led[1:], waiting.left) == (["another"], [None])
+
+    ended = threading.Event()
+    ended.set()
+    _call_when_led(lambda: led.append("ended"), Candidate(), ended, "", lambda: True)
+    assert led == ["own", "another"]
 
 
 def test_a_wrong_option_is_refused_before_anything_is_started(tmp_path: Path) -> None:
