@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.adapters.spark.standalone_launcher import StandaloneLauncher, StandaloneMaster
 from samzapy.adapters.spark.submission import ContainerProgram
 from samzapy.adapters.web.client import ask
+from samzapy.cli.container.log_text import Log, appended, last_lines
+from samzapy.cli.container.logs import log_of
 from samzapy.errors import ConfigError, ExitCode, LaunchError, RejectedError
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import Launch, Launched, LaunchedState
@@ -179,6 +182,20 @@ class Run:
     def process(self, launch: Launch) -> ProcessIdentity:
         return ProcessIdentity.of(self.start_report(launch)["pid"])
 
+    def log(self, launch: Launch) -> Log:
+        """Its log on its worker's page, as `samzapy container logs` reads it."""
+        launched = self.wait(launch, S.RUNNING)
+        return log_of(
+            replace(launch, handle=launched.handle, host_found=launched.host),
+            a_config(cluster_standalone_page_url=self.cluster.page_url),
+        )
+
+    def stderr_file(self, launch: Launch) -> Path:
+        """The file that the worker's page is a view of."""
+        launched = self.seen(launch)
+        (path,) = (self.cluster.directory / launched.host).rglob(f"{launched.handle}/stderr")
+        return path
+
     def end_with(self, launch: Launch, code: int) -> None:
         (self._directory / f"exit_code-{launch.execution_id}").write_text(str(code))
 
@@ -230,6 +247,10 @@ def test_a_container_runs_with_its_own_cores_on_the_host_that_it_is_wanted_on(ru
 def test_the_history_shows_how_a_container_ended(run: Run, code: int, exit_code: int | None) -> None:
     launch = run.launch("e1", "w1")
     run.start_report(launch)
+    log, file = run.log(launch), run.stderr_file(launch)
+    length = log.length()
+    assert 0 < length
+    assert file.read_bytes()[:length] == log.read(0, length)
 
     run.end_with(launch, code)
     # A worker copies its driver's output in a thread of its own, which may be late.
@@ -238,6 +259,11 @@ def test_the_history_shows_how_a_container_ended(run: Run, code: int, exit_code:
     assert exit_code == ended.exit_code
     assert ("driver FAILED: asked to end with 7" if code else "driver FINISHED") == ended.reason
     assert ended == run.seen(launch, run.another_launcher()), "a later launcher adopts it, and sees the same"
+    last_line = f"samzapy: asked to end with {code}\n".encode()
+    wait_until(lambda: last_line in file.read_bytes(), 60, "the worker to write the last line")
+    assert last_line in next(appended(log, length, lambda: pytest.fail("nothing was appended"))), "also after its end"
+    lines = file.read_bytes().splitlines(keepends=True)
+    assert b"".join(lines[-2:]) == last_lines(log, 2, sum(map(len, lines)))
 
 
 def test_a_full_host_takes_no_container_and_queues_none(run: Run) -> None:
