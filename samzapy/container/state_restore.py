@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from samzapy.config import JobConfig
@@ -15,6 +15,7 @@ from samzapy.container.local_state.restore import (
     catch_up_or_rebuild,
     local_position,
     plan_restore,
+    sizes_in,
     unread,
 )
 from samzapy.container.local_state.restore_progress import RestoreProgress, Restoring
@@ -80,7 +81,7 @@ class StateRestore:
         """Restore all tasks, and report the progress of a long restore.
 
         Returns:
-            The routes, and by task its restore time and bytes on disk. The time to split and merge is divided equally
+            The routes, and by task its restore time and its sizes. The time to split and merge is divided equally
             among the tasks.
         """
         host = self._look_at_host(grants)
@@ -142,18 +143,20 @@ class StateRestore:
         try:
             for grant in grants:
                 begun_ns = clock.monotonic_ns()
-                directory, disk_bytes = self._restore_task(grant, tasks, on_read)
+                directory, sizes = self._restore_task(grant, tasks, on_read)
                 routes.extend(self._planner.routes_of(grant, tasks.starts, directory))
                 took_ns = inherited_ns + clock.monotonic_ns() - begun_ns
-                restored[grant.task_name] = TaskStats(store_identify_ns=took_ns, disk_bytes=disk_bytes)
+                restored[grant.task_name] = replace(sizes, store_identify_ns=took_ns)
                 progress.task_is_level()
         finally:
             ahead.end()
             self._figures.restoring = None
         return tuple(routes), restored
 
-    def _restore_task(self, grant: Grant, tasks: _Tasks, on_read: Callable[[int, int], None]) -> tuple[str, int]:
-        """Restore one task. Returns its directory and its bytes on disk."""
+    def _restore_task(
+        self, grant: Grant, tasks: _Tasks, on_read: Callable[[int, int], None]
+    ) -> tuple[str, TaskStats]:
+        """Restore one task. Returns its directory and its sizes."""
         environment = catch_up_or_rebuild(
             self._ports.state_of(grant.task_name),
             RestoreJob(
@@ -171,9 +174,10 @@ class StateRestore:
                 on_read=on_read,
             ),
         )
-        disk_bytes = environment.bytes_on_disk()
+        stores = sizes_in(environment, [store.name for store in self._config.stores])
+        sizes = TaskStats(disk_bytes=environment.bytes_on_disk(), stores=stores)
         environment.close()
-        return environment.directory, disk_bytes
+        return environment.directory, sizes
 
     def _to_read(self, grant: Grant, tasks: _Tasks) -> Mapping[str, range]:
         """The changelog offsets to read, by store; complete stores are left out."""

@@ -13,6 +13,7 @@ from samzapy.container.task.work_plan import Report, Route
 from samzapy.container.watermarks import standing
 from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+from samzapy.model.store_size import sizes_json, total_sizes
 from samzapy.model.task_stats import NOTHING_MEASURED, TaskStats
 
 TASKS_LISTED_MAX: Final = 500
@@ -102,6 +103,7 @@ class ContainerFigures:
                 self._tasks.get(task, NOTHING_MEASURED),
                 store_identify_ns=stats.store_identify_ns,
                 disk_bytes=stats.disk_bytes,
+                stores=stats.stores,
             )
             for task, stats in restored.items()
         }
@@ -196,10 +198,13 @@ class ContainerFigures:
         positions = {str(ssp_kb): self._position(ssp_kb) for ssp_kb in sorted(self.positions)}
         figures["positions"] = positions if self.ends else {}
         listed = self._listed()
-        figures["tasks"] = {task: tasks[task].as_json() for task in sorted(listed)}
+        # Sizes of stores by task would make it large.
+        figures["tasks"] = {task: replace(tasks[task], stores={}).as_json() for task in sorted(listed)}
         others = [tasks[task] for task in sorted(tasks.keys() - listed)]
         if others:
             figures["otherTasks"] = {"count": len(others), **TaskStats.total(others).as_json()}
+        if stores := total_sizes(stats.stores for stats in tasks.values()):
+            figures["stores"] = sizes_json(stores)
         return figures
 
     def _standing(self, stats: TaskStats, wall_ms: int) -> TaskStats:

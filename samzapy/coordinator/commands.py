@@ -20,6 +20,7 @@ from samzapy.model.placement import StatusCode
 from samzapy.model.slow_message import SlowMessage
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.standby_progress import StandbyProgress
+from samzapy.model.store_size import StoreSize
 from samzapy.model.task_stats import NOTHING_MEASURED, TaskStats
 from samzapy.model.topic_checks import Cluster, TopicFound
 from samzapy.plan.groupers import NO_GROUPERS, Groupers
@@ -143,6 +144,7 @@ class Figures:
         restored, restore_total: how many offsets of the changelogs a start has read, of how many.
         restore_left_ms: its estimate of the time left; all three are 0 unless a start takes long.
         tasks: of the tasks that are reported one by one; `other_tasks` is the sum of the `other_task_count` others.
+        stores: the sizes of the stores of all its tasks together; empty where a release does not report them.
     """
 
     at_ms: int = 0
@@ -164,6 +166,7 @@ class Figures:
     tasks: Mapping[TaskName, TaskStats] = field(default_factory=dict)
     other_tasks: TaskStats = NOTHING_MEASURED
     other_task_count: int = 0
+    stores: Mapping[str, StoreSize] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

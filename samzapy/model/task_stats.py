@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Final, TypeVar
 
+from samzapy.model.store_size import StoreSize, sizes_from_json, sizes_json
 from samzapy.model.text import camel_case
 from samzapy.model.time_figures import TimeFigures
 
@@ -119,6 +120,8 @@ class TaskStats:
         expired: entries that were removed at the end of their ttl.
         keys: the keys that are frequent now.
         time: the watermark and the timers now; None for a task that has neither, and while they are not known.
+        stores: the sizes of the stores, empty while they are not known; from worker to driver only, which adds up those
+            of its tasks.
     """
 
     records_in: int = 0
@@ -145,12 +148,13 @@ class TaskStats:
     expired: int = 0
     keys: KeySketch = NO_KEYS
     time: TimeFigures | None = None
+    stores: Mapping[str, StoreSize] = field(default_factory=dict)
 
     @classmethod
     def total(cls, figures: Collection[TaskStats]) -> TaskStats:
         """The sums over several tasks, with the watermark that is furthest behind.
 
-        They have no keys: a share of one task's messages says nothing about all tasks.
+        They have no keys: a share of one task's messages says nothing about all tasks. They have no stores either.
         """
         sums = {name: sum(getattr(item, name) for item in figures) for name in _COUNTS}
         return cls(**sums, time=TimeFigures.worst([item.time for item in figures]))
@@ -163,14 +167,15 @@ class TaskStats:
     def in_turn(cls, figures: Sequence[TaskStats]) -> TaskStats:
         """The sums of a task over several periods, in their order.
 
-        The size on disk is the last one, and so are the watermark and the timers.
+        The sizes on disk and of stores are the last ones, and so are the watermark and the timers.
         """
         keys = NO_KEYS
         for item in figures:
             keys = keys if item.keys is NO_KEYS else keys.merged(item.keys)
         disk_bytes = next((item.disk_bytes for item in reversed(figures) if item.disk_bytes), 0)
         time = TimeFigures.newest([item.time for item in figures])
-        return replace(TaskStats.total(figures), disk_bytes=disk_bytes, keys=keys, time=time)
+        stores = next((item.stores for item in reversed(figures) if item.stores), {})
+        return replace(TaskStats.total(figures), disk_bytes=disk_bytes, keys=keys, time=time, stores=stores)
 
     def as_json(self) -> dict[str, object]:
         """The non-zero figures: most are zero for most tasks."""
@@ -181,6 +186,8 @@ class TaskStats:
             as_json |= {"keysSampled": self.keys.sampled, "keys": dict(sorted(self.keys.counts.items()))}
         if self.time is not None:
             as_json["time"] = self.time.as_json()
+        if self.stores:
+            as_json["stores"] = sizes_json(self.stores)
         return as_json
 
     @classmethod
@@ -190,8 +197,8 @@ class TaskStats:
         A missing figure is zero, and an unknown one is ignored.
 
         Raises:
-            ValueError: a figure is no whole number of 0 or more, there are more keys than a sketch has, or `time` is
-                not as `TimeFigures` has it.
+            ValueError: a figure is no whole number of 0 or more, there are more keys than a sketch has, or `time` or
+                `stores` is not as `TimeFigures` or `StoreSize` has it.
         """
         counts = {name: _count(json_name, figures.get(json_name, 0)) for name, json_name in _COUNTS.items()}
         keys = figures.get("keys", {})
@@ -205,12 +212,15 @@ class TaskStats:
         if time is not None and not isinstance(time, dict):
             raise ValueError(f"time: wanted an object, found {repr(time)[:100]}")
         return cls(
-            **counts, keys=KeySketch(sampled, sketched), time=None if time is None else TimeFigures.from_json(time)
+            **counts,
+            keys=KeySketch(sampled, sketched),
+            time=None if time is None else TimeFigures.from_json(time),
+            stores=sizes_from_json(figures.get("stores", {})),
         )
 
 
 _COUNTS: Final = {
-    field.name: camel_case(field.name) for field in fields(TaskStats) if field.name not in ("keys", "time")
+    field.name: camel_case(field.name) for field in fields(TaskStats) if field.name not in ("keys", "time", "stores")
 }
 NOTHING_MEASURED: Final = TaskStats()
 

@@ -41,6 +41,7 @@ from samzapy.errors import TaskError
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.serde import Structured, ordered_of, serde_of
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.store_size import StoreSize
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.runtime.job_config import load_job
 from samzapy.stream.changelog import split_changelog_key
@@ -437,8 +438,8 @@ class _State:
         for _, key, _ in rows:
             del self.entries[store][key]
 
-    def count(self, store: str) -> int:
-        return len(self.entries[store])
+    def size(self, store: str) -> StoreSize:
+        return StoreSize(bytes_used=0, entries=len(self.entries[store]))
 
     def write(self, store: str, entries: Mapping[bytes, bytes | None]) -> None:
         for key, value in entries.items():

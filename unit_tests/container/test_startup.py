@@ -612,4 +612,6 @@ def test_after_a_split_on_one_host_only_the_last_record_of_the_changelog_is_read
     tasks = container.heartbeats.contents[-1].figures["tasks"]
     sizes = [sum(len(key) + len(value) for key, value in half.items()) for half in sums]
     assert sizes == [tasks[f"Partition_0-{bucket}-2"]["diskBytes"] for bucket in range(2)]
+    stores = container.heartbeats.contents[-1].figures["stores"]
+    assert {"sums": {"bytes": sum(sizes), "entries": len(keys)}} == stores
     assert 0 == disks["Partition_0"].number

@@ -10,6 +10,7 @@ from samzapy.container.ports import BatchDone, TailProgress, TopicBounds
 from samzapy.container.stats import TASKS_LISTED_MAX, ContainerFigures
 from samzapy.container.task.work_plan import Report, ReportKind, Route
 from samzapy.model.job import TaskName
+from samzapy.model.store_size import StoreSize, sizes_json
 from samzapy.model.task_stats import KEYS_KEPT, KeySketch, TaskStats
 from samzapy.model.time_figures import SeenClock, TimeFigures
 from samzapy.testing.builders import an_ssp, an_ssp_kb
@@ -74,6 +75,35 @@ def test_costs_and_counts_of_a_task_add_up_over_batches() -> None:
 
 def test_the_disk_use_of_a_task_is_reported_before_its_first_row() -> None:
     assert {"storeIdentifyNs": 5, "diskBytes": 30} == begun(a_route("kafka.orders.0:0/1")).as_json(0, 0)["tasks"]["a"]
+
+
+def sizes(**entries: int) -> dict[str, StoreSize]:
+    return {store: StoreSize(bytes_used=4096 * count, entries=count) for store, count in entries.items()}
+
+
+def test_the_sizes_of_stores_are_added_up_over_tasks_and_are_in_no_task() -> None:
+    a, b = a_route("kafka.orders.0:0/1", "a"), a_route("kafka.orders.1:0/1", "b")
+    figures = ContainerFigures()
+    assert "stores" not in figures.as_json(0, 0)
+    restored = {a.task_name: TaskStats(stores=sizes(seen=1, sums=2)), b.task_name: TaskStats(stores=sizes(sums=3))}
+    figures.begin({route.ssp_kb: 0 for route in (a, b)}, restored)
+
+    assert sizes_json(sizes(seen=1, sums=5)) == figures.as_json(0, 0)["stores"]
+    for reports in ([a_report(0, stores=sizes(seen=4, sums=2))], [a_report(0, busy_ns=1)], [a_report(0)]):
+        figures.add(BatchDone(reports=reports, offsets_end={}), (a, b))
+        reported = figures.as_json(0, 0)
+        assert sizes_json(sizes(seen=4, sums=5)) == reported["stores"]
+        assert all("stores" not in task for task in reported["tasks"].values())
+
+
+def test_stores_of_a_task_that_has_left_are_not_counted() -> None:
+    a, b = a_route("kafka.orders.0:0/1", "a"), a_route("kafka.orders.1:0/1", "b")
+    figures = begun(a, b)
+    figures.add(BatchDone(reports=[a_report(0, stores=sizes(sums=2))], offsets_end={}), (a, b))
+
+    begun(b, figures=figures)
+
+    assert "stores" not in figures.as_json(0, 0)
 
 
 def test_the_records_of_other_containers_key_buckets_are_skipped() -> None:
@@ -205,12 +235,13 @@ def test_of_very_many_tasks_the_busiest_are_listed_and_the_others_are_one_sum() 
 def test_the_stats_of_tasks_in_a_heartbeat_stay_small() -> None:
     """A heartbeat may have 8 MB; the figures of 10,000 tasks take 6.5 MB of them."""
     keys = KeySketch(2000, {f"{number}" * 60: 200 for number in range(KEYS_KEPT)})
-    costs = {name: 2**50 for name in TaskStats.__dataclass_fields__ if name not in ("keys", "time")}
+    costs = {name: 2**50 for name in TaskStats.__dataclass_fields__ if name not in ("keys", "time", "stores")}
     names = [f"SystemStreamPartition_kafka.{'t' * 249}.{number}-0-1" for number in range(10_000)]
     routes = tuple(a_route(f"kafka.orders.{number}:0/1", name) for number, name in enumerate(names))
     figures = begun(*routes)
     time = TimeFigures(at_ms=2**50, watermark_ms=2**50, inputs={f"kafka.{'t' * 249}.9": SeenClock(2**50, 1, True)})
-    reports = [a_report(number, **costs, keys=keys, time=time) for number in range(len(routes))]
+    stores = {f"{'s' * 100}{number}": StoreSize(bytes_used=2**40, entries=2**40) for number in range(100)}
+    reports = [a_report(number, **costs, keys=keys, time=time, stores=stores) for number in range(len(routes))]
 
     figures.add(BatchDone(reports=reports, offsets_end={}), routes)
 

@@ -242,7 +242,11 @@ HEARTBEAT: dict[str, Any] = {
     "reason": "",
     "finished": False,
     "acceptedLosses": ["kafka.orders.3:0/1@1-5"],
-    "figures": {"recordsIn": 3, "positions": {"kafka.orders.3:0/1": {"offsetNext": 100, "offsetEnd": 120}}},
+    "figures": {
+        "recordsIn": 3,
+        "positions": {"kafka.orders.3:0/1": {"offsetNext": 100, "offsetEnd": 120}},
+        "stores": {"sums": {"bytes": 8192, "entries": 90}},
+    },
 }
 _STANDBY = {**HEARTBEAT, "held": [], "warm": StandbyProgress(tasks=2, level=1, lag=3).as_json(), "step": "restoring"}
 _FAILING = {**HEARTBEAT, "failing": {"attempts": 1, "forMs": 5, "leftMs": 7, "reason": "why"}, "restart": 2}

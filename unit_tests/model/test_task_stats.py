@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from samzapy.model.store_size import StoreSize
 from samzapy.model.task_stats import KEYS_KEPT, NO_KEYS, SAMPLED_MAX, KeySketch, TaskStats, key_text
 from samzapy.model.time_figures import SeenClock, TimeFigures
 
@@ -94,6 +95,19 @@ def test_the_figures_of_time_are_read_back_from_json_unchanged() -> None:
         assert figures == TaskStats.from_json(json.loads(json.dumps(figures.as_json())))
 
 
+def test_the_sizes_of_stores_are_read_back_from_json_unchanged() -> None:
+    figures = TaskStats(stores={"sums": StoreSize(bytes_used=4096, entries=0)})
+
+    assert figures == TaskStats.from_json(json.loads(json.dumps(figures.as_json())))
+
+
+def test_of_several_reports_the_last_sizes_of_stores_that_are_known_count() -> None:
+    earlier, later = (TaskStats(stores={"sums": StoreSize(bytes_used=4096, entries=n)}) for n in (5, 3))
+
+    assert later.stores == TaskStats.in_turn([earlier, later, TaskStats()]).stores
+    assert {} == TaskStats.total([earlier, later]).stores
+
+
 def test_of_several_reports_the_latest_watermark_counts() -> None:
     """Reports of several inputs of a task may come in any order."""
     older, newer = (TaskStats(timers_fired=1, time=TimeFigures(at_ms=at_ms, watermark_ms=at_ms)) for at_ms in (5, 6))
@@ -115,6 +129,8 @@ def test_of_several_reports_the_latest_watermark_counts() -> None:
         {"time": {"atMs": 1, "timersPending": 0, "heldBy": 1}},
         {"time": {"atMs": 1, "timersPending": 0, "inputs": []}},
         {"time": {"atMs": 1, "timersPending": 0, "inputs": {"a": [1, 2]}}},
+        {"stores": [1]},
+        {"stores": {"sums": 4096}},
         {"busyNs": -1},
         {"busyNs": True},
         {"busyNs": 1.5},

@@ -47,6 +47,7 @@ from samzapy.container.task.changelog_mark import ChangelogMark
 from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DamagedStateError, DeadlineError, EnvironmentMissingError, LocalStateError
 from samzapy.model.job import TaskName
+from samzapy.model.store_size import StoreSize
 from samzapy.model.timer_entry import DUE_BYTES, VALUE_BYTES, due_before, due_prefix, moment_of
 from samzapy.plan.elasticity import XXHASH_SEED
 from samzapy.plan.task_names import TaskNameParts
@@ -727,10 +728,18 @@ class LmdbTransaction:
             self._delete(index, self._environment.due)
             self._delete(sorted(stored), self._environment.stores[store])
 
-    def count(self, store: str) -> int:
-        """The number of entries (`container.task.ports.LocalTransaction`)."""
-        with _reported(self._environment):
-            return int(self._transaction.stat(self._environment.stores[store])["entries"])
+    def size(self, store: str) -> StoreSize:
+        """The size of a store (`container.task.ports.LocalTransaction`).
+
+        That of timers has the pages of their index.
+        """
+        environment = self._environment
+        with _reported(environment):
+            own = self._transaction.stat(environment.stores[store])
+            pages = _pages(own)
+            if store == environment.timers:
+                pages += _pages(self._transaction.stat(environment.due))
+        return StoreSize(bytes_used=pages * own["psize"], entries=own["entries"])
 
     def commit(self) -> None:
         try:
@@ -834,6 +843,10 @@ class _Copy:
         if self._entries:
             self._target.append(self._store, self._entries, is_ascending=self._is_ascending)
         self._entries, self._bytes = [], 0
+
+
+def _pages(stat: Mapping[str, int]) -> int:
+    return stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
 
 
 def _hash_of(stored: bytes, value: bytes) -> int:

@@ -45,6 +45,7 @@ from samzapy.errors import DamagedStateError, DeadlineError, LocalStateError, Lo
 from samzapy.model import clock_entry, timer_entry, window_entry
 from samzapy.model.grant import Grant
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.store_size import StoreSize
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
 from samzapy.plan.elasticity import key_bucket
 from samzapy.plan.task_names import TaskNameParts
@@ -649,6 +650,22 @@ def position_in(environment: StateEnvironment) -> LocalPosition | None:
     except LocalStateError as error:
         _LOG.warning("local state %s is left behind and rebuilt from the changelog: %s", environment.directory, error)
         return None
+
+
+def sizes_in(environment: StateEnvironment, stores: Iterable[str]) -> Mapping[str, StoreSize]:
+    """The sizes of stores in an open environment; empty if they cannot be read.
+
+    They are only shown, so no start fails for want of them.
+    """
+    try:
+        transaction = environment.begin()
+        try:
+            return {store: transaction.size(store) for store in stores}
+        finally:
+            transaction.abort()
+    except (DeadlineError, LocalStateError) as error:
+        _LOG.warning("local state %s: the sizes of its stores are not known: %s", environment.directory, error)
+        return {}
 
 
 def close_cleanly(directory: StateDirectory) -> None:

@@ -239,7 +239,7 @@ class Timers:
     def note_next(self, local: LocalTransaction) -> None:
         """Note the next moment, when a transaction is about to be committed."""
         first = self._due(local, Domain.PROCESSING, None, 1) if self.has_timers else ()
-        self.pending = local.count(STORE) if self.has_timers else 0
+        self.pending = local.size(STORE).entries if self.has_timers else 0
         moments = [moment_ms for moment_ms, _, _ in first]
         if self.window is not None:
             moments.append(self.window.next_ms(local))

@@ -9,11 +9,12 @@ One key in `KEYS_EVERY` is sampled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, ParamSpec, TypeVar
 
 from samzapy.container.task.work_plan import Report, Rows
+from samzapy.model.store_size import StoreSize
 from samzapy.model.task_stats import NO_KEYS, TaskStats
 from samzapy.model.task_stats import KeySketch as Sketch
 from samzapy.model.time_figures import TimeFigures
@@ -153,10 +154,16 @@ class Meter:
         sums.lag_ms += fired.lag_ms
         sums.expired += fired.expired
 
-    def attach(self, reports: Sequence[Report], disk_bytes: int, time: TimeFigures | None = None) -> Sequence[Report]:
+    def attach(
+        self,
+        reports: Sequence[Report],
+        disk_bytes: int,
+        stores: Mapping[str, StoreSize],
+        time: TimeFigures | None = None,
+    ) -> Sequence[Report]:
         """`reports`, with the measurements in the first one."""
         busy_s = self._now_s() - self._begun_s - self.input.total_s
-        stores, fired = self.stores, self._fired
+        calls, fired = self.stores, self._fired
         return _with(
             reports,
             TaskStats(
@@ -166,12 +173,12 @@ class Meter:
                 process_ns=self.process.total_ns,
                 commit_ns=self.commit.total_ns,
                 input_ns=self.input.total_ns,
-                gets_timed=stores.gets.count,
-                get_ns=stores.gets.total_ns,
-                puts_timed=stores.puts.count,
-                put_ns=stores.puts.total_ns,
-                deletes_timed=stores.deletes.count,
-                delete_ns=stores.deletes.total_ns,
+                gets_timed=calls.gets.count,
+                get_ns=calls.gets.total_ns,
+                puts_timed=calls.puts.count,
+                put_ns=calls.puts.total_ns,
+                deletes_timed=calls.deletes.count,
+                delete_ns=calls.deletes.total_ns,
                 disk_bytes=disk_bytes,
                 timers_fired=fired.timers,
                 timers_timed=fired.timed,
@@ -180,6 +187,7 @@ class Meter:
                 expired=fired.expired,
                 keys=self._keys,
                 time=time,
+                stores=stores,
             ),
         )
 

@@ -9,6 +9,7 @@ from typing import Protocol
 from samzapy.container.task.changelog_mark import ChangelogMark
 from samzapy.container.task.topic_limits import TopicLimits
 from samzapy.container.task.work_plan import InputRecord, Report
+from samzapy.model.store_size import StoreSize
 
 Headers = Sequence[tuple[str, bytes | None]]
 Place = tuple[str, int]
@@ -166,10 +167,10 @@ class LocalTransaction(Protocol):
         """Remove timers, as `due` has returned them; nothing has written them since."""
         ...
 
-    def count(self, store: str) -> int:
-        """The number of entries, with those that this transaction has written.
+    def size(self, store: str) -> StoreSize:
+        """The size of a store, with the entries that this transaction has written.
 
-        It is read off the tree, so it takes the same time for any number.
+        It is read off the tree, so it takes the same time for any number of entries.
         """
         ...
 

@@ -139,7 +139,9 @@ class TaskRunner:
         if self._time.is_reported:
             # A task that had nothing to do reports its next timer.
             reports = self._time.dated(reports or work.tally.idle(self.routes[0]))
-        return self._meter.attach(reports, self._transactions.bytes_on_disk(), self._time.figures())
+        transactions = self._transactions
+        sizes = transactions.take_sizes()
+        return self._meter.attach(reports, transactions.bytes_on_disk(), sizes, self._time.figures())
 
     @property
     def in_hand(self) -> tuple[int, int] | None:

@@ -9,7 +9,7 @@ two of these effects leaves nothing that the next start cannot catch up with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from samzapy.container.task.changelog_mark import ChangelogMark, mark_of
@@ -22,6 +22,7 @@ from samzapy.container.task.work_plan import Report, ReportKind, Route, WorkPlan
 from samzapy.errors import FencedError, LostContainerError, ProducerError, SlowMessageError, UndeliveredError
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.store_size import StoreSize
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.codec import encode
 from samzapy.stream.records import CheckpointPut
@@ -112,6 +113,8 @@ class Transactions:
         self._disk_bytes = 0
         # When they were looked at; a tail commits hundreds of transactions a second.
         self._disk_seen_s: float | None = None
+        # Of the last commit since they were taken.
+        self._sizes: Mapping[str, StoreSize] = {}
 
     def begin(self, producer: Producer) -> Transaction:
         """Begin the local transaction; Kafka's has begun.
@@ -177,6 +180,15 @@ class Transactions:
             self._disk_bytes, self._disk_seen_s = self._environment.bytes_on_disk(), now_s
         return self._disk_bytes
 
+    def take_sizes(self) -> Mapping[str, StoreSize]:
+        """The sizes of the stores at the last commit.
+
+        Empty if there was none since the last call. Another worker may have served the task since then, so they are
+        given once.
+        """
+        sizes, self._sizes = self._sizes, {}
+        return sizes
+
     def _produce_changelog(self, producer: Producer, written: dict[str, ChangelogMark]) -> None:
         """Produce one record per changed entry.
 
@@ -224,7 +236,9 @@ class Transactions:
                 changelog_last={**position.changelog_last, **written},
             )
         )
+        sizes = {store.name: local.size(store.name) for store in self._plan.config.stores}
         local.commit()
+        self._sizes = sizes
 
     def _positions(self, transaction: Transaction) -> Sequence[tuple[SspKeyBucket, int]]:
         """The positions of the transaction's routes behind it."""

@@ -18,22 +18,22 @@ say more than this release understands):
              "restored": 300, "restoreTotal": 1000, "restoreLeftMs": 7000,
              "positions": {"kafka.orders.3:0/1": {"offsetNext": 100, "offsetEnd": 120, "recordsIn": 1}},
              "tasks": {"SystemStreamPartition_kafka.orders.3": {"recordsIn": 1, "busyNs": 1}},
-             "otherTasks": {"count": 0}}}
+             "otherTasks": {"count": 0}, "stores": {"totals": {"bytes": 8192, "entries": 90}}}}
 ```
 
 `state` is STARTED, RUNNING or STOPPED. These may be left out, and so may everything in the last three: `faultDomain`,
 `reason`, `step` (of the start procedure, while it is under way), `restart` (the newest order to restart that the query
 which runs knows), `warm` (of standbys and reserves: `model.standby_progress`), `failing` (a query that fails without a
-commit: `model.failing`) and `figures` (those of a task are in `model.task_stats`;
-`bootstrapEnd` of a position is up to where a bootstrap input is read while others of its task wait; `tailing` of a
-position is true while a worker reads it in a tail). So may `acceptedLosses`, texts as in task.lost.range.accept: what
-the operator gave up when this execution was started; `finished` (default false); `comesBack` (default true: the
-processor's id is configured, or kept); `exitCode`, of the last heartbeat of a process that ends because of an error,
-which `reason` tells; `end`, the same for programs, and `formerEnds`, the ends of earlier containers that the
-stream does not have (`model.container_end`); `slowMessages`, the messages that user code has had in hand for long
-(`model.slow_message`); `openForMs` of a position, for how long a transaction of another producer is open at its end;
-`unansweredMs`, the time since it sent the first heartbeat of those that had no answer; and `kafkaSilentMs`, the time
-since no broker answers it.
+commit: `model.failing`) and `figures` (those of a task are in `model.task_stats`; `stores` has the sizes of the stores
+of all its tasks, as `model.store_size` has them; `bootstrapEnd` of a position is up to where a bootstrap input is read
+while others of its task wait; `tailing` of a position is true while a worker reads it in a tail). So may
+`acceptedLosses`, texts as in task.lost.range.accept: what the operator gave up when this execution was started;
+`finished` (default false); `comesBack` (default true: the processor's id is configured, or kept); `exitCode`, of the
+last heartbeat of a process that ends because of an error, which `reason` tells; `end`, the same for programs, and
+`formerEnds`, the ends of earlier containers that the stream does not have (`model.container_end`);
+`slowMessages`, the messages that user code has had in hand for long (`model.slow_message`); `openForMs` of a position,
+for how long a transaction of another producer is open at its end; `unansweredMs`, the time since it sent the first
+heartbeat of those that had no answer; and `kafkaSilentMs`, the time since no broker answers it.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.slow_message import SlowMessage
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.standby_progress import StandbyProgress
+from samzapy.model.store_size import sizes_from_json
 from samzapy.model.strict_json import parse_json
 from samzapy.model.task_stats import TaskStats
 
@@ -228,6 +229,7 @@ def _figures(fields: Mapping[str, object]) -> Figures:
         },
         other_tasks=TaskStats.from_json(others),
         other_task_count=_count(others, "count"),
+        stores=sizes_from_json(fields.get("stores", {})),
     )
 
 

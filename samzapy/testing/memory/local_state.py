@@ -14,6 +14,7 @@ from samzapy.errors import (
     DeadlineError,
     LocalStateError,
 )
+from samzapy.model.store_size import StoreSize
 from samzapy.model.timer_entry import due_before, due_prefix, moment_of
 from samzapy.plan.elasticity import key_bucket
 from samzapy.stream.changelog import split_changelog_key
@@ -172,8 +173,9 @@ class MemoryLocalTransaction:
         assert all(value == self._contents.entries[store, key] for _, key, value in rows), "it was written since"
         self.write(store, {key: None for _, key, _ in rows})
 
-    def count(self, store: str) -> int:
-        return sum(name == store for name, _ in self._contents.entries)
+    def size(self, store: str) -> StoreSize:
+        own = [len(key) + len(value) for (name, key), value in self._contents.entries.items() if name == store]
+        return StoreSize(bytes_used=sum(own), entries=len(own))
 
     def check(self) -> None:
         if self._is_damaged:

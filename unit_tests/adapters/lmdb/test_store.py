@@ -31,6 +31,7 @@ from samzapy.container.local_state.restore import close_cleanly, local_position,
 from samzapy.container.task.changelog_mark import mark_of
 from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DeadlineError, EnvironmentMissingError, LocalStateError, SamzapyError
+from samzapy.model.store_size import StoreSize
 from samzapy.plan.elasticity import key_bucket
 from samzapy.stream.changelog import changelog_key
 
@@ -165,6 +166,57 @@ def test_long_keys_with_the_same_beginning_are_different_keys_and_values_may_be_
 
         assert (b"", b"b") == (transaction.get("sums", LONG + b"a"), transaction.get("sums", LONG + b"b"))
         transaction.abort()
+
+
+# --- sizes ---
+
+
+def size_in(environment: LmdbEnvironment, store: str = "sums") -> StoreSize:
+    transaction = environment.begin()
+    try:
+        return transaction.size(store)
+    finally:
+        transaction.abort()
+
+
+def test_the_size_of_a_store_counts_its_entries_with_those_of_the_transaction(tmp_path: Path) -> None:
+    with opened(tmp_path / "1") as environment:
+        assert StoreSize(bytes_used=0, entries=0) == size_in(environment)
+        transaction = environment.begin()
+        transaction.write("sums", {b"a": b"1", b"b": b"1", LONG: b"1"})
+        transaction.write("sums", {b"b": None})
+        assert (2, 0) == (transaction.size("sums").entries, transaction.size("seen").entries)
+        transaction.commit()
+
+        assert (2, 0) == (size_in(environment).entries, size_in(environment, "seen").entries)
+
+
+def test_the_size_of_a_store_is_that_of_its_own_pages(tmp_path: Path) -> None:
+    filled(tmp_path / "1", [("sums", b"a", b"1")]).close()
+    with opened(tmp_path / "1") as environment:
+        page_bytes = environment._environment.stat()["psize"]
+        assert page_bytes == size_in(environment).bytes_used
+        transaction = environment.begin()
+        transaction.write("sums", {b"large": b"v" * (10 * page_bytes)})
+        transaction.commit()
+        # A value of more than a page has pages of its own.
+        assert 12 * page_bytes == size_in(environment).bytes_used
+        transaction = environment.begin()
+        transaction.write("sums", {b"%06d" % number: b"v" * 100 for number in range(10_000)})
+        transaction.commit()
+
+        many = size_in(environment)
+        assert 10_000 * 100 < many.bytes_used < 3 * 10_000 * 100
+        assert 0 == size_in(environment, "seen").bytes_used
+        assert many.bytes_used < environment.bytes_on_disk()
+
+        transaction = environment.begin()
+        transaction.write("sums", {b"%06d" % number: None for number in range(10_000)} | {b"large": None})
+        transaction.commit()
+
+        # The file keeps the pages that were freed.
+        assert StoreSize(bytes_used=page_bytes, entries=1) == size_in(environment)
+        assert many.bytes_used < environment.bytes_on_disk()
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

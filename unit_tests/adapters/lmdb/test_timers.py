@@ -101,7 +101,7 @@ class Timers(RuleBasedStateMachine):
     @invariant()
     def entries_are_counted_with_those_of_the_transaction(self) -> None:
         if hasattr(self, "current"):
-            assert len(self.current) == self.transaction.count(STORE)
+            assert len(self.current) == self.transaction.size(STORE).entries
 
     @invariant()
     def check_entries_by_key(self) -> None:
@@ -118,6 +118,20 @@ class Timers(RuleBasedStateMachine):
 
 Timers.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestTimers = Timers.TestCase
+
+
+def test_the_size_of_timers_has_the_pages_of_their_index(tmp_path: Path) -> None:
+    environment = LmdbEnvironment(tmp_path / "1", STORES)
+    transaction = environment.begin()
+    transaction.write(STORE, {KEYS[0]: timer_value(Domain.PROCESSING, 7)})
+    transaction.write("sums", {b"a": b"1"})
+
+    timers, sums = transaction.size(STORE), transaction.size("sums")
+    transaction.abort()
+    environment.close()
+
+    assert (1, 1) == (timers.entries, sums.entries)
+    assert 2 * sums.bytes_used == timers.bytes_used
 
 
 def test_timers_of_one_moment_are_due_in_the_order_of_their_keys(tmp_path: Path) -> None:

@@ -18,12 +18,14 @@ from samzapy.container.local_state.restore import (
     close_cleanly,
     local_position,
     plan_restore,
+    sizes_in,
 )
 from samzapy.container.ports import TopicBounds
 from samzapy.container.task.changelog_mark import mark_of
 from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DamagedStateError, LostRangeError, TemporaryError
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.store_size import StoreSize
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
 from samzapy.plan.elasticity import key_bucket
 from samzapy.stream.changelog import changelog_key, copy_mark_key, split_changelog_key, task_entry_key
@@ -373,6 +375,25 @@ def test_a_rebuild_keeps_nothing_of_the_earlier_state() -> None:
     world.restore()
 
     assert {"a": b"3"} == world.entries
+
+
+def test_sizes_of_stores_are_those_of_the_restored_entries() -> None:
+    environment = Restoring().restore()
+
+    assert {"sums": StoreSize(bytes_used=len(changelog_key(b"a", b"")) + 1, entries=1)} == sizes_in(
+        environment, ["sums"]
+    )
+
+
+@pytest.mark.parametrize("trouble", ["damaged", "locked"])
+def test_sizes_of_stores_that_cannot_be_read_are_not_known_and_no_error(trouble: str) -> None:
+    environment = Restoring().restore()
+    if trouble == "damaged":
+        environment.contents.is_damaged = True
+    else:
+        environment.begin()
+
+    assert {} == sizes_in(environment, ["sums"])
 
 
 def test_state_that_cannot_be_read_is_none_and_is_rebuilt_with_one_line(caplog: pytest.LogCaptureFixture) -> None:

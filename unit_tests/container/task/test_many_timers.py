@@ -129,7 +129,7 @@ class OneTask:
     def left(self) -> int:
         local = self.environment.begin()
         try:
-            return local.count(STORE)
+            return local.size(STORE).entries
         finally:
             local.abort()
 

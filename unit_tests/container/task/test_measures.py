@@ -64,14 +64,14 @@ def test_one_key_in_so_many_is_looked_at_however_the_rows_are_cut() -> None:
 
         assert len(keys) == sum(len(rows.keys) for rows in meter.begin(chunks))
 
-        (report,) = meter.attach([a_report(0)], 0)
+        (report,) = meter.attach([a_report(0)], 0, {})
         assert report.measured is not None
         assert {str(KEYS_EVERY * number): 1 for number in range(6)} == report.measured.keys.counts, size
         assert 6 == report.measured.keys.sampled
 
 
 def test_a_measure_without_a_report_is_left_out() -> None:
-    assert [] == list(Meter(AClock()).attach([], 0))
+    assert [] == list(Meter(AClock()).attach([], 0, {}))
     assert [] == list(with_input([], 5))
 
 

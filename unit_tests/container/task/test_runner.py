@@ -29,6 +29,7 @@ from samzapy.errors import (
     UndeliveredError,
 )
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.store_size import StoreSize
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.changelog import changelog_key, task_entry_key
 from samzapy.task import LoadedTask
@@ -360,6 +361,27 @@ def test_a_report_has_the_time_of_handling_and_committing() -> None:
     assert 1_000_000_000 == measured.process_ns
     assert 5_000_000_000 == measured.busy_ns
     assert worker.environment.bytes_on_disk() == measured.disk_bytes > 0
+
+
+def test_a_report_has_the_sizes_of_the_stores_at_the_last_commit() -> None:
+    worker = AWorker(bytes_max=0)
+
+    measured = worker.run(rows(("a", 1), ("b", 2), ("a", 3))).measured
+
+    assert measured is not None
+    bytes_used = sum(len(key) + len(value) for key, value in worker.sums.items())
+    assert {"sums": StoreSize(bytes_used=bytes_used, entries=2)} == measured.stores
+
+
+def test_a_report_without_a_commit_has_no_sizes_of_stores() -> None:
+    """Another worker may have changed them since this one's last commit."""
+    worker = AWorker()
+    worker.run(rows(("a", 1)))
+
+    reports = worker.runner.run([], worker.slot)
+
+    assert all(not report.measured.stores for report in reports if report.measured is not None)
+    assert {} == worker.runner._transactions.take_sizes()
 
 
 def test_a_report_has_the_time_of_the_first_call_of_each_kind_of_a_store(monkeypatch: pytest.MonkeyPatch) -> None:

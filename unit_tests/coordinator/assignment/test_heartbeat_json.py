@@ -14,6 +14,7 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.container_end import ContainerEnd
 from samzapy.model.failing import Failing
 from samzapy.model.standby_progress import StandbyProgress
+from samzapy.model.store_size import StoreSize
 from samzapy.model.task_stats import TaskStats
 from samzapy.testing.builders import a_heartbeat, an_ssp_kb
 
@@ -95,6 +96,18 @@ def test_measures_are_read_of_each_task_and_of_the_others_together():
         other_task_count=2,
     )
     assert expected == parsed(figures=figures).figures
+
+
+def test_a_heartbeat_may_have_the_sizes_of_stores():
+    assert {} == parsed().figures.stores == parsed(figures={"stores": {}}).figures.stores
+    sizes = {"sums": {"bytes": 8192, "entries": 90, "newer": "?"}, "<b>": {"bytes": 0, "entries": 0}}
+    assert {
+        "<b>": StoreSize(bytes_used=0, entries=0),
+        "sums": StoreSize(bytes_used=8192, entries=90),
+    } == parsed(figures={"stores": sizes}).figures.stores
+    for wrong in ([], None, {"sums": 1}, {"sums": {"bytes": 1}}, {"sums": {"bytes": -1, "entries": 1}}):
+        with pytest.raises(ValueError, match="stores"):
+            parsed(figures={"stores": wrong})
 
 
 def test_only_true_means_that_everything_was_read_to_its_end():
