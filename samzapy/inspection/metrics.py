@@ -76,6 +76,7 @@ _OfTask = Callable[[TaskStats], tuple[int, int]]
 _OfContainer = Callable[[Figures], int]
 JOB, PROCESSOR = ("job",), ("job", "processor")
 STANDBY = ("job", "processor", "standby")
+STORE = ("job", "processor", "store")
 TASK, SSP = ("job", "processor", "task"), ("job", "task", "ssp")
 HELD_TASK = (*TASK, "ssp")
 
@@ -130,6 +131,8 @@ STANDBY_LAG = _metric("standby_lag_records", G, STANDBY, "Offsets of the changel
 STANDBY_BEHIND = _metric(
     "standby_tasks_behind", G, STANDBY, "Tasks of its processor of which a standby does not have the state yet"
 )
+STORE_BYTES = _metric("store_bytes", G, STORE, "Size of the entries of a store in the local state of its tasks")
+STORE_ENTRIES = _metric("store_entries", G, STORE, "Entries of a store in the local state of its tasks")
 OF_CONTAINER: Final[tuple[tuple[Metric, _OfContainer], ...]] = (
     (_metric("container_records_in_total", C, PROCESSOR, "Records handled"), lambda stats: stats.records_in),
     (_metric("container_records_out_total", C, PROCESSOR, "Records sent"), lambda stats: stats.records_out),
@@ -308,6 +311,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     *(HEARTBEAT_AGE, CORES, HELD, UNANSWERED, KAFKA_SILENT),
     *(STANDBY_LAG, STANDBY_BEHIND),
+    *(STORE_BYTES, STORE_ENTRIES),
     *(metric for metric, _ in OF_CONTAINER),
     *(BATCH_SECONDS, INPUT_SECONDS, KEYHASH_SECONDS, BOOTSTRAP_LAG, TAILING),
     *(metric for metric, _ in _TASK_COUNTERS),
@@ -343,6 +347,7 @@ def samples_of(snapshot: Snapshot, now_ms: int, *, leads: bool, refusals: Refusa
         *(sample for container, sighting in sighted for sample in _of_container(job, container, sighting, now_ms)),
         *_of_standstills(job, snapshot, now_ms),
         *_of_standbys(job, state, liveness),
+        *_of_stores(job, sighted),
         *_of_tasks(job, len(state.plan) <= TASKS_SHOWN_MAX, sighted),
         *_of_ssps(job, state, liveness),
     ]
@@ -423,6 +428,14 @@ def _of_standbys(job: str, state: CoordinatorState, liveness: Liveness) -> Itera
             labels = (job, state.launches[execution_id].processor_id, name)
             yield Sample(metric=STANDBY_LAG, labels=labels, value=warm.lag)
             yield Sample(metric=STANDBY_BEHIND, labels=labels, value=warm.tasks - warm.level)
+
+
+def _of_stores(job: str, sighted: Iterable[tuple[Container, Sighting]]) -> Iterable[Sample]:
+    for container, sighting in sighted:
+        for store, size in sighting.figures.stores.items():
+            labels = (job, container.processor_id, store)
+            yield Sample(metric=STORE_BYTES, labels=labels, value=size.bytes_used)
+            yield Sample(metric=STORE_ENTRIES, labels=labels, value=size.entries)
 
 
 def _of_tasks(job: str, one_by_one: bool, sighted: Iterable[tuple[Container, Sighting]]) -> Iterable[Sample]:

@@ -22,6 +22,7 @@ It shows executions, owners and progress.
  "containerEnds": [{"processorId": "0", "executionId": "…", "host": "host-a", "exitCode": 7, "error": "ValueError",
                     "taskName": "…", "ssp": "kafka.orders.3", "offset": 1234, "keyDigest": "2c26b46b68ffc68f",
                     "message": "…", "endedAtMs": 1767225600000}],
+ "stores": [{"store": "totals", "bytes": 8192, "entries": 90}],
  "totals": {"recordsIn": 10, "recordsOut": 10, "deadLetters": 0, "commits": 2, "batches": 2, "lag": 20}}
 ```
 
@@ -59,6 +60,9 @@ broker has answered it; 0 where all is well.
 `restored`, `restoreTotal` and `restoreLeftMs` of a container say how many records of the changelogs its start has read
 of how many, and the time left by its estimate; all are 0 but while a start takes long.
 
+`stores` are those of the configuration, and others that a container has. Sizes are sums over the tasks of all
+containers (`model.store_size`), null while no container reports the store.
+
 `factorFinest` is the largest factor that a grant still needs: after a merge that of the floors which are not passed.
 `factorFixedBy` is the setting because of which another factor would be refused, `stores.totals.scope=task`.
 
@@ -85,6 +89,7 @@ from samzapy.coordinator.launching.standbys import role_of, standby_called
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError
 from samzapy.inspection.standstill import Standstill, standstills
+from samzapy.inspection.store_sizes import stores_json
 from samzapy.model.container import Container
 from samzapy.model.finding import Finding, finding_json
 from samzapy.model.grant import BucketStart, Grant
@@ -132,6 +137,7 @@ def status_json(
     return status | {
         "findings": [finding_json(finding) for finding in findings],
         "expansions": expansions_json(state, liveness),
+        "stores": stores_json(state, liveness),
         "standbysMissing": [
             {"standby": name, "reason": reason} for name, reason in sorted(liveness.standbys_missing.items())
         ],
@@ -217,6 +223,7 @@ def _status(
         "tasks": tasks,
         "containerEnds": [end.as_json() for end in newest_ends(state)],
         "expansions": expansions_json(state, None),
+        "stores": stores_json(state, None),
         "totals": dict(counters) | {"lag": _lag_of_all(lags.values())},
     }
 

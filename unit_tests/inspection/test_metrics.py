@@ -22,6 +22,7 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.finding import Finding, insecure_coordinator
 from samzapy.model.launch import LaunchRole
 from samzapy.model.standby_progress import StandbyProgress
+from samzapy.model.store_size import StoreSize
 from samzapy.model.task_stats import KeySketch, TaskStats
 from samzapy.model.time_figures import TimeFigures
 from samzapy.plan.groupers import Groupers
@@ -37,6 +38,7 @@ SAME_AS_ANOTHER = {
 }
 TASK_0, TASK_1 = (f"SystemStreamPartition_kafka.orders.{number}" for number in range(2))
 FIGURES = Figures(
+    stores={"sums": StoreSize(bytes_used=8192, entries=90)},
     records_in=7,
     batch_ns=2_000_000_000,
     positions={an_ssp_kb(f"kafka.orders.{number}:0/1"): Position(90, 100 + number) for number in range(2)},
@@ -91,7 +93,7 @@ def test_names_and_units_are_as_prometheus_has_them() -> None:
         assert (metric.kind is Kind.COUNTER) == metric.name.endswith("_total"), metric.name
         assert not re.search(r"_(ms|ns|millis|nanos)(_|$)", metric.name)
         assert "job" == metric.labels[0]
-        assert set(metric.labels) <= {"job", "task", "processor", "ssp", "standby", "cause"}
+        assert set(metric.labels) <= {"job", "task", "processor", "ssp", "standby", "store", "cause"}
     assert [] == [name for name, count in Counter(metric.name for metric in METRICS).items() if count > 1]
 
 
@@ -221,6 +223,7 @@ OF_A_CONTAINER = Figures(
     skipped=211,
     positions={an_ssp_kb("kafka.orders.0:0/1"): Position(90, 302, bootstrap_end=303, tailing=True)},
     tasks={TASK_0: OF_A_TASK},
+    stores={"seen": StoreSize(bytes_used=501, entries=502), "sums": StoreSize(bytes_used=503, entries=504)},
 )
 OF_THE_JOB = {
     ("samzapy_coordinator_leads",): 1,
@@ -291,6 +294,10 @@ EXPECTED: Mapping[tuple[str, ...], float] = {
     ("samzapy_task_watermark_lag_seconds", "0", "kafka.rates.1:0/1", TASK_0): 124.25,
     ("samzapy_standby_lag_records", "0", "0-1"): 401,
     ("samzapy_standby_tasks_behind", "0", "0-1"): 3,
+    ("samzapy_store_bytes", "0", "seen"): 501,
+    ("samzapy_store_entries", "0", "seen"): 502,
+    ("samzapy_store_bytes", "0", "sums"): 503,
+    ("samzapy_store_entries", "0", "sums"): 504,
     ("samzapy_ssp_lag_records", "kafka.orders.0:0/1", TASK_0): 212,
 }
 """Each value of a metric, and none like another: by name and labels, but the job's."""

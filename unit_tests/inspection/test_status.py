@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.cli.job.status import bootstrap_lines, tail_lines, watermark_lines
+from samzapy.cli.job.status import _print, bootstrap_lines, tail_lines, watermark_lines
 from samzapy.coordinator.assignment.starts import Bounds, PositionsRead
 from samzapy.coordinator.commands import Figures, Position
 from samzapy.inspection.load import Advice, hint_of, load_of
@@ -14,6 +14,7 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.failing import Failing
 from samzapy.model.launch import LaunchRole
 from samzapy.model.standby_progress import StandbyProgress
+from samzapy.model.store_size import StoreSize
 from samzapy.model.task_stats import TaskStats
 from samzapy.model.time_figures import TimeFigures
 from samzapy.testing.builders import a_config, a_heartbeat, a_launch, a_submission, an_ssp_kb
@@ -72,6 +73,45 @@ def test_positions_lag_and_counters_are_those_of_the_last_heartbeat():
     ]
     assert 300 == status["containers"][0]["heartbeatAgeMs"]
     assert ("e1", 1) == (status["tasks"][0]["owner"], status["tasks"][0]["epoch"])
+
+
+STORES = {"stores_sums_msg_serde": "json", "stores_seen_msg_serde": "json", "local_store_dir": "/data"}
+
+
+def test_stores_have_the_sizes_that_containers_report():
+    sizes = {"sums": StoreSize(bytes_used=8192, entries=90)}
+    heartbeat = a_heartbeat(figures=Figures(stores=sizes))
+
+    world, service = a_running_job(heartbeat, **STORES)
+
+    unknown = {"bytes": None, "entries": None}
+    assert [{"store": "seen", **unknown}, {"store": "sums", "bytes": 8192, "entries": 90}] == shown(world, service)[
+        "stores"
+    ]
+    without_leader = status_of_log("flights-1", service.status().state, None)
+    assert [{"store": "seen", **unknown}, {"store": "sums", **unknown}] == without_leader["stores"]
+
+
+def test_a_heartbeat_without_sizes_of_stores_leaves_them_unknown():
+    status = shown(*a_running_job(a_heartbeat(), **STORES))
+
+    assert [None, None] == [row["entries"] for row in status["stores"]]
+    assert [] == shown(*a_running_job(a_heartbeat()))["stores"]
+
+
+def test_a_person_sees_the_sizes_of_stores_in_a_table(capsys):
+    _print(
+        {
+            "stores": [
+                {"store": "seen", "bytes": None, "entries": None},
+                {"store": "a\x1b[31m", "bytes": 8192, "entries": 90},
+            ]
+        }
+    )
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [["store", "bytes", "entries"], ["seen", "-", "-"]] == [line.split() for line in lines[1:3]]
+    assert ["8192", "90"] == lines[3].split()[1:] and "\x1b" not in lines[3]
 
 
 @pytest.mark.parametrize("factor", [1, 2, 8])

@@ -22,7 +22,7 @@ from samzapy.runtime.job_address import JobAddress
 
 _CONTAINERS = ("processorId", "executionId", "host", "phase", "tasks", "heartbeatAgeMs", "reason")
 _INPUTS = ("stream", "partitions", "kind")
-_STORES = ("store", "scope", "topic", "partitions")
+_STORES = ("store", "scope", "topic", "partitions", "bytes", "entries")
 _FACTS = ("job", "state", "runId", "leader", "version", "term", "generation", "factor", "taskCount")
 
 
@@ -64,7 +64,7 @@ def describe_job(
             for row in json_rows(status, "containers")
         ],
         "inputs": [] if config is None else _inputs(state, config),
-        "stores": [] if config is None else _stores(state, config),
+        "stores": [] if config is None else _stores(status, state, config),
         "topics": sorted(state.own_topics),
         "consumerGroup": None if config is None else config.lag_group,
         "degraded": status.get("degraded"),
@@ -90,13 +90,18 @@ def _kind(name: str, config: JobConfig) -> str:
     return "broadcast" if name in {item.system_stream for item in config.broadcast_inputs} else "input"
 
 
-def _stores(state: CoordinatorState, config: JobConfig) -> Sequence[Mapping[str, object]]:
+def _stores(
+    status: Mapping[str, object], state: CoordinatorState, config: JobConfig
+) -> Sequence[Mapping[str, object]]:
+    """The stores. A size is unknown without a leader that reports it."""
+    sizes = {row.get("store"): row for row in json_rows(status, "stores")}
     rows = []
     for store in config.stores:
         topic = changelog_topic(config.job, store.name)
         recorded = state.own_topics.get(topic)
         count = None if recorded is None else recorded.partition_count
-        rows.append({"store": store.name, "scope": store.scope, "topic": topic, "partitions": count})
+        size = {name: sizes.get(store.name, {}).get(name) for name in ("bytes", "entries")}
+        rows.append({"store": store.name, "scope": store.scope, "topic": topic, "partitions": count, **size})
     return rows
 
 
@@ -110,7 +115,7 @@ def _print(described: Mapping[str, object]) -> None:
     for name, columns, numbers in (
         ("containers", _CONTAINERS, ("tasks", "heartbeatAgeMs")),
         ("inputs", _INPUTS, ("partitions",)),
-        ("stores", _STORES, ("partitions",)),
+        ("stores", _STORES, ("partitions", "bytes", "entries")),
     ):
         click.echo()
         rows = [{column: row.get(column) for column in columns} for row in json_rows(described, name)]

@@ -31,9 +31,10 @@ def status(
     address: JobAddress,
     output: str,
 ) -> None:
-    """Show leader, containers, and the owner, position and lag of each task.
+    """Show leader, containers, tasks and stores.
 
-    Exits with 0 if a leader answers and every task has an owner, or if the job was stopped normally; else with 6.
+    Each task has its owner, position and lag, and each store its size. Exits with 0 if a leader answers and every task
+    has an owner, or if the job was stopped normally; else with 6.
     Without a leader the status is read from the topics. Exits with 3 if there is no such job.
 
     \b
@@ -65,6 +66,7 @@ def _print(status: Mapping[str, object]) -> None:
     for name, columns in (
         ("containers", ("processorId", "executionId", "host", "pid", "phase", "heartbeatAgeMs", "reason")),
         ("tasks", ("task", "processorId", "owner", "epoch", "positions", "lag")),
+        ("stores", ("store", "bytes", "entries")),
     ):
         rows = status.get(name)
         if isinstance(rows, list) and rows:
@@ -144,7 +146,7 @@ def _expansions(status: Mapping[str, object]) -> list[str]:
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
-    numbers = {"epoch", "lag", "pid", "heartbeatAgeMs"} & set(columns)
+    numbers = {"epoch", "lag", "pid", "heartbeatAgeMs", "bytes", "entries"} & set(columns)
     print_table(columns, [[_cell(row.get(column)) for column in columns] for row in rows], right=numbers, heading=str)
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from samzapy.coordinator.assignment.liveness import LIVING
+from samzapy.coordinator.assignment.liveness import LIVING, Liveness
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.inspection.load import Hint, hint_of
 from samzapy.inspection.page.look import Look, lag_by_stream
 from samzapy.inspection.page.task_rows import TaskState
 from samzapy.inspection.status import is_stopped
+from samzapy.inspection.store_sizes import sizes_by_store, store_settings
 from samzapy.model.finding import Finding
 from samzapy.model.ssp import SystemStream
 
@@ -63,11 +64,18 @@ class InputRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreRow:
-    """A store, with its settings as the configuration has them."""
+    """A store, with its settings as the configuration has them.
+
+    Attributes:
+        scope: empty for a store that only a container has.
+        bytes_used, entries: of `model.store_size`; None while no container reports the store.
+    """
 
     store: str
     scope: str
     settings: str
+    bytes_used: int | None
+    entries: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +112,7 @@ def overview(look: Look) -> Overview:
         counts={kind: counts[kind] for kind in TaskState if counts[kind]},
         inputs=_inputs(look),
         outputs_per_s=look.records_out_per_s,
-        stores=_stores(look.snapshot.state),
+        stores=_stores(look.snapshot.state, look.snapshot.liveness),
         disk_bytes=disk_bytes or None,
         findings=look.snapshot.findings,
         trouble=look.snapshot.trouble,
@@ -161,22 +169,22 @@ def _rates(look: Look) -> Mapping[SystemStream, float]:
     return rates
 
 
-def _stores(state: CoordinatorState) -> Sequence[StoreRow]:
-    """The stores of the configuration in force."""
-    settings: dict[str, dict[str, str]] = {}
-    for key, value in sorted(state.config.items()):
-        prefix, _, rest = key.partition(".")
-        name, _, setting = rest.partition(".")
-        if prefix == "stores" and setting:
-            settings.setdefault(name, {})[setting] = value
-    return [
-        StoreRow(
-            store=name,
-            scope=own.get("scope", "key"),
-            settings=", ".join(f"{setting}={value}" for setting, value in own.items() if setting != "scope"),
+def _stores(state: CoordinatorState, liveness: Liveness) -> Sequence[StoreRow]:
+    settings = store_settings(state)
+    rows = []
+    for store, size in sizes_by_store(state, liveness).items():
+        own = settings.get(store)
+        shown = [f"{setting}={value}" for setting, value in (own or {}).items() if setting != "scope"]
+        scope = "" if own is None else own.get("scope", "key")
+        row = StoreRow(
+            store=store,
+            scope=scope,
+            settings=", ".join(shown),
+            bytes_used=None if size is None else size.bytes_used,
+            entries=None if size is None else size.entries,
         )
-        for name, own in settings.items()
-    ]
+        rows.append(row)
+    return rows
 
 
 def _count(number: int, noun: str) -> str:

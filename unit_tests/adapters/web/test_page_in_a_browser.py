@@ -15,6 +15,7 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.credential import Scope, credential
 from samzapy.model.finding import Finding
 from samzapy.model.placement import StatusCode
+from samzapy.model.store_size import StoreSize
 from unit_tests.adapters.web.test_pages import PAGES, SECRET, Served
 from unit_tests.fixtures.browser import IN_A_BROWSER, PICTURES, Tab, picture, proxied
 from unit_tests.fixtures.launched_job import a_move
@@ -78,7 +79,10 @@ def a_job_with_everything(served):
             handled=400,
             lag=1_700,
             stalled=named[4:5],
-            figures={"e2": {"restored": 63_000, "restore_total": 100_000, "restore_left_ms": 12_000}},
+            figures={
+                "e1": {"stores": {"counts": StoreSize(bytes_used=75_000_000, entries=1_200_000)}},
+                "e2": {"restored": 63_000, "restore_total": 100_000, "restore_left_ms": 12_000},
+            },
         )
         served.text("/")
 
@@ -139,6 +143,28 @@ def test_a_view_is_updated_in_place(open_tab):
 
     assert tab.shows("10 of 40 tasks.")
     assert tab.shows("which was declared lost (no heartbeat), is fenced")
+    assert tab.page.evaluate("() => window.isTheSame === true"), "it was not loaded again"
+    assert [] == tab.troubles
+
+
+def test_the_table_of_stores_follows_their_sizes(open_tab):
+    job = PageJob(4, 2)
+    job.change(config={"stores.counts.msg.serde": "json", "stores.new.msg.serde": "json"})
+    job.receive_heartbeats(figures={"e0": {"stores": {"counts": StoreSize(bytes_used=8_192_000, entries=12_345)}}})
+    tab = open_tab(job)
+    tab.open("/")
+    rows = tab.page.locator("#stores tbody tr")
+    assert ["counts key 8 MB 12,345 msg.serde=json", "new key - - msg.serde=json"] == [
+        " ".join(text.split()) for text in rows.all_inner_texts()
+    ]
+    tab.page.evaluate("() => { window.isTheSame = true; }")
+
+    job.receive_heartbeats(
+        figures={"e0": {"stores": {"counts": StoreSize(bytes_used=2_000_000_000, entries=67_890)}}}
+    )
+
+    assert tab.shows("67,890")
+    assert "counts key 2 GB 67,890" in " ".join(rows.first.inner_text().split())
     assert tab.page.evaluate("() => window.isTheSame === true"), "it was not loaded again"
     assert [] == tab.troubles
 
@@ -210,6 +236,9 @@ def test_no_name_becomes_a_script(open_tab, name):
     job.receive_heartbeats()
     tab.served.text("/")
 
+    tab.open("/")
+    (reported,) = tab.page.locator("#stores tbody tr").filter(has_text="4 kB").all()
+    assert job.store == reported.locator("th").inner_text()
     for path in PAGES:
         tab.open(path)
         assert tab.page.evaluate("name => document.body.textContent.includes(name)", name), path

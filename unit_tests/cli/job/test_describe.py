@@ -24,6 +24,7 @@ STATUS = {
     "job": CONFIG.job,
     "containers": [{"executionId": "e1", "processorId": "0", "phase": "RUNNING"}],
     "tasks": [{"task": "a", "owner": "e1"}, {"task": "b", "owner": "e1"}, {"task": "c", "owner": None}],
+    "stores": [{"store": "seen", "bytes": 8192, "entries": 90}, {"store": "other", "bytes": 1, "entries": 1}],
     "degraded": ["1 of 3 tasks have no owner: c"],
 }
 
@@ -35,10 +36,12 @@ def test_the_screen_has_containers_inputs_stores_and_findings(capsys: pytest.Cap
     describe._print(described)
 
     assert ("degraded", 3) == (described["state"], described["taskCount"])
-    assert [{"store": "seen", "scope": "key", "topic": TOPIC, "partitions": 4}] == described["stores"]
+    stores = [{"store": "seen", "scope": "key", "topic": TOPIC, "partitions": 4, "bytes": 8192, "entries": 90}]
+    assert stores == described["stores"]
     assert [{"stream": "kafka.flights", "partitions": None, "kind": "input"}] == described["inputs"]
     lines = capsys.readouterr().out.splitlines()
     assert ["0", "e1", "-", "RUNNING", "2", "-", "-"] in [line.split() for line in lines]
+    assert ["seen", "key", TOPIC, "4", "8192", "90"] in [line.split() for line in lines]
     assert "degraded: 1 of 3 tasks have no owner: c" == lines[-1]
 
 
@@ -49,4 +52,5 @@ def test_a_job_that_was_stopped_in_order_has_nothing_wrong(capsys: pytest.Captur
     describe._print(described)
 
     assert "stopped" == described["state"]
+    assert [(None, None)] == [(row["bytes"], row["entries"]) for row in described["stores"]]
     assert "nothing is wrong" == capsys.readouterr().out.splitlines()[-1]

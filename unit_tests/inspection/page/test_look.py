@@ -15,6 +15,7 @@ from samzapy.inspection.standstill import STILL_MS
 from samzapy.model.container import ContainerPhase
 from samzapy.model.failing import Failing
 from samzapy.model.finding import Finding
+from samzapy.model.store_size import StoreSize
 from samzapy.stream.records import Expansion, SuspendedPut
 from unit_tests.fixtures.page_job import PageJob
 
@@ -298,6 +299,28 @@ def test_stores_are_those_of_the_configuration_with_their_size_on_disk(watched):
         (row.store, row.scope, row.settings) for row in shown.stores
     ]
     assert 40_000_000 == shown.disk_bytes
+    assert {(None, None)} == {(row.bytes_used, row.entries) for row in shown.stores}
+
+
+def test_the_size_of_a_store_is_that_in_all_containers_together(watched):
+    watched.job.change(config={"stores.sums.scope": "task", "stores.new.msg.serde": "json"})
+    first = {"sums": StoreSize(bytes_used=8192, entries=90), "dropped": StoreSize(bytes_used=4096, entries=1)}
+    second = {"sums": StoreSize(bytes_used=4096, entries=3)}
+
+    watched.see(figures={"e0": {"stores": first}, "e1": {"stores": second}})
+
+    shown = [(row.store, row.scope, row.bytes_used, row.entries) for row in overview(watched.look).stores]
+    assert [("dropped", "", 4096, 1), ("new", "key", None, None), ("sums", "task", 12288, 93)] == shown
+
+
+def test_the_size_of_a_store_is_without_containers_that_are_gone(watched):
+    sizes = {"sums": StoreSize(bytes_used=8192, entries=90)}
+    watched.see(figures={"e0": {"stores": sizes}, "e1": {"stores": sizes}})
+
+    watched.job.change_container("e1", phase=ContainerPhase.LOST, reason="no heartbeat")
+    watched.see(figures={"e0": {"stores": sizes}})
+
+    assert [("sums", 90)] == [(row.store, row.entries) for row in overview(watched.look).stores]
 
 
 def test_findings_and_trouble_of_the_coordinator_are_shown(watched):
