@@ -782,9 +782,18 @@ def _reported(environment: LmdbEnvironment) -> Iterator[None]:
 
 def _no_use(path: Path, error: Exception) -> str:
     return (
-        f"local state: wanted to use {path}, found: {error}; free space if the disk is full, else remove the "
-        "directory: a start rebuilds it from the changelog"
+        f"local state: wanted to use {path}, found: {error}, and {_free_text(path)} free on its disk; free space "
+        "if the disk is full, else remove the directory: a start rebuilds it from the changelog"
     )
+
+
+def _free_text(path: Path) -> str:
+    """The free space of the disk with `path`.
+
+    LMDB reports a full disk as an input/output error, so the error alone does not name the cause.
+    """
+    there = next((one for one in (path, *path.parents) if one.exists()), Path("/"))
+    return f"{shutil.disk_usage(there).free / 1_000_000:,.1f} MB"
 
 
 def _made(path: Path) -> int:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import signal
 import stat
@@ -1031,7 +1032,7 @@ def test_a_disk_that_takes_no_more_is_named_when_state_is_made(tmp_path: Path, l
     ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
 
     assert "wanted to use" in ended.stdout and "File too large" in ended.stdout, ended.stderr
-    assert "free space if the disk is full" in ended.stdout
+    assert re.search(r", and [\d,]+\.\d MB free on its disk; free space if the disk is full", ended.stdout)
 
 
 def test_a_full_disk_is_not_taken_for_a_directory_that_must_not_be_written(
@@ -1042,7 +1043,9 @@ def test_a_full_disk_is_not_taken_for_a_directory_that_must_not_be_written(
 
     monkeypatch.setattr(Path, "mkdir", full)
 
-    with pytest.raises(LocalStateError, match=r"found: .*No space left on device; free space"):
+    with pytest.raises(
+        LocalStateError, match=r"found: .*No space left on device, and .* free on its disk; free space"
+    ):
         LmdbStateDirectory(tmp_path / "task", STORES).fresh()
 
 
