@@ -77,6 +77,9 @@ MISSING_TOPIC_RETRY_MS = 5000
 ANSWERS_MAX = 500
 """Requests answered, or removed, in one transaction on the placement topic."""
 
+REASONS_KEPT_MAX = 200
+"""As many finished requests as the page lists."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderView:
@@ -104,10 +107,12 @@ class ActionPerformer:
 
     Attributes:
         checkpoint_compute_ns: how long it took to resolve the last starts; None: none were resolved yet.
+        reasons: by uuid, the texts of the latest answers, the oldest first. It is replaced, never changed.
     """
 
     def __init__(self, *, clock: Clock, fencing: Fencing, positions: Positions, placement: PlacementWriter) -> None:
         self.checkpoint_compute_ns: int | None = None
+        self.reasons: Mapping[str, str] = {}
         self._clock = clock
         self._fencing = fencing
         self._positions = positions
@@ -385,6 +390,8 @@ class ActionPerformer:
             # The placement topic's producer failed, not the coordinator stream's: the term goes on, and the write is
             # repeated.
             raise TemporaryError(str(error)) from error
+        texts = {uuid: state.requests[uuid].response_message for uuid, _ in answered}
+        self.reasons = dict([*self.reasons.items(), *texts.items()][-REASONS_KEPT_MAX:])
         return ResponsesWritten(tuple(answered)), MessagesRemoved(tuple(removed), offset_next)
 
 

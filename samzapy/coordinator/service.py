@@ -386,6 +386,7 @@ class CoordinatorService:
             liveness=self._liveness,
             verified_ms=self._verified_ms if self.is_leader else None,
             trouble=self._performer.trouble,
+            reasons=self._performer.reasons,
             findings=self._findings.shown(self._stream.state, self._liveness),
             timings=Timings(
                 job_model_generation_ns=self._model_generation_ns,

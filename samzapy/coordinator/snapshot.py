@@ -6,8 +6,8 @@ HTTP threads read the latest snapshot while the loop goes on; it is replaced who
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from samzapy.coordinator.assignment.cut_off import cut_off_findings
 from samzapy.coordinator.assignment.liveness import Liveness
@@ -47,6 +47,7 @@ class Snapshot:
         trouble: the error of the last attempt at an action; empty when all is well.
         findings: about the job's topics, containers and requests, in this term.
         timings: for metrics.
+        reasons: by uuid, the texts of this process's latest answers to requests.
     """
 
     job: str
@@ -56,6 +57,7 @@ class Snapshot:
     trouble: str
     findings: tuple[Finding, ...] = ()
     timings: Timings = Timings()
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
     def may_answer(self, now_ms: int, limit_ms: int) -> bool:
         """Whether this is the leader's answer, and fresh enough to be given."""

@@ -26,6 +26,7 @@ from samzapy.adapters.kafka.hanging import written_by_workers
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.placement import KafkaPlacementWriter
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
+from samzapy.adapters.kafka.reachable import connections_text
 from samzapy.config import JobConfig
 from samzapy.coordinator.action_performer import ActionPerformer
 from samzapy.coordinator.assignment.partition_positions import partition_positions
@@ -219,6 +220,7 @@ class Coordination:
                 leader=leader,
                 operations=operations,
                 history=KafkaHistory(connection, config.job),
+                brokers=partial(connections_text, connection.bootstrap_servers),
             ),
             server_access(config, os.environ, advertised_host(config, self._here)),
         )

@@ -82,6 +82,13 @@ def leader_html(url: str | None, view: str) -> Html:
     )
 
 
+def obstacle_html(obstacle: str, view: str) -> Html:
+    """The page of a leader that cannot answer now, and why."""
+    return _template("message.html").render(
+        root=_root(view), title="The leader does not reach its brokers", link=None, unlinked=None, text=obstacle
+    )
+
+
 def refusal_html(reason: str, view: str) -> Html:
     """The page that tells why a URL has no answer."""
     return _template("message.html").render(

@@ -39,6 +39,7 @@ from samzapy.adapters.web.page_rendering import (
     Html,
     html_of,
     leader_html,
+    obstacle_html,
     refusal_html,
     single_html,
     static_bytes,
@@ -107,6 +108,8 @@ class PageSource(Protocol):
     def leading(self) -> Snapshot | None: ...
 
     def leader_url(self) -> str | None: ...
+
+    def obstacle(self) -> str: ...
 
 
 Answer = Callable[[PageSource, Request], Awaitable[Response]]
@@ -198,8 +201,8 @@ class Pages:
         return answer
 
     async def _not_leading(self, name: str) -> Response:
-        """The answer of a process that does not lead."""
-        return await self._in_thread(partial(_not_leading, self._source.leader_url(), name))
+        """The answer of a process that does not lead, or that reaches no broker."""
+        return await self._in_thread(partial(_not_leading, self._source, name))
 
     async def _show(self, name: str, request: Request, values: Mapping[str, object], status_code: int) -> Response:
         """The answer with a view that is made for this request alone."""
@@ -322,8 +325,9 @@ def _static_answer(name: str) -> Answer:
     return answer
 
 
-def _not_leading(leader_url: str | None, view: str) -> Response:
-    return _page(leader_html(leader_url, view), 503)
+def _not_leading(source: PageSource, view: str) -> Response:
+    obstacle = source.obstacle()
+    return _page(obstacle_html(obstacle, view) if obstacle else leader_html(source.leader_url(), view), 503)
 
 
 def _page(body: Html | bytes, status_code: int) -> Response:

@@ -89,6 +89,7 @@ class Answering:
         guard: the rights of requests; set by the server.
         operations: plans actions and writes their requests; None: there are no actions.
         history: reads moments of the past; None: the page shows none.
+        brokers: says in words whether the brokers accept connections; it may take seconds.
         stopping: whether the server is about to end, so that answers which last end first; set by the server.
     """
 
@@ -103,6 +104,7 @@ class Answering:
     bodies: Bodies = field(default_factory=Bodies)
     operations: Operations | None = None
     history: History | None = None
+    brokers: Callable[[], str] = lambda: ""
     stopping: Callable[[], bool] = lambda: False
 
     def leading(self) -> Snapshot | None:
@@ -110,6 +112,20 @@ class Answering:
         snapshot = self.snapshot()
         now_ms = self.clock.monotonic_ms()
         return snapshot if snapshot is not None and snapshot.may_answer(now_ms, self.lease_ms) else None
+
+    def obstacle(self) -> str:
+        """Why this process, which leads as far as it knows, gives no answers; else empty.
+
+        It may take seconds.
+        """
+        snapshot = self.snapshot()
+        verified_ms = None if snapshot is None else snapshot.verified_ms
+        if verified_ms is None or self.leading() is not None:
+            return ""
+        silent_s = (self.clock.monotonic_ms() - verified_ms) // 1000
+        return (
+            f"broker-unreachable: this process leads, and no broker has answered it for {silent_s} s. {self.brokers()}"
+        ).rstrip()
 
     def leader_url(self) -> str | None:
         """The URL of another process that leads; None if none is known."""

@@ -18,7 +18,8 @@ class RequestRow:
 
     Attributes:
         subject: the processor, or empty for the whole job.
-        phase, message: empty for finished requests, whose answers are on the placement topic.
+        phase: empty for finished requests.
+        message: empty for finished requests that an earlier leader answered. Their answers are on the placement topic.
         accepted_at_ms: wall clock; None: it is not kept for finished requests.
         history: the events of this request that this leader has seen, the oldest first.
     """
@@ -72,7 +73,7 @@ def request_rows(look: Look) -> Sequence[RequestRow]:
             arguments="",
             status=memory.status_code.value,
             phase="",
-            message="",
+            message=look.snapshot.reasons.get(memory.uuid, ""),
             accepted_at_ms=None,
             decided_at_ms=memory.decided_at_ms,
             history=history.get(memory.uuid, ()),

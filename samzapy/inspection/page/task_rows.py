@@ -73,7 +73,7 @@ class TaskRow:
 
     Attributes:
         detail: further words on the state; empty where there are none.
-        still_since_ms: since when it is STALLED, monotonic; None if it is not, or for an unknown time.
+        still_since_ms: since when it stands still, monotonic; None if it moves, or for an unknown time.
         host: of the owner; empty without one.
         moved: None while its positions are not known.
     """
@@ -135,7 +135,7 @@ def task_rows(
         standstill = still.get(planned.task_name)
         task_state, detail = _state(load, owned, standstill, snapshot)
         since_ms = None
-        if task_state is TaskState.STALLED and standstill is not None and standstill.for_ms is not None:
+        if standstill is not None and standstill.for_ms is not None:
             since_ms = now_ms - standstill.for_ms
         host = "" if owned is None else owned.container.host
         row = TaskRow(load=load, state=task_state, detail=detail, host=host, moved=movement, still_since_ms=since_ms)

@@ -47,6 +47,7 @@ class Served:
                 clock=self.job.clock,
                 lease_ms=10_000,
                 leader=lambda: self.leader,
+                brokers=lambda: "kafka-1:9092 refuses connections.",
             ),
             access=ServerAccess(guard=guard),
         )
@@ -290,6 +291,18 @@ def test_a_credential_to_read_is_wanted_where_the_job_has_a_secret(path):
         assert headers["WWW-Authenticate"].startswith("Basic "), "Chromium asks for it if it is the first one"
         assert 403 == status_for(Scope.HEARTBEAT)
         assert status_for(Scope.READ) in (200, 503)
+
+
+def test_a_leader_without_an_answering_broker_names_the_time_and_its_brokers(served):
+    served.job.unverified_ms = 23_400
+
+    for path in PAGES:
+        status, _, text = served.get(path)
+        assert 503 == status
+        assert "no broker has answered it for 23 s" in text
+        assert "broker-unreachable" in text
+        assert "kafka-1:9092 refuses connections." in text
+        assert "No leader is known" not in text
 
 
 def test_a_path_beside_the_files_of_the_page_is_not_there(served):

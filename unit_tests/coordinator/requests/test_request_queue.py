@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from samzapy.coordinator import action_performer
 from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.assignment.replanning import replan
 from samzapy.coordinator.assignment.starts import Bounds, PositionsRead
@@ -428,6 +429,19 @@ def test_a_scale_for_a_plan_that_is_no_more_fails_and_changes_nothing():
     assert (S.FAILED, S.IN_PROGRESS) == (job.status(1), job.status(2))
     assert "look again" in job.answer(1).response_message
     assert 4 == job.state.generation.factor
+
+
+def test_the_leader_keeps_the_reasons_of_its_latest_answers(monkeypatch):
+    monkeypatch.setattr(action_performer, "REASONS_KEPT_MAX", 2)
+    job = ScaledJob()
+    job.settles()
+    for number in (1, 2, 3):
+        job.scale(number, 2, expectedGeneration=job.state.generation.generation - 1)
+    job.settles()
+
+    reasons = job.service.status().reasons
+    assert [an_id(2), an_id(3)] == list(reasons)
+    assert all("expectedGeneration: wanted the plan" in reason for reason in reasons.values())
 
 
 def test_each_action_fails_when_it_was_made_for_another_plan():

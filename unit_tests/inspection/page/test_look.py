@@ -95,6 +95,19 @@ def test_tasks_of_a_silent_container_are_stalled_whatever_it_reported_last(watch
     assert "container-silent: container e0 on host-0 has sent no heartbeat" in watched.look.tasks[0].detail
 
 
+def test_a_step_of_the_start_that_takes_long_has_the_time_since_when(watched):
+    restores = {"e0": {"step": "bringing local state level"}}
+    watched.see(lag=5, heartbeats=restores)
+    watched.see(lag=5, heartbeats=restores)
+    begun_ms = watched.job.clock.monotonic_ms()
+    for _ in range(STILL_MS // 5_000):
+        assert (S.STARTING, None) == (watched.look.tasks[0].state, watched.look.tasks[0].still_since_ms)
+        watched.see(lag=5, stalled=["Partition_0"], heartbeats=restores)
+
+    assert (S.STARTING, begun_ms) == (watched.look.tasks[0].state, watched.look.tasks[0].still_since_ms)
+    assert "bringing local state level" == watched.look.tasks[0].detail
+
+
 def test_a_task_without_lag_never_stalls(watched):
     watched.see()
     for _ in range(10):

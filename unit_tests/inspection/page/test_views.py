@@ -186,6 +186,15 @@ def test_open_requests_come_first_and_finished_ones_latest_first(watched):
     ]
 
 
+def test_a_finished_request_has_the_reason_that_this_leader_gave(watched):
+    watched.job.change(request_memory={name: a_memory(name, at_ms) for name, at_ms in (("of-before", 5), ("own", 9))})
+    watched.job.reasons = {"own": "expectedGeneration: wanted the plan that is in force"}
+
+    assert ["expectedGeneration: wanted the plan that is in force", ""] == [
+        row.message for row in request_rows(watched.see())
+    ]
+
+
 def test_a_request_keeps_the_history_that_the_leader_saw(watched):
     move = a_move(StatusCode.ACCEPTED)
     for put in (
