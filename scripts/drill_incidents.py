@@ -177,8 +177,8 @@ INCIDENTS: Final[Mapping[str, Incident]] = {
             name="full-disk",
             cause="the disk with the local state is full",
             strike=_fill_disk,
-            cli="[^:]{0,80}, and 0.[0-9] MB free on its disk",
-            page="[^:]{0,80}, and 0.[0-9] MB free on its disk",
+            cli=r"[^:]{0,80}, and 0\.\d MB free on its disk",
+            page=r"[^:]{0,80}, and 0\.\d MB free on its disk",
             disk_mb=_DISK_MB,
         ),
         Incident(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from drill import drill
 from drill_incidents import INCIDENTS
 from drill_signs import Row, Sighting, answered, table, text_of_command, text_of_page, words_seen
 
@@ -86,3 +89,17 @@ def test_ten_incidents_have_different_causes_and_valid_signs() -> None:
     for incident in INCIDENTS.values():
         for sign in (incident.cli, incident.page):
             assert "" == words_seen("The job keeps up with its inputs. Overview RUNNING", sign)
+
+
+def test_the_list_has_each_incident_and_its_cause() -> None:
+    lines = CliRunner().invoke(drill, ["list"]).stdout.splitlines()
+
+    assert [(one.name, one.cause) for one in INCIDENTS.values()] == [
+        (line.split()[0], line.split(maxsplit=1)[1]) for line in lines
+    ]
+
+
+def test_the_guide_has_a_row_for_each_incident() -> None:
+    guide = (Path(__file__).parents[2] / "docs/guides/drill.md").read_text(encoding="utf-8")
+
+    assert list(INCIDENTS) == re.findall(r"^\| `([a-z-]+)` \|", guide, re.MULTILINE)[: len(INCIDENTS)]
