@@ -10,7 +10,7 @@ import samzapy
 
 
 def names_for_type_checkers() -> Mapping[str, tuple[str, str]]:
-    """The module, and the name there, of each name that the package imports under `TYPE_CHECKING`."""
+    """The module and the name of each import under `TYPE_CHECKING`."""
     tree = ast.parse(Path(samzapy.__file__).read_text(encoding="utf-8"))
     (condition,) = (node for node in tree.body if isinstance(node, ast.If))
     imports = [node for node in condition.body if isinstance(node, ast.ImportFrom)]

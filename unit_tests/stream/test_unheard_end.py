@@ -1,4 +1,7 @@
-"""Reports on unheard ends on the checkpoint topic: complete, and in the way of no reader of any release."""
+"""Reports on unheard ends on the checkpoint topic.
+
+They are complete, and readers of every release skip them.
+"""
 
 from __future__ import annotations
 

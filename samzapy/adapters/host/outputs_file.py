@@ -68,8 +68,8 @@ class OutputsFile:
             if self._path is None:
                 return frozenset()
             # A line that was cut short, or that a power cut has filled with zeros, names no topic.
-            words = self._path.read_text(encoding="utf-8", errors="replace").split()
-            return frozenset(word for word in words if _TOPIC.fullmatch(word))
+            lines = self._path.read_text(encoding="utf-8", errors="replace").split()
+            return frozenset(line for line in lines if _TOPIC.fullmatch(line))
         except OSError:
             # Mostly there is none: a coordinator without containers has no state, and its directory may be none.
             return frozenset()

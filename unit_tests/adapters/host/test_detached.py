@@ -1,4 +1,4 @@
-"""A process that goes on in a session of its own, and the process that waits until it is ready."""
+"""A detached process has a session of its own, and its starter waits for it."""
 
 from __future__ import annotations
 
