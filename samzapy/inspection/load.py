@@ -47,7 +47,8 @@ class TaskLoad:
 
     Attributes:
         owner: the execution that runs it, which may be another processor's for a while; empty without one.
-        batch_share: for how much of its container's micro-batches it was busy.
+        batch_share: for how much of its container's micro-batches it was busy, at most 1. A long bunch of messages
+            counts whole when it ends, although it began before the first look.
         tailing: whether a worker reads its inputs in a tail.
         watermark_lag_ms: how far its watermark is behind the host's clock; None for a task without one.
         key, key_share: its most frequent key, and at least which share of its records has it; None when none stands
@@ -315,7 +316,7 @@ def _task_load(before: Json, now: Json, elapsed: _Elapsed) -> TaskLoad:
     share = None
     if isinstance(before.get("figures"), dict) and isinstance(now.get("figures"), dict) and elapsed.batch_ns:
         busy_ns = (_number(later, "busyNs") or 0.0) - (_number(earlier, "busyNs") or 0.0)
-        share = max(0.0, busy_ns / elapsed.batch_ns)
+        share = min(1.0, max(0.0, busy_ns / elapsed.batch_ns))
     busiest = _sketch(later).busiest()
     return TaskLoad(
         task=_text(now, "task"),

@@ -171,6 +171,14 @@ def test_rates_and_shares_are_differences_over_the_time_of_the_container() -> No
     assert (2, 200.0, 60) == (load.factor, load.records_per_s, load.lag)
 
 
+def test_a_long_bunch_that_ends_between_two_looks_fills_no_more_than_the_time_between_them() -> None:
+    before, now = a_status(1000), a_status(3000, records=400, busy_ns=9 * 10**9, batch_ns=2 * 10**9)
+
+    load = load_of(before, now)
+
+    assert (1.0, 1.0) == (load.tasks[0].batch_share, load.processors[0].cores_busy)
+
+
 @pytest.mark.parametrize("role", ["STANDBY", "RESERVE"])
 def test_the_cores_are_those_of_the_container_that_runs_the_tasks(role: str) -> None:
     before, now = a_status(1000), a_status(3000, records=400, busy_ns=2 * 10**9, batch_ns=2 * 10**9)

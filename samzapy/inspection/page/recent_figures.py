@@ -69,9 +69,9 @@ class Pace:
         return max(0, now.records_in - before.records_in) / self._seconds
 
     def batch_share(self, task_name: TaskName) -> float | None:
-        """For how much of the micro-batches a task was busy."""
+        """For how much of the micro-batches a task was busy (`TaskLoad.batch_share`)."""
         before, now = self._before.tasks.get(task_name), self.now.tasks.get(task_name)
         batch_ns = self.now.batch_ns - self._before.batch_ns
         if before is None or now is None or batch_ns <= 0:
             return None
-        return max(0, now.busy_ns - before.busy_ns) / batch_ns
+        return min(1.0, max(0, now.busy_ns - before.busy_ns) / batch_ns)

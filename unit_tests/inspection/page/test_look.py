@@ -16,6 +16,7 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.failing import Failing
 from samzapy.model.finding import Finding
 from samzapy.model.store_size import StoreSize
+from samzapy.model.task_stats import TaskStats
 from samzapy.stream.records import Expansion, SuspendedPut
 from unit_tests.fixtures.page_job import PageJob
 
@@ -216,6 +217,13 @@ def test_a_rate_needs_both_reports_of_a_position():
 
     assert pace.records_per_s(PageJob(1, 1).ssp_kb["Partition_0"]) is None
     assert pace.batch_share("Partition_0") is None
+
+
+def test_a_long_bunch_that_ends_between_two_reports_fills_no_more_than_the_time_between_them():
+    before = Figures(at_ms=0, tasks={"Partition_0": TaskStats()})
+    now = Figures(at_ms=1000, batch_ns=10**9, tasks={"Partition_0": TaskStats(busy_ns=9 * 10**9)})
+
+    assert 1.0 == Pace((before, now)).batch_share("Partition_0")
 
 
 def test_the_last_hour_is_a_ring_of_bounded_size():
