@@ -13,8 +13,10 @@ import pytest
 from samzapy.testing.waiting import wait_until
 
 PROGRAM = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
+# The tests may run under nohup.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from samzapy.adapters.host.detached import Detached
 directory = Path(sys.argv[1])
 detached = Detached.begin()
