@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from integration_tests import quick_java
+from integration_tests.bad_input.kit import WarmSpark
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.broker_cluster import DevCluster
 from samzapy.testing.container_broker import ContainerBroker, docker_trouble, wants_containers
@@ -61,3 +63,11 @@ def own_cluster() -> Iterator[DevCluster]:
         pytest.skip("kills its brokers, which one in a container cannot do: needs the local broker")
     with DevCluster() as running:
         yield running
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Iterator[WarmSpark]:
+    """A JVM with Spark for the jobs of this test alone."""
+    warm = WarmSpark(tmp_path)
+    yield warm
+    warm.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -67,13 +66,6 @@ local.store.dir={state}
 """
 _KEYS = ("a", "b", "c")
 _EACH = 20
-
-
-@pytest.fixture
-def spark(tmp_path: Path) -> Iterator[WarmSpark]:
-    warm = WarmSpark(tmp_path)
-    yield warm
-    warm.close()
 
 
 @pytest.mark.timeout(300)

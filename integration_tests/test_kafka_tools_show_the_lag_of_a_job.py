@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,6 @@ from samzapy.testing.container_broker import ContainerBroker
 from samzapy.testing.waiting import wait_until
 
 _WITHIN_S = 240.0
-
-
-@pytest.fixture
-def spark(tmp_path: Path) -> Iterator[WarmSpark]:
-    warm = WarmSpark(tmp_path)
-    yield warm
-    warm.close()
 
 
 @pytest.mark.timeout(800)

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,13 +43,6 @@ systems.kafka.samza.offset.default=oldest
 local.store.dir={state}
 """
 _WITHIN_S = 60.0
-
-
-@pytest.fixture
-def spark(tmp_path: Path) -> Iterator[WarmSpark]:
-    warm = WarmSpark(tmp_path)
-    yield warm
-    warm.close()
 
 
 @pytest.mark.timeout(300)

@@ -19,6 +19,7 @@ Looking for a key? `keys` lists them all, with type, default and meaning. Beside
 Keys that begin with `spark.` belong to spark-submit and are refused here by name.
 """
 
+from samzapy.config.checks import is_topic_name
 from samzapy.config.explanation import Explanation, explain, keys_to_explain
 from samzapy.config.job_config import (
     BATCH_BYTES,
@@ -127,6 +128,7 @@ __all__ = [
     "is_pattern",
     "is_reference",
     "is_secret",
+    "is_topic_name",
     "keys_to_explain",
     "merge",
     "parse_config",

@@ -24,6 +24,11 @@ _REFERENCE = re.compile(r"(?:file:(?P<path>/.+)|env:(?P<variable>[A-Za-z_][A-Za-
 _ADDRESS = re.compile(r"[A-Za-z0-9_.-]+")
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka accepts the name of a topic."""
+    return _TOPIC.fullmatch(name) is not None
+
+
 def _check_inputs(config: JobConfig) -> None:
     if not config.inputs:
         raise ConfigError("task.inputs: wanted at least one input stream (kafka.orders), found none")
@@ -195,7 +200,7 @@ def _check_topics(config: JobConfig) -> None:
         named.append(("task.dead.letter.output", config.dead_letter_output))
     for key, item in named:
         topic = item.partition(".")[2]
-        if not _TOPIC.fullmatch(topic):
+        if not is_topic_name(topic):
             raise ConfigError(
                 f"{key}: wanted the name of a Kafka topic (1 to {_TOPIC_CHARS_MAX} letters, digits, dots, dashes and "
                 f"underscores, for instance {config.default_system}.orders), found {topic!r} in {item!r}; correct it"

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final, Self
 
-from samzapy.config import JobConfig
+from samzapy.config import JobConfig, is_topic_name
 
 _LOG = logging.getLogger(__name__)
 _NAME: Final = ".outputs"
 """No task has this name."""
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class OutputsFile:
@@ -69,7 +67,7 @@ class OutputsFile:
                 return frozenset()
             # A line that was cut short, or that a power cut has filled with zeros, names no topic.
             lines = self._path.read_text(encoding="utf-8", errors="replace").split()
-            return frozenset(line for line in lines if _TOPIC.fullmatch(line))
+            return frozenset(line for line in lines if is_topic_name(line))
         except OSError:
             # Mostly there is none: a coordinator without containers has no state, and its directory may be none.
             return frozenset()
