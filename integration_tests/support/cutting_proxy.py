@@ -102,7 +102,7 @@ class CuttingProxy:
             # From here on new connections are examined when they are accepted, the existing ones below.
             self._cut, self._held = (variable, value), set()
             connections = list(self._connections)
-        ends = _ends_of(variable, value)
+        ends = _ends_of(variable, value, self.address)
         for connection in connections:
             if connection.client_end in ends:
                 self._hold(connection)
@@ -152,7 +152,7 @@ class CuttingProxy:
                 if self._holds_answers:
                     connection.may_answer.clear()
                     self._held.add(connection)
-            if cut is not None and connection.client_end in _ends_of(*cut):
+            if cut is not None and connection.client_end in _ends_of(*cut, self.address):
                 self._hold(connection)
             connection.start(self._forget)
 
@@ -243,10 +243,13 @@ class _Connection:
         self.end()
 
 
-def _ends_of(variable: str, value: str) -> frozenset[Address]:
-    """The local ends of all TCP connections of the processes with this `value`."""
+def _ends_of(variable: str, value: str, peer: Address) -> frozenset[Address]:
+    """The local ends of the TCP connections to `peer` of the processes with this `value`.
+
+    The peer counts: the kernel gives one local port to connections of two processes if their peers differ.
+    """
     sockets = {name for process in processes_with(variable, value) for name in _sockets_of(process.pid)}
-    return frozenset(end for name, end in _tcp_sockets() if name in sockets)
+    return frozenset(end for name, end, to in _tcp_sockets() if name in sockets and to == peer)
 
 
 def _sockets_of(pid: int) -> Iterator[str]:
@@ -259,8 +262,8 @@ def _sockets_of(pid: int) -> Iterator[str]:
                     yield inode.strip("[]")
 
 
-def _tcp_sockets() -> Iterator[tuple[str, Address]]:
-    """Inode and local end of every TCP socket.
+def _tcp_sockets() -> Iterator[tuple[str, Address, Address]]:
+    """Inode, local end and peer of every TCP socket.
 
     Those of a JVM are of IPv6, with the IPv4 address in the last four bytes.
     """
@@ -268,7 +271,12 @@ def _tcp_sockets() -> Iterator[tuple[str, Address]]:
         with suppress(FileNotFoundError):
             for line in Path("/proc/net", table).read_text(encoding="ascii").splitlines()[1:]:
                 fields = line.split()
-                address, _, port = fields[1].partition(":")
-                # The kernel writes the address in the byte order of this machine.
-                address_bytes = int(address[-8:], 16).to_bytes(4, sys.byteorder)
-                yield fields[9], Address(socket.inet_ntoa(address_bytes), int(port, 16))
+                yield fields[9], _address(fields[1]), _address(fields[2])
+
+
+def _address(text: str) -> Address:
+    """An address as `/proc/net/tcp` writes it, in hexadecimal."""
+    address, _, port = text.partition(":")
+    # The kernel writes the address in the byte order of this machine.
+    address_bytes = int(address[-8:], 16).to_bytes(4, sys.byteorder)
+    return Address(socket.inet_ntoa(address_bytes), int(port, 16))

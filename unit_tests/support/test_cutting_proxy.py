@@ -25,15 +25,16 @@ WITHIN_S = 30.0
 TALKS = """
 import socket, sys
 def connected():
-    found = socket.socket(socket.AF_INET6 if sys.argv[1] == "6" else socket.AF_INET)
-    found.connect(("::ffff:127.0.0.1" if sys.argv[1] == "6" else "127.0.0.1", int(sys.argv[2])))
-    return found, found.makefile("r")
-found, lines = connected()
+    client = socket.socket(socket.AF_INET6 if sys.argv[1] == "6" else socket.AF_INET)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    client.connect(("::ffff:127.0.0.1" if sys.argv[1] == "6" else "127.0.0.1", int(sys.argv[2])))
+    return client, client.makefile("r")
+client, lines = connected()
 for order in sys.stdin:
     if order == "anew\\n":
-        lines.close(), found.close()
-        found, lines = connected()
-    found.sendall(order.encode())
+        lines.close(), client.close()
+        client, lines = connected()
+    client.sendall(order.encode())
     print(lines.readline(), end="", flush=True)
 """
 
@@ -45,13 +46,15 @@ class Echo:
         self.received: list[str] = []
         self._listener = socket.create_server((LOOPBACK, 0))
         self.address = Address(*self._listener.getsockname())
+        self.peers: list[Address] = []
         self._connections: list[socket.socket] = []
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
         with suppress(OSError):
             while True:
-                connection, _ = self._listener.accept()
+                connection, peer = self._listener.accept()
+                self.peers.append(Address(*peer))
                 self._connections.append(connection)
                 threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
@@ -161,6 +164,25 @@ def test_a_client_that_connects_while_it_is_cut_off_is_held_too_and_served_after
         assert 2 == proxy.heal()
 
         wait_until(lambda: ["1", "anew", "anew"] == echo.received, WITHIN_S, "the late line of the dead process")
+
+
+def test_a_client_is_served_from_a_port_that_the_cut_process_uses_towards_another_server(
+    proxy: CuttingProxy, echo: Echo
+) -> None:
+    with Talker("a", echo.address) as cut:
+        cut.send_line("1")
+        wait_until(lambda: cut.has_received("1"), WITHIN_S, "it to be answered")
+        proxy.cut(VARIABLE, "a")
+
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            client.settimeout(WITHIN_S)
+            client.bind(echo.peers[0])
+            client.connect(proxy.address)
+            client.sendall(b"2\n")
+
+            assert b"2\n" == client.recv(2)
+        assert 0 == proxy.heal()
 
 
 def test_requests_arrive_while_answers_are_held_also_on_new_connections(proxy: CuttingProxy, echo: Echo) -> None:
