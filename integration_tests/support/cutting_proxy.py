@@ -244,7 +244,7 @@ class _Connection:
 
 
 def _ends_of(variable: str, value: str, peer: Address) -> frozenset[Address]:
-    """The local ends of the TCP connections to `peer` of the processes with this `value`.
+    """The local ends of the connections of these processes to `peer`.
 
     The peer counts: the kernel gives one local port to connections of two processes if their peers differ.
     """

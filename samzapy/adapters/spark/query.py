@@ -445,7 +445,11 @@ class _Run:
 
         Its Spark job reads no input, and holds the lock of micro-batches. It ends when its tails end.
         """
-        if self.draining.is_set() or not self.lock.acquire(blocking=False):
+        if not self.lock.acquire(blocking=False):
+            return False
+        # Under the lock: the micro-batch that held it until now may have failed.
+        if self.draining.is_set():
+            self.lock.release()
             return False
         number = self._tick_jobs.begin()
         threading.Thread(target=self._tick, args=(session, number), name="tick", daemon=True).start()
@@ -483,10 +487,13 @@ class _Run:
             self.tails.end()
 
     def _failed(self, error: Exception) -> BatchFailedError:
-        """Report the error of a micro-batch.
+        """Report the error of a micro-batch or a tick, and begin no other.
 
         The query's own exception is this one in three wrappers.
         """
+        # A worker may have died between Kafka's commit and the local one. Another worker would go on from the local
+        # state before it, and commit the same messages and timers again. The next start brings the state level.
+        self.draining.set()
         if self.tails is not None:
             self.tails.fail()
         text = str(error)

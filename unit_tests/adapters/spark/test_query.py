@@ -119,7 +119,13 @@ def test_a_signal_whose_handler_outlasts_the_time_limit_keeps_no_query_waiting(t
 
 
 class AFrameThatFails:
+    sparkSession = None
+
+    def __init__(self) -> None:
+        self.collected = 0
+
     def collect(self) -> None:
+        self.collected += 1
         trace = "".join(f'  File "worker.py", line {number}, in work\n' for number in range(2000))
         raise RuntimeError(
             f"Job aborted. Traceback (most recent call last):\n{trace}ValueError: wanted a slot, found none\n"
@@ -132,6 +138,68 @@ def test_a_failed_warm_up_raises_a_short_error_in_spark() -> None:
 
     assert "ValueError: wanted a slot, found none" == str(failed.value)
     assert failed.value.__suppress_context__, "Spark gets the trace of an error with all its causes"
+
+
+class ABoundOfNothing:
+    def apply(self, _: object) -> None: ...
+
+    def failed(self, _: str) -> str:
+        return ""
+
+
+class ASessionThatFails:
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError("Python worker exited unexpectedly (crashed)")
+
+
+def a_run(tmp_path: Path) -> _Run:
+    return _Run(a_work_plan(), "no.module:run", tmp_path, cast(ArrowBound, ABoundOfNothing()))
+
+
+NO_SESSION = cast(SparkSession, ASessionThatFails())
+
+
+def test_no_tick_begins_after_a_micro_batch_that_failed(tmp_path: Path) -> None:
+    """Its worker may have committed to Kafka what the local state does not have."""
+    run = a_run(tmp_path)
+
+    with pytest.raises(BatchFailedError):
+        run.on_batch(cast(DataFrame, AFrameThatFails()), 1)
+
+    assert not run.tick(NO_SESSION)
+    assert not run.lock.locked()
+
+
+def test_no_tick_begins_that_waits_for_the_lock_while_a_micro_batch_fails(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+
+    class TheLockOfABatchThatFails:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def acquire(self, *, blocking: bool) -> bool:
+            with self.lock, pytest.raises(BatchFailedError):
+                raise run._failed(RuntimeError("Python worker exited unexpectedly (crashed)"))
+            return self.lock.acquire(blocking)
+
+        def release(self) -> None:
+            self.lock.release()
+
+    lock = TheLockOfABatchThatFails()
+    run.lock = cast(threading.Lock, lock)
+
+    assert not run.tick(NO_SESSION)
+    assert not lock.lock.locked()
+
+
+def test_no_micro_batch_begins_after_a_tick_that_failed(tmp_path: Path) -> None:
+    run, frame = a_run(tmp_path), AFrameThatFails()
+
+    assert run.tick(NO_SESSION)
+    assert isinstance(run.events.get(timeout=10), QueryFailed)
+    run.on_batch(cast(DataFrame, frame), 1)
+
+    assert 0 == frame.collected
 
 
 @pytest.mark.parametrize("error", ["AssertionError", "asyncio.exceptions.TimeoutError", "KeyboardInterrupt"])
