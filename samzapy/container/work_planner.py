@@ -48,6 +48,8 @@ class WorkPlanner:
             tail=self._tail(routes, starts),
             refusals=deaths.refusals,
             notes_until_s=deaths.notes_until_ms / 1000,
+            processor_id=orders.processor_id or "",
+            generation=orders.generation or 0,
         )
 
     def _tail(self, routes: Sequence[Route], starts: Mapping[SspKeyBucket, int] | None) -> TailPlan | None:

@@ -10,6 +10,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from samzapy.coordinator.commands import Command
+from samzapy.coordinator.decide import Decision
+from samzapy.coordinator.decision_traces import DecisionTraces
 from samzapy.coordinator.ports import Clock
 from samzapy.coordinator.repair import Looked, TailWatch, lost_numbers, new_term, restored
 from samzapy.coordinator.replay import NOTHING, check_whole, replay, with_foreign
@@ -30,11 +33,13 @@ class LeaderLog:
         log: the stream itself.
         topic: its name.
         term: the number of the current term; None: this process does not lead.
+        traces: of the decisions that are appended next.
     """
 
-    def __init__(self, log: CompactedLog, topic: str, clock: Clock) -> None:
+    def __init__(self, log: CompactedLog, topic: str, clock: Clock, traces: DecisionTraces) -> None:
         self.log = log
         self.topic = topic
+        self.traces = traces
         self.term: int | None = None
         self._clock = clock
         self._known = NOTHING
@@ -121,6 +126,14 @@ class LeaderLog:
         seq_first = self._known.seq_next + ahead
         return _encoded(records, before, term=self.term, seq_first=seq_first, cause=cause, actor=actor)
 
+    def note(self, command: Command, decision: Decision, before: CoordinatorState, took_ns: int) -> None:
+        """Trace a decision that is appended next.
+
+        `before`: the state that it was made on.
+        """
+        term = self.term_before + 1 if self.term is None else self.term
+        self.traces.decided(command, decision, before, term=term, took_ns=took_ns)
+
     def append(self, records: Sequence[CoordinatorRecord], writes: Sequence[Write]) -> None:
         """Append `records`, encoded as `writes`, in one transaction, and fold them in.
 
@@ -129,7 +142,8 @@ class LeaderLog:
         """
         if not records:
             return
-        offset_after = self.log.append_atomically(writes)
+        with self.traces.appending():
+            offset_after = self.log.append_atomically(writes)
         self._fold(records, writes, offset_after)
 
     def look(self) -> Looked | None:

@@ -28,6 +28,7 @@ from samzapy.coordinator.assignment.container_ends import gone
 from samzapy.coordinator.assignment.liveness import LIVING, Liveness
 from samzapy.coordinator.commands import Command, ContainerGone, RequestsRead, StartTerm, SubmitJob, TopicsLooked
 from samzapy.coordinator.decide import decide, observe
+from samzapy.coordinator.decision_traces import DecisionTraces
 from samzapy.coordinator.inputs.topic_checks import topic_findings
 from samzapy.coordinator.leader_log import LeaderLog
 from samzapy.coordinator.ports import Clock, CommandSource, Processes
@@ -46,6 +47,7 @@ from samzapy.errors import (
 )
 from samzapy.model.finding import insecure_coordinator
 from samzapy.model.topics import coordinator_topic
+from samzapy.model.tracing import NO_TRACER, Tracer
 from samzapy.stream.codec import schema_records
 from samzapy.stream.log import CompactedLog, Write
 from samzapy.stream.records import CoordinatorRecord, GenerationPut, TermPut
@@ -76,6 +78,7 @@ class CoordinatorService:
         log: the coordinator stream.
         config: of the job; replaced by that of each `SubmitJob`.
         performer: performs the actions of this coordinator.
+        tracer: takes the spans of decisions.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class CoordinatorService:
         commands: CommandSource,
         processes: Processes,
         performer: ActionPerformer,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self._config = config
         self._identity = identity
@@ -95,7 +99,8 @@ class CoordinatorService:
         self._commands = commands
         self._processes = processes
         self._performer = performer
-        self._stream = LeaderLog(log, coordinator_topic(config.job), clock)
+        topic = coordinator_topic(config.job)
+        self._stream = LeaderLog(log, topic, clock, DecisionTraces(tracer, config.job, topic))
         self._schedule = ReviewSchedule(identity.coordinator_id, clock)
         insecure = exposes_coordinator(config) and config.is_coordinator_insecure
         self._findings = CurrentFindings(
@@ -213,6 +218,7 @@ class CoordinatorService:
 
     def _append_decisions(self, commands: Sequence[Command]) -> None:
         state, liveness = self._stream.state, self._liveness
+        self._stream.traces.forget()
         records: list[CoordinatorRecord] = []
         writes: list[Write] = []
         for command in commands:
@@ -221,8 +227,10 @@ class CoordinatorService:
             if isinstance(command, RequestsRead):
                 self._findings.note_unserved(command, state)
             if decision.records:
+                took_ns = self._clock.monotonic_ns() - begun_ns
                 if any(isinstance(record, GenerationPut) for record in decision.records):
-                    self._model_generation_ns = self._clock.monotonic_ns() - begun_ns
+                    self._model_generation_ns = took_ns
+                self._stream.note(command, decision, state, took_ns)
                 records.extend(decision.records)
                 writes.extend(
                     self._stream.writes(
@@ -279,7 +287,9 @@ class CoordinatorService:
             version=identity.version,
             schemas=schema_records(),
         )
+        begun_ns = self._clock.monotonic_ns()
         decision = decide(command, self._stream.state, self._liveness)
+        self._stream.note(command, decision, self._stream.state, self._clock.monotonic_ns() - begun_ns)
         self._stream.begin_term(decision.records, cause=decision.cause, actor=decision.actor)
 
     def _rejoin(self, error: Exception) -> None:

@@ -46,6 +46,7 @@ from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.location import LocationId
 from samzapy.model.topics import coordinator_topic
 from samzapy.plan.groupers import Groupers
+from samzapy.runtime import tracing
 from samzapy.runtime.background_archive import BackgroundArchive
 from samzapy.runtime.coordinator_access import container_access
 from samzapy.runtime.input_keys import check_inputs
@@ -193,6 +194,8 @@ class _Run:
         The election and the first plan do not wait for Spark. `is_launched`: the job's coordinator started this
         process, and leads elsewhere.
         """
+        # Also where another process leads: the log of each container says whether its commits are traced.
+        tracing.tracer_of(self.config, os.environ, execution_id=self.execution_id)
         cores = spark.cores()
         drain = DrainRequest()
         slots = DriverSlots(self.scratch_dir, cores)
@@ -225,6 +228,7 @@ class _Run:
             if coordination is not None:
                 coordination.close(_CLOSE_WAIT_S)
             archive.close()
+            tracing.close()
         if coordination is not None and coordination.fatal is not None:
             self._keep_end(coordination.fatal)
             raise coordination.fatal

@@ -42,6 +42,7 @@ from samzapy.model.job import ExecutionId
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.topics import coordinator_topic, placement_topic
 from samzapy.plan.groupers import NO_GROUPERS
+from samzapy.runtime import tracing
 from samzapy.runtime.command_sources import CommandSources
 from samzapy.runtime.coordinator_access import signature_check, signing_credential
 from samzapy.version import __version__
@@ -266,6 +267,7 @@ class Coordination:
         self._answers.close()
         self._election.close()
         self._server.stop()
+        tracing.close()
 
     def _coordinator(self, url: str) -> CoordinatorService:
         config, here, connection = self._config, self._here, self._connection
@@ -284,6 +286,7 @@ class Coordination:
             clock=SystemClock(),
             commands=self._commands,
             processes=HostProcesses(here.boot_id, EndFiles.of(config.local_store_dir, config.job)),
+            tracer=tracing.tracer_of(config, os.environ),
             performer=ActionPerformer(
                 clock=SystemClock(),
                 fencing=KafkaFence(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import sys
 from typing import Final
 
@@ -30,6 +31,7 @@ PRELOADED: Final = (
     "samzapy.model.location",
     "samzapy.plan.groupers",
     "samzapy.runtime.slow_message_watch",
+    "samzapy.runtime.tracing",
     "samzapy.runtime.worker_tail",
 )
 
@@ -39,6 +41,9 @@ def preload() -> None:
     prefer_unpacked_modules(sys.path)
     for module in PRELOADED:
         importlib.import_module(module)
+    from samzapy.runtime import tracing
+
+    tracing.preload(os.environ)
     # Otherwise each collection of a worker writes to these objects, and their pages are shared no more.
     gc.collect()
     gc.freeze()
@@ -48,9 +53,13 @@ def serve() -> None:
     """Fork workers until Spark ends."""
     write_no_core_files()  # Spark's JVM may have another limit: only `samzapy` sets its own.
     preload()
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
-    manager()
+    from samzapy.runtime import tracing
+
+    if tracing.hold_hangup(os.environ):
+        daemon.worker = tracing.closing_at_end(daemon.worker)
+    daemon.manager()
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from samzapy.adapters.spark.slots import HeldSlot, WorkerSlots, boottime_ns
 from samzapy.adapters.spark.tail_board import WorkerTailBoard
 from samzapy.container.orders import Orders, read_on
 from samzapy.container.task.clocks import ended
+from samzapy.container.task.commit_trace import CommitTraces
 from samzapy.container.task.joint_transaction import JointTransaction
 from samzapy.container.task.measures import Stopwatch, with_input
 from samzapy.container.task.runner import TaskRunner
@@ -41,6 +42,7 @@ from samzapy.container.task.work_plan import Report, WorkPlan, any_failed
 from samzapy.errors import LostContainerError
 from samzapy.model.container import slot_transactional_id
 from samzapy.model.topics import coordinator_topic
+from samzapy.runtime import tracing
 from samzapy.runtime.slow_message_watch import SlowMessageWatch
 from samzapy.runtime.worker_tail import WorkerCrashPoints, WorkerTails
 from samzapy.task import load_task_factory
@@ -137,6 +139,9 @@ class _WorkerProcess:
 
     def __init__(self, plan: WorkPlan) -> None:
         self.execution_id = plan.execution_id
+        # First: a job file may do anything.
+        tracing.end_at_hangup()
+        self._tracer = tracing.tracer_of(plan.config, os.environ, execution_id=plan.execution_id, is_quiet=True)
         connection = KafkaConnection.of(plan.config)
         self._crash_points = WorkerCrashPoints(crash_points(os.environ))
         self._producers = _Producers(plan, connection, self._crash_points)
@@ -198,13 +203,14 @@ class _WorkerProcess:
         board = self._tails.board(plan)
         # A tail needs a slot, also without rows before it.
         held = None if board is None else self._enter(plan)
+        traces = CommitTraces.of(self._tracer, plan, is_tail=False)
         reports: list[Report] = []
         try:
             for routes, chunks in tasks:
                 held = held or self._enter(plan)
                 runner = self._runner(plan, routes)
                 runner.covered(covered_ms)
-                reports.extend(runner.run(chunks, held))
+                reports.extend(runner.run(chunks, held, traces))
                 if any_failed(reports):
                     break
             done = with_input(reports, waited.total_ns)
@@ -244,8 +250,10 @@ class _WorkerProcess:
         if any_failed(reports):
             board.end_all("a task failed")
 
+        traces = CommitTraces.of(self._tracer, plan, is_tail=True)
+
         def run_tasks(tasks: Sequence[TaskRows], must_end: Callable[[], bool]) -> Sequence[Report]:
-            joint = JointTransaction(held, self._crash_points, time.monotonic, must_end)
+            joint = JointTransaction(held, self._crash_points, time.monotonic, must_end, traces)
             return joint.run(self._runner(plan, routes).work(chunks, joint) for routes, chunks in tasks)
 
         def due_ms(routes: Sequence[int], covered_ms: Mapping[int, int]) -> int:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -29,3 +30,22 @@ def test_the_daemon_has_the_imports_of_a_worker_and_no_thread() -> None:
     assert not {"pyarrow", "numpy", "pandas"} & set(before)
     ours = [name for name in added if name.startswith("samzapy")]
     assert ["samzapy.adapters.spark.rows", "samzapy.runtime.worker_process"] == ours
+
+
+_TRACED = """
+import os
+from samzapy.runtime.worker_daemon import preload
+preload()
+import sys
+print(len(os.listdir("/proc/self/task")), "opentelemetry.sdk.trace" in sys.modules)
+"""
+
+
+def test_the_daemon_has_the_imports_of_traces_and_no_thread_where_they_are_wanted() -> None:
+    environment = {**os.environ, "OTEL_TRACES_EXPORTER": "otlp"}
+
+    run = subprocess.run(
+        [sys.executable, "-c", _TRACED], env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+
+    assert "1 True\n" == run.stdout

@@ -11,12 +11,15 @@ dies in between leaves some local stores behind Kafka, and the next start has ea
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from samzapy.container.task.commit_trace import NOT_TRACED, CommitTraces
 from samzapy.container.task.ports import CrashPoints, Producer, SlotGuard
+from samzapy.container.task.transaction import Handled
 from samzapy.container.task.work_plan import Report, any_failed
 from samzapy.errors import FencedError, ProducerError
+from samzapy.model.tracing import Span
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,10 +31,14 @@ class Part:
     Attributes:
         commit: commits the local store; called after Kafka's commit.
         is_last: whether all rows of the task are handled.
+        handled: the counts by route.
+        produce_s: how long the task produced its changelog entries and checkpoints.
     """
 
     commit: Callable[[], None]
     is_last: bool
+    handled: Mapping[int, Handled]
+    produce_s: float
 
 
 Work = Generator[Part, float, Sequence[Report]]
@@ -54,6 +61,7 @@ class JointTransaction:
         crash_points: CrashPoints,
         now_s: Callable[[], float],
         must_end: Callable[[], bool] = lambda: False,
+        traces: CommitTraces = NOT_TRACED,
     ) -> None:
         """Begin nothing yet.
 
@@ -64,6 +72,7 @@ class JointTransaction:
         self.must_end = must_end
         self._crash_points = crash_points
         self._now_s = now_s
+        self._traces = traces
         # None while no transaction is open.
         self._producer: Producer | None = None
         # The works that wait for the commit.
@@ -130,22 +139,34 @@ class JointTransaction:
         """
         assert self._producer is not None
         begun_s = self._now_s()
-        self._crash_points.hit("after-produce")
-        self._producer.flush()
-        self.slot.check_lease()
-        self._crash_points.hit("before-commit")
-        self._producer.commit()
-        self._crash_points.hit("after-kafka-commit")
-        for _, part in self._waiting:
-            part.commit()
-        self._crash_points.hit("after-local-commit")
-        self.slot.mark_clean()
+        span = self._traces.begin([(part.handled, part.produce_s) for _, part in self._waiting])
+        try:
+            self._commit_all(self._producer, span)
+        except BaseException as error:
+            span.end(error)
+            raise
+        span.end()
         waiting, self._waiting, self._producer = self._waiting, [], None
         share_s = (self._now_s() - begun_s) / len(waiting)
         for work, _ in waiting:
             if work is not unfinished:
                 self._reports.extend(_reports_at_the_end(work, share_s))
         return share_s
+
+    def _commit_all(self, producer: Producer, span: Span) -> None:
+        self._crash_points.hit("after-produce")
+        producer.flush()
+        span.note("flushed")
+        self.slot.check_lease()
+        self._crash_points.hit("before-commit")
+        producer.commit()
+        span.note("committed")
+        self._crash_points.hit("after-kafka-commit")
+        for _, part in self._waiting:
+            part.commit()
+        span.note("stored")
+        self._crash_points.hit("after-local-commit")
+        self.slot.mark_clean()
 
     def _abort(self) -> Sequence[Report]:
         """Abort after a message failed.

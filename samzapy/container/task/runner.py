@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+from samzapy.container.task.commit_trace import NOT_TRACED, CommitTraces
 from samzapy.container.task.context import Context, Handles
 from samzapy.container.task.error_policy import ErrorPolicy, MessageFailed
 from samzapy.container.task.event_time import EventTime
@@ -110,7 +111,7 @@ class TaskRunner:
         """Close the user's instance (`UserInstance.close`)."""
         self._instance.close()
 
-    def run(self, chunks: Iterable[Rows], slot: SlotGuard) -> Sequence[Report]:
+    def run(self, chunks: Iterable[Rows], slot: SlotGuard, traces: CommitTraces = NOT_TRACED) -> Sequence[Report]:
         """Handle all rows, in one transaction or several.
 
         Everything handled is committed when this returns.
@@ -126,7 +127,7 @@ class TaskRunner:
             SlowMessageError: a message took longer than the broker lets a transaction be open.
             SamzapyError: the transaction failed; nothing of it is visible, or its outcome is unknown.
         """
-        joint = JointTransaction(slot, self._crash_points, self._limits.now_s)
+        joint = JointTransaction(slot, self._crash_points, self._limits.now_s, traces=traces)
         return joint.run([self.work(chunks, joint)])
 
     def work(self, chunks: Iterable[Rows], joint: JointTransaction) -> Work:
@@ -374,7 +375,8 @@ class TaskRunner:
         begun_s = self._limits.now_s()
         self._transactions.produce(transaction)
         produced_s = self._limits.now_s()
-        share_s = yield Part(partial(self._transactions.commit, transaction), is_last)
+        commit = partial(self._transactions.commit, transaction)
+        share_s = yield Part(commit, is_last, transaction.handled, produced_s - begun_s)
         self._meter.committed(begun_s, produced_s, share_s)
         self._meter.acted(transaction.fired, self._time.late_count)
         self._time.committed()

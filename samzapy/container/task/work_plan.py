@@ -85,6 +85,7 @@ class WorkPlan:
         tail: None if workers never read by themselves.
         refusals: messages that fail without being handled.
         notes_until_s: until when workers note the message in hand; the host's monotonic clock.
+        processor_id, generation: of the execution when the query started, for traces only.
     """
 
     config: JobConfig
@@ -100,6 +101,8 @@ class WorkPlan:
     tail: TailPlan | None = None
     refusals: tuple[Refusal, ...] = ()
     notes_until_s: float = 0.0
+    processor_id: str = ""
+    generation: int = 0
 
     @property
     def tasks(self) -> tuple[tuple[int, ...], ...]:
