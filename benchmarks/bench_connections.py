@@ -22,7 +22,7 @@ from bench_heartbeats import Answers, Fleet
 from bench_measure import percentile
 from bench_report import bullets, table
 
-from samzapy.adapters.web.client import Access
+from samzapy.adapters.web.access import Access
 from samzapy.adapters.web.tls import TlsFiles, client_context
 from unit_tests.fixtures.certificates import Authority
 

@@ -24,7 +24,8 @@ from bench_measure import memory_of, percentile
 
 from integration_tests.candidates import CandidateProcess, Contest
 from samzapy.adapters.kafka.reading import PartitionReader
-from samzapy.adapters.web.client import Access, HttpCoordinatorClient
+from samzapy.adapters.web.access import Access
+from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.container.orders import Orders, follow
 from samzapy.model.job import ExecutionId
 from samzapy.stream.codec import decode

@@ -14,7 +14,8 @@ import pytest
 from integration_tests.launched_run import LaunchedRun
 from integration_tests.seeds import printed_seed
 from integration_tests.support.ledger import describe_violations
-from samzapy.adapters.web.client import Access, HttpCoordinatorClient
+from samzapy.adapters.web.access import Access
+from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.adapters.web.tls import TlsFiles, client_context
 from samzapy.errors import RejectedError
 from samzapy.model.credential import Scope, credential

@@ -30,7 +30,7 @@ from samzapy.container.start_rules import (
     superseded_keys,
 )
 from samzapy.container.task.changelog_mark import mark_of
-from samzapy.coordinator.commands import HeldGrant
+from samzapy.coordinator.grant_values import HeldGrant
 from samzapy.errors import DeadlineError, FencedError, LostContainerError, ProducerError, SamzapyError
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import ContainerPhase, driver_transactional_id, slot_transactional_id

@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 from samzapy.config import JobConfig, differences
 from samzapy.coordinator.assignment.grants import input_end, owners
 from samzapy.coordinator.assignment.liveness import is_expected, may_register
-from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, Position, SubmitJob, TopicsLooked
+from samzapy.coordinator.commands import Figures, Heartbeat, SubmitJob, TopicsLooked
+from samzapy.coordinator.grant_values import HeldGrant, Position
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import BrokerUnavailableError

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from samzapy.container.task.ports import CrashPoints, TaskEnvironment
-from samzapy.container.task.work_plan import Report, WorkPlan
 from samzapy.errors import SamzapyError, TemporaryError, UndeliveredError
-from samzapy.model.container_end import ContainerEnd
-from samzapy.model.failing import Failing
-from samzapy.model.job import ExecutionId, ProcessorId, TaskName
-from samzapy.model.slow_message import SlowMessage
-from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
-from samzapy.model.standby_progress import StandbyProgress
-from samzapy.stream.log import LogRecord
+
+if TYPE_CHECKING:
+    from samzapy.container.task.work_plan import Report, WorkPlan
+    from samzapy.model.container_end import ContainerEnd
+    from samzapy.model.failing import Failing
+    from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+    from samzapy.model.slow_message import SlowMessage
+    from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+    from samzapy.model.standby_progress import StandbyProgress
+    from samzapy.stream.log import LogRecord
 
 _WORKER_DIED = "Python worker exited unexpectedly"
 

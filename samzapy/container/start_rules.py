@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from samzapy.config import JobConfig, differences
-from samzapy.container.ports import TopicBounds
 from samzapy.errors import ConfigError, CorruptRecordError, LostRangeError, TopicIdentityError
 from samzapy.model.checkpoint import Checkpoint, Progress
-from samzapy.model.grant import BucketStart, Floor, Grant
-from samzapy.model.job import ExecutionId
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.plan.input_patterns import may_depart
 from samzapy.plan.task_names import TaskNameParts
 from samzapy.stream.codec import decode
 from samzapy.stream.keys import Namespace, key_of, parse_key
-from samzapy.stream.log import LogRecord
 from samzapy.stream.records import CheckpointPut, ProgressPut, Record, Removed
+
+if TYPE_CHECKING:
+    from samzapy.container.ports import TopicBounds
+    from samzapy.model.grant import BucketStart, Floor, Grant
+    from samzapy.model.job import ExecutionId
+    from samzapy.stream.log import LogRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,6 @@ from samzapy.coordinator.assignment.liveness import (
 from samzapy.coordinator.commands import (
     CollectRequests,
     Command,
-    ContainerGone,
     EndsRead,
     ExecutionFenced,
     Heartbeat,
@@ -48,6 +47,7 @@ from samzapy.coordinator.commands import (
     Tick,
     TopicsLooked,
 )
+from samzapy.coordinator.grant_values import ContainerGone
 from samzapy.coordinator.inputs.growth import ends_read, noticed_unsettled, review_inputs, topics_looked
 from samzapy.coordinator.inputs.removal import inputs_looked, noticed_missing, review_departures
 from samzapy.coordinator.inputs.topic_checks import refuse_made_again

@@ -26,9 +26,10 @@ from samzapy.config import JobConfig, differences, exposes_coordinator
 from samzapy.coordinator.action_performer import ActionPerformer, LeaderView
 from samzapy.coordinator.assignment.container_ends import gone
 from samzapy.coordinator.assignment.liveness import LIVING, Liveness
-from samzapy.coordinator.commands import Command, ContainerGone, RequestsRead, StartTerm, SubmitJob, TopicsLooked
+from samzapy.coordinator.commands import Command, RequestsRead, StartTerm, SubmitJob, TopicsLooked
 from samzapy.coordinator.decide import decide, observe
 from samzapy.coordinator.decision_traces import DecisionTraces
+from samzapy.coordinator.grant_values import ContainerGone
 from samzapy.coordinator.inputs.topic_checks import topic_findings
 from samzapy.coordinator.leader_log import LeaderLog
 from samzapy.coordinator.ports import Clock, CommandSource, Processes

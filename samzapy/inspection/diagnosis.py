@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from samzapy.coordinator.assignment.grants import owners
 from samzapy.coordinator.assignment.liveness import LIVING
-from samzapy.coordinator.state import CoordinatorState
 from samzapy.inspection.status import is_stopped
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.finding import Finding, finding_of_json
-from samzapy.model.job import ExecutionId
 from samzapy.model.text import some
 from samzapy.plan.input_keys import InputKeys, refusal_of, warnings_of
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.state import CoordinatorState
+    from samzapy.model.job import ExecutionId
 
 CLOCK_SKEW_MS = 60_000
 """Clocks decide nothing here, but they are read by people, and starts by time go by them."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from samzapy.coordinator.assignment.grants import counts_after, is_free
 from samzapy.coordinator.assignment.liveness import LIVING, TRANSITIONS
@@ -24,7 +24,6 @@ from samzapy.coordinator.launching.hosts import hosts_taken
 from samzapy.coordinator.repair import standing
 from samzapy.coordinator.requests.rewind import is_taken_up
 from samzapy.coordinator.state import CoordinatorState, Folding, works_for
-from samzapy.model.container import Container
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
@@ -55,6 +54,9 @@ from samzapy.stream.records import (
     RunPut,
     StartpointPut,
 )
+
+if TYPE_CHECKING:
+    from samzapy.model.container import Container
 
 S = StatusCode
 _NEXT_STATUS: Final[Mapping[StatusCode | None, frozenset[StatusCode]]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from samzapy.coordinator.assignment.cut_off import KAFKA_SILENT_MS
 from samzapy.coordinator.assignment.grants import is_run, newest_grants
@@ -17,12 +17,14 @@ from samzapy.coordinator.assignment.liveness import LIVING, Liveness, Sighting, 
 from samzapy.coordinator.launching.launches import runner_of
 from samzapy.coordinator.state import CoordinatorState, works_for
 from samzapy.model.container import Container, ContainerPhase
-from samzapy.model.grant import Grant
-from samzapy.model.job import ProcessorId, TaskName
 from samzapy.model.launch import LaunchPhase
-from samzapy.model.slow_message import SlowMessage
-from samzapy.model.ssp import SspKeyBucket
-from samzapy.stream.records import PlannedTaskPut
+
+if TYPE_CHECKING:
+    from samzapy.model.grant import Grant
+    from samzapy.model.job import ProcessorId, TaskName
+    from samzapy.model.slow_message import SlowMessage
+    from samzapy.model.ssp import SspKeyBucket
+    from samzapy.stream.records import PlannedTaskPut
 
 STILL_MS: Final = 15_000
 """A position that does not move for so long, with messages behind it, stands still. It is three default heartbeats."""

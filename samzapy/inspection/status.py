@@ -77,27 +77,31 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from samzapy.coordinator.assignment.container_ends import newest_ends
 from samzapy.coordinator.assignment.grants import is_run, newest_grants
-from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.assignment.replanning import recorded_config
 from samzapy.coordinator.assignment.starts import PositionsRead, reached
-from samzapy.coordinator.commands import Figures, Position
+from samzapy.coordinator.grant_values import Position
 from samzapy.coordinator.inputs.growth import expansions_json
 from samzapy.coordinator.launching.standbys import role_of, standby_called
-from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError
 from samzapy.inspection.standstill import Standstill, standstills
 from samzapy.inspection.store_sizes import stores_json
-from samzapy.model.container import Container
 from samzapy.model.finding import Finding, finding_json
 from samzapy.model.grant import BucketStart, Grant
-from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
-from samzapy.model.task_stats import TaskStats
 from samzapy.plan.job_plan import factor_fixed_by
-from samzapy.stream.records import PlannedTaskPut
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.assignment.liveness import Liveness
+    from samzapy.coordinator.commands import Figures
+    from samzapy.coordinator.state import CoordinatorState
+    from samzapy.model.container import Container
+    from samzapy.model.job import TaskName
+    from samzapy.model.task_stats import TaskStats
+    from samzapy.stream.records import PlannedTaskPut
 
 Json = Mapping[str, object]
 _NO_REPORT: Json = {

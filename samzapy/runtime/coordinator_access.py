@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from samzapy.adapters.host.secret_file import SecretSource
-from samzapy.adapters.web.client import Access
+from samzapy.adapters.web.access import Access
 from samzapy.adapters.web.tls import TlsFiles, client_context
 from samzapy.config import JobConfig
 from samzapy.errors import ConfigError

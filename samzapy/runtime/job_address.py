@@ -10,7 +10,7 @@ from pathlib import Path
 
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
-from samzapy.adapters.web.client import Access
+from samzapy.adapters.web.access import Access
 from samzapy.config import JobConfig
 from samzapy.errors import ConfigError, MissingTopicError, RejectedError
 from samzapy.model.topics import coordinator_topic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from samzapy.adapters.web.client import Access, HttpCoordinatorClient
+from samzapy.adapters.web.access import Access
 from samzapy.coordinator.state import CoordinatorState
 
 _LEADER_WAIT_MS = 2000
@@ -12,7 +12,12 @@ _LEADER_WAIT_MS = 2000
 
 def leader_status(job: str, url: str | None, access: Access) -> Mapping[str, object] | None:
     """The status from the leader at `url`; None without a leader or a timely answer."""
-    return None if url is None else HttpCoordinatorClient(access).status(url, job, _LEADER_WAIT_MS)
+    if url is None:
+        return None
+    # A job without a leader is shown without HTTP.
+    from samzapy.adapters.web.client import HttpCoordinatorClient
+
+    return HttpCoordinatorClient(access).status(url, job, _LEADER_WAIT_MS)
 
 
 def reported_containers(job: str, state: CoordinatorState, access: Access) -> Mapping[str, Mapping[str, object]]:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from samzapy.config import AcceptedLoss, JobConfig, parse_config
 from samzapy.container.task.work_plan import Route, WorkPlan
-from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, InputFound, OwnTopicFound, SubmitJob
+from samzapy.coordinator.commands import Figures, Heartbeat, InputFound, OwnTopicFound, SubmitJob
+from samzapy.coordinator.grant_values import HeldGrant
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.failing import Failing
 from samzapy.model.grant import BucketStart, ChangelogStart, Grant

@@ -134,6 +134,8 @@ def test_a_mistyped_command_gets_a_hint_across_levels(
 
 SERVERS = ("starlette", "uvicorn", "jinja2", "prometheus_client")
 ENGINES = ("pyspark", "pyarrow", "pandas", "lmdb")
+LEADERS = ("samzapy.coordinator.commands", "samzapy.container.ports", "samzapy.container.task.work_plan")
+"""Many dataclasses, which Python compiles at each start. A command that reads a stream needs none of them."""
 
 
 @pytest.mark.parametrize(
@@ -142,11 +144,13 @@ ENGINES = ("pyspark", "pyarrow", "pandas", "lmdb")
         ("profile list", (*SERVERS, *ENGINES, "confluent_kafka")),
         ("completion", (*SERVERS, *ENGINES, "confluent_kafka")),
         ("job list", (*SERVERS, *ENGINES, "multiprocessing", "rich", "samzapy.cli.job.submit")),
-        ("job status", (*SERVERS, *ENGINES, "rich", "samzapy.cli.job.submit")),
+        ("job status", (*SERVERS, *ENGINES, *LEADERS, "rich", "samzapy.cli.job.submit")),
         ("job stop", (*SERVERS, *ENGINES, "rich", "samzapy.cli.job.submit")),
-        ("container list", (*SERVERS, *ENGINES, "rich")),
+        ("container list", (*SERVERS, *ENGINES, *LEADERS, "rich", "http.client")),
         ("checkpoint list", (*SERVERS, *ENGINES, "rich")),
-        ("stream replay", (*SERVERS, *ENGINES, "rich")),
+        ("stream replay", (*SERVERS, *ENGINES, *LEADERS, "rich", "http.client")),
+        ("stream verify", (*SERVERS, *ENGINES, *LEADERS, "rich", "http.client")),
+        ("task explain", (*SERVERS, *ENGINES, *LEADERS, "rich", "http.client")),
         ("config explain", (*SERVERS, *ENGINES, "rich")),
         ("job submit", (*SERVERS, *ENGINES, "rich")),
         ("job delete", (*SERVERS, *ENGINES, "rich")),
@@ -168,6 +172,28 @@ def test_a_command_imports_the_modules_that_it_needs_and_no_more(command: str, w
 
     assert "" == ran.stderr.strip()
     assert "Usage: samzapy" in ran.stdout
+
+
+@pytest.mark.parametrize("module", ["cli.target.status", "cli.target.requests", "cli.stream.task"])
+def test_a_command_that_reads_a_stream_loads_neither_commands_of_a_leader_nor_http(module: str) -> None:
+    """Also when it runs: the help of a command does not load these modules."""
+    listing = f"import sys, samzapy.{module}; print(*(m for m in {(*LEADERS, 'http.client')!r} if m in sys.modules))"
+
+    ran = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
+
+    assert "" == ran.stdout.strip()
+
+
+def test_the_end_of_a_command_looks_for_no_garbage() -> None:
+    listing = (
+        "import atexit, gc, sys; from samzapy.cli.main import main\n"
+        "atexit.register(lambda: sys.stderr.write(str(len(gc.get_objects()))))  # It runs last.\n"
+        "main(['--version'])"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True)
+
+    assert int(ran.stderr) < 1000
 
 
 HEAVY = (

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from samzapy.container.orders import Orders, follow
 from samzapy.coordinator.actions import FenceExecution, ResolveStarts, actions
-from samzapy.coordinator.commands import ContainerGone, StartsResolved
+from samzapy.coordinator.commands import StartsResolved
 from samzapy.coordinator.decide import decide
+from samzapy.coordinator.grant_values import ContainerGone
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import INITIAL, Committed, CoordinatorState, Folding, evolve
 from samzapy.errors import BrokerUnavailableError, SamzapyError

@@ -3,7 +3,7 @@
 import pytest
 
 from samzapy.coordinator.assignment.cut_off import cut_off_findings
-from samzapy.coordinator.commands import ContainerGone
+from samzapy.coordinator.grant_values import ContainerGone
 from samzapy.inspection.diagnosis import (
     CLOCK_SKEW_MS,
     LeaderAnswer,

@@ -13,7 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from samzapy.adapters.web.metrics import exposition
-from samzapy.coordinator.commands import Figures, Position
+from samzapy.coordinator.commands import Figures
+from samzapy.coordinator.grant_values import Position
 from samzapy.coordinator.snapshot import Snapshot, Timings
 from samzapy.inspection import metrics
 from samzapy.inspection.metrics import METRICS, Kind, Refusals, samples_of

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.coordinator.commands import Figures, Position
+from samzapy.coordinator.commands import Figures
+from samzapy.coordinator.grant_values import Position
 from samzapy.inspection.standstill import STILL_MS, Cause, standstills
 from samzapy.inspection.status import status_json
 from samzapy.model.container import ContainerPhase

@@ -6,7 +6,8 @@ import pytest
 
 from samzapy.cli.job.status import _print, bootstrap_lines, tail_lines, watermark_lines
 from samzapy.coordinator.assignment.starts import Bounds, PositionsRead
-from samzapy.coordinator.commands import Figures, Position
+from samzapy.coordinator.commands import Figures
+from samzapy.coordinator.grant_values import Position
 from samzapy.inspection.load import Advice, hint_of, load_of
 from samzapy.inspection.status import status_json, status_of_log
 from samzapy.model.checkpoint import Checkpoint

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from samzapy.coordinator.commands import Heartbeat, HeldGrant, LaunchesLooked
+from samzapy.coordinator.commands import Heartbeat, LaunchesLooked
+from samzapy.coordinator.grant_values import HeldGrant
 from samzapy.coordinator.launching.launches import failed_job
 from samzapy.inspection.invariants import Invariants
 from samzapy.model.container import ContainerPhase

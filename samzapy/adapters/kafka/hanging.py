@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from confluent_kafka import IsolationLevel
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
@@ -20,11 +20,13 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import Admin, KafkaConnection
 from samzapy.adapters.kafka.reading import end_offsets
-from samzapy.config import JobConfig
-from samzapy.container.task.ports import Place
 from samzapy.errors import TemporaryError
 from samzapy.model.text import some
 from samzapy.model.topics import changelog_topic, checkpoint_topic, declared_outputs
+
+if TYPE_CHECKING:
+    from samzapy.config import JobConfig
+    from samzapy.container.task.ports import Place
 
 _LOG = logging.getLogger(__name__)
 _ASK_S: Final = 4.0

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -14,10 +15,12 @@ from samzapy.adapters.kafka.errors import translate, unavailable
 from samzapy.adapters.kafka.hanging import WrittenTopics
 from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS, TransactionalProducer
-from samzapy.coordinator.commands import RequestsRead
 from samzapy.errors import DeadlineError, MissingTopicError, ProducerError, SamzapyError, TemporaryError
-from samzapy.stream.log import LogRecord, Write
 from samzapy.stream.placement import Requested, Unreadable, read_message
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.commands import RequestsRead
+    from samzapy.stream.log import LogRecord, Write
 
 _LOG = logging.getLogger(__name__)
 _ROUND_S = 0.2
@@ -215,6 +218,9 @@ class KafkaInbox:
         return bool(self._requests) or (behind > 0 and is_due)
 
     def _command(self) -> RequestsRead:
+        # A command of an operator writes requests and never comes here: it loads no commands of a leader.
+        from samzapy.coordinator.commands import RequestsRead
+
         return RequestsRead(
             offset_from=self._recorded,
             offset_next=self._next,

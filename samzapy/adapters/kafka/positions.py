@@ -6,21 +6,24 @@ This is checkpoints and offsets for the coordinator, and fencing and progress re
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from confluent_kafka import IsolationLevel
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
-from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.adapters.kafka.hanging import WrittenTopics
 from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets, offsets_at
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_transactional_ids
 from samzapy.container.start_rules import read_positions
 from samzapy.coordinator.assignment.starts import Bounds, ChangelogPlace, PositionsRead
-from samzapy.coordinator.commands import OffsetBounds
 from samzapy.errors import MissingTopicError, SamzapyError, TemporaryError
-from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.topics import changelog_topic, checkpoint_topic
+
+if TYPE_CHECKING:
+    from samzapy.adapters.kafka.clients import KafkaConnection
+    from samzapy.adapters.kafka.hanging import WrittenTopics
+    from samzapy.coordinator.commands import OffsetBounds
+    from samzapy.model.ssp import SystemStreamPartition
 
 _ASK_S = 4.0
 """Short, because the question is repeated each second, and the coordinator must answer containers meanwhile."""
@@ -75,6 +78,9 @@ class KafkaPositions:
     def offset_bounds(
         self, ssps: Sequence[SystemStreamPartition], timestamp_ms: int | None
     ) -> Mapping[SystemStreamPartition, OffsetBounds]:
+        # Only a leader comes here: `job status` loads no commands of a leader.
+        from samzapy.coordinator.commands import OffsetBounds
+
         places = [(ssp.stream, ssp.partition) for ssp in ssps]
         firsts = beginning_offsets(self._connection, places, _ASK_S)
         # As for a task that starts at the end: records of open transactions are still to come.

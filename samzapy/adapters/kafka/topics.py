@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from confluent_kafka import IsolationLevel
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import Admin, KafkaConnection
 from samzapy.adapters.kafka.reading import DEADLINE_S, PartitionReader, beginning_offsets, end_offsets
-from samzapy.container.ports import ChangelogPlace, TopicBounds
-from samzapy.model.ssp import SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic, checkpoint_topic
-from samzapy.stream.log import LogRecord
+
+if TYPE_CHECKING:
+    from samzapy.container.ports import ChangelogPlace, TopicBounds
+    from samzapy.model.ssp import SystemStream, SystemStreamPartition
+    from samzapy.stream.log import LogRecord
 
 
 class KafkaTopics:
@@ -123,6 +126,9 @@ class KafkaTopics:
     def _bounds(
         self, places: Sequence[tuple[str, int]], isolation: IsolationLevel, deadline_s: float = DEADLINE_S
     ) -> Sequence[TopicBounds]:
+        # Only a container comes here: a command loads no ports of a container.
+        from samzapy.container.ports import TopicBounds
+
         ends = end_offsets(self._offsets, places, isolation, deadline_s)
         firsts = beginning_offsets(self._offsets, places, deadline_s)
         return [TopicBounds(offset_first=firsts[place], offset_end=ends[place]) for place in places]

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from urllib.parse import urlsplit
 
+from samzapy.adapters.web.access import Access
 from samzapy.adapters.web.kept_connection import Connected, KeptConnection, Target
-from samzapy.config import is_loopback
 from samzapy.errors import RejectedError
 from samzapy.model.strict_json import parse_json
 
@@ -40,35 +40,6 @@ class HeartbeatAnswer:
 
     alive: bool
     term: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """The credentials of a client, and its check of the coordinator's certificate.
-
-    Attributes:
-        heartbeat: the credential of an execution; None: it has none.
-        renew: called with the credential that a coordinator gives in place of an older one.
-        read: the credential for status and metrics; None: there is none.
-        tls: the context for `https`; None: coordinators with TLS are not asked.
-        sends_in_clear: True: a credential may go to another host without TLS.
-    """
-
-    heartbeat: Callable[[str], str | None] = lambda execution_id: None
-    renew: Callable[[str], None] = lambda credential: None
-    read: Callable[[], str | None] = lambda: None
-    tls: Callable[[], ssl.SSLContext] | None = None
-    sends_in_clear: bool = False
-
-    def header(self, url: str, credential: str | None) -> Mapping[str, str]:
-        """The header with a credential, for a URL that may have it."""
-        if credential is None:
-            return {}
-        target = urlsplit(url)
-        if target.scheme != "https" and not is_loopback(target.hostname or "") and not self.sends_in_clear:
-            _LOG.warning("%s: wanted https for a credential, found http; the request has none", url)
-            return {}
-        return {"Authorization": f"Bearer {credential}"}
 
 
 class HttpCoordinatorClient:

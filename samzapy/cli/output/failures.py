@@ -5,6 +5,8 @@ An error is one message on stderr, and the exit code of its branch.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import logging
 import os
 import sys
@@ -22,6 +24,8 @@ from samzapy.runtime.logs import log_to_stderr
 def run_command(command: click.Command, name: str, args: Sequence[str] | None) -> None:
     """Runs one command and ends the process with its exit code (`errors.ExitCode`)."""
     write_no_core_files()
+    # Otherwise Python looks through all objects twice more when it ends: 40 of 280 ms of a short command (measured).
+    atexit.register(gc.freeze)
     try:
         log_to_stderr(os.environ, f"{name}: %(message)s", logging.INFO)
         command.main(args=args, prog_name=name)  # Ends the process itself: 0, or 2 for wrong usage.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from samzapy.container.task.changelog_mark import ChangelogMark
-from samzapy.container.task.topic_limits import TopicLimits
-from samzapy.container.task.work_plan import InputRecord, Report
-from samzapy.model.store_size import StoreSize
+if TYPE_CHECKING:
+    from samzapy.container.task.changelog_mark import ChangelogMark
+    from samzapy.container.task.topic_limits import TopicLimits
+    from samzapy.container.task.work_plan import InputRecord, Report
+    from samzapy.model.store_size import StoreSize
 
 Headers = Sequence[tuple[str, bytes | None]]
 Place = tuple[str, int]

@@ -12,18 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from samzapy.coordinator.assignment.liveness import LIVING, is_expected, may_register
-from samzapy.coordinator.commands import ContainerGone, Heartbeat, LaunchesLooked
 from samzapy.coordinator.state import CoordinatorState, evolve, tombstone, uncommitted
-from samzapy.model.container import Container
 from samzapy.model.container_end import UNKNOWN, ContainerEnd
 from samzapy.model.finding import Finding
-from samzapy.model.job import ExecutionId
 from samzapy.model.launch import Launched, LaunchedState, LaunchPhase
 from samzapy.stream.audit import time_text
 from samzapy.stream.records import ContainerEndPut, CoordinatorRecord
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.commands import Heartbeat, LaunchesLooked
+    from samzapy.coordinator.grant_values import ContainerGone
+    from samzapy.model.container import Container
+    from samzapy.model.job import ExecutionId
 
 ENDS_MAX: Final = 1000
 """Processor ids that no configuration and no disk keeps are new with each start, so the oldest ends go."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from samzapy.coordinator.assignment.liveness import LIVING
-from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.finding import Finding
-from samzapy.model.job import ExecutionId
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.state import CoordinatorState
+    from samzapy.model.job import ExecutionId
 
 KAFKA_SILENT_MS = 10_000
 """Shorter silences are not reported: an election of a partition's leader takes some seconds."""

@@ -31,21 +31,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from samzapy.coordinator.assignment.liveness import LIVING, Liveness, declare_lost, is_alive, is_expected
 from samzapy.coordinator.assignment.starts import GrantIndex
-from samzapy.coordinator.commands import (
-    ContainerGone,
-    Heartbeat,
-    HeldGrant,
-    LossUsed,
-    StartsResolved,
-    TaskStarts,
-    Tick,
-)
+from samzapy.coordinator.grant_values import ContainerGone, HeldGrant, LossUsed
 from samzapy.coordinator.state import CoordinatorState, is_leaving, remembered, runs_its_own, tombstone, works_for
 from samzapy.model.grant import ChangelogStart, Grant
-from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition, is_covered
 from samzapy.model.startpoint import StartpointIndex
 from samzapy.stream.records import (
@@ -57,6 +49,10 @@ from samzapy.stream.records import (
     PlannedTaskPut,
     Removed,
 )
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.commands import Heartbeat, StartsResolved, TaskStarts, Tick
+    from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from samzapy.config import AcceptedLoss, accepted_loss
-from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, Position
+from samzapy.coordinator.commands import Figures, Heartbeat
+from samzapy.coordinator.grant_values import HeldGrant, Position
 from samzapy.errors import ConfigError
 from samzapy.model.container import ContainerPhase
 from samzapy.model.container_end import ContainerEnd

@@ -8,11 +8,13 @@ The coordinator grants by this rule, and `samzapy job rewind --plan` shows it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from samzapy.config import JobConfig
-from samzapy.coordinator.state import CoordinatorState
-from samzapy.model.ssp import SystemStreamPartition
-from samzapy.stream.records import PlannedTaskPut
+if TYPE_CHECKING:
+    from samzapy.config import JobConfig
+    from samzapy.coordinator.state import CoordinatorState
+    from samzapy.model.ssp import SystemStreamPartition
+    from samzapy.stream.records import PlannedTaskPut
 
 
 def offset_defaults(

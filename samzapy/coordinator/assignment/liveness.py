@@ -19,28 +19,23 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from samzapy.config import AcceptedLoss
-from samzapy.coordinator.commands import (
-    ContainerGone,
-    ExecutionFenced,
-    Figures,
-    Heartbeat,
-    HeldGrant,
-    LaunchTroubles,
-    Tick,
-)
 from samzapy.coordinator.state import CoordinatorState, is_leaving, remembered, works_for
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
-from samzapy.model.failing import Failing
-from samzapy.model.grant import Grant
-from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import UP
-from samzapy.model.slow_message import SlowMessage
-from samzapy.model.ssp import SspKeyBucket, SystemStream
-from samzapy.model.standby_progress import StandbyProgress
 from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut, TaskLocalityPut
+
+if TYPE_CHECKING:
+    from samzapy.config import AcceptedLoss
+    from samzapy.coordinator.commands import ExecutionFenced, Figures, Heartbeat, LaunchTroubles, Tick
+    from samzapy.coordinator.grant_values import ContainerGone, HeldGrant
+    from samzapy.model.failing import Failing
+    from samzapy.model.grant import Grant
+    from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+    from samzapy.model.slow_message import SlowMessage
+    from samzapy.model.ssp import SspKeyBucket, SystemStream
+    from samzapy.model.standby_progress import StandbyProgress
 
 
 class News(Enum):

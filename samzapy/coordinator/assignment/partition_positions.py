@@ -6,12 +6,15 @@ It is made of the positions of the key buckets, as containers report them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from samzapy.coordinator.assignment.grants import newest_grants
-from samzapy.coordinator.assignment.liveness import Liveness
-from samzapy.coordinator.commands import HeldGrant
-from samzapy.coordinator.state import CoordinatorState
-from samzapy.model.ssp import SystemStreamPartition
+from samzapy.coordinator.grant_values import HeldGrant
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.assignment.liveness import Liveness
+    from samzapy.coordinator.state import CoordinatorState
+    from samzapy.model.ssp import SystemStreamPartition
 
 
 def partition_positions(state: CoordinatorState, liveness: Liveness) -> Mapping[SystemStreamPartition, int]:

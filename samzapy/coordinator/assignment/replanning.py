@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from samzapy.config import JobConfig, parse_recorded
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of, remembered, tombstone
 from samzapy.errors import TopicPolicyError
-from samzapy.model.job import JobModel, ProcessorId, TaskName
 from samzapy.model.ssp import SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic
 from samzapy.plan.groupers import NO_GROUPERS, Groupers
@@ -32,6 +32,9 @@ from samzapy.stream.records import (
     PlannedTaskPut,
     Removed,
 )
+
+if TYPE_CHECKING:
+    from samzapy.model.job import JobModel, ProcessorId, TaskName
 
 
 def plan_of(

@@ -22,18 +22,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from samzapy.config import AcceptedLoss
-from samzapy.coordinator.commands import LossUsed
+from samzapy.coordinator.grant_values import LossUsed
 from samzapy.errors import MissingTopicError, TruncatedTopicError
-from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.grant import BucketStart, Floor, Grant
-from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.model.startpoint import StartpointIndex
 from samzapy.plan.task_names import TaskNameParts
-from samzapy.stream.records import PlannedTaskPut
+
+if TYPE_CHECKING:
+    from samzapy.config import AcceptedLoss
+    from samzapy.model.checkpoint import Checkpoint, Progress
+    from samzapy.model.job import TaskName
+    from samzapy.stream.records import PlannedTaskPut
 
 NO_STARTPOINTS: Final = StartpointIndex()
 

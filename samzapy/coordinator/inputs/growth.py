@@ -43,11 +43,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from samzapy.coordinator.assignment.grants import grants_in_force, input_end, is_free
-from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.assignment.replanning import config_of, plan_of, replan, streams_planned
-from samzapy.coordinator.commands import EndsRead, HeldGrant, ReviewInputs, TopicsLooked
+from samzapy.coordinator.grant_values import HeldGrant
 from samzapy.coordinator.state import CoordinatorState, evolve, remembered, uncommitted
 from samzapy.errors import ConfigError, DataError
 from samzapy.model.finding import Finding
@@ -56,6 +56,10 @@ from samzapy.model.topics import changelog_topic
 from samzapy.plan.groupers import NO_GROUPERS, Groupers
 from samzapy.plan.input_patterns import may_depart, unread_matches
 from samzapy.stream.records import ConfigPut, CoordinatorRecord, Expansion, InputPut, OwnTopicPut
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.assignment.liveness import Liveness
+    from samzapy.coordinator.commands import EndsRead, ReviewInputs, TopicsLooked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

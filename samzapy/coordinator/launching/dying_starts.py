@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from samzapy.coordinator.assignment.liveness import Liveness, StartUnderWay, is_alive, is_expected
-from samzapy.coordinator.commands import Heartbeat
 from samzapy.coordinator.state import CoordinatorState, sorted_processors
 from samzapy.errors import ExitCode
 from samzapy.model.container import ContainerPhase
 from samzapy.stream.records import SuspendedPut
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.commands import Heartbeat
 
 DEATHS_MAX: Final = 3
 

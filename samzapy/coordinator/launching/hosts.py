@@ -17,12 +17,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from samzapy.coordinator.assignment.liveness import Liveness, is_alive
-from samzapy.coordinator.commands import ReviewLaunches
-from samzapy.coordinator.state import CoordinatorState
-from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import UP, Launch, LaunchPhase
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.commands import ReviewLaunches
+    from samzapy.coordinator.state import CoordinatorState
+    from samzapy.model.job import ExecutionId, ProcessorId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

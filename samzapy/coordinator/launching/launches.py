@@ -39,10 +39,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 
 from samzapy.coordinator.assignment.grants import executions_to_grant
 from samzapy.coordinator.assignment.liveness import LIVING, NO_LIVENESS, Liveness, declare_lost, is_alive
-from samzapy.coordinator.commands import ContainerGone, LaunchesLooked, ReviewLaunches
+from samzapy.coordinator.grant_values import ContainerGone
 from samzapy.coordinator.launching.hosts import elsewhere, hosts_allowed, hosts_there, there_or_elsewhere
 from samzapy.coordinator.launching.suspension import is_suspended_by, resumed, suspensions_over
 from samzapy.coordinator.state import CoordinatorState, Round, locality_of, remembered, tombstone
@@ -51,6 +52,9 @@ from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import UP, Launch, Launched, LaunchedState, LaunchPhase, LaunchRole
 from samzapy.model.placement import ANY_HOST, UNFINISHED
 from samzapy.stream.records import CoordinatorRecord, LaunchPut, Removed
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.commands import LaunchesLooked, ReviewLaunches
 
 _PAUSE_MAX_MS = 30_000
 HOST_AWAY_MS = 10_000

@@ -23,10 +23,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from samzapy.coordinator.assignment.grants import executions_to_grant, newest_grants
 from samzapy.coordinator.assignment.liveness import Liveness, is_alive
-from samzapy.coordinator.commands import ReviewLaunches
 from samzapy.coordinator.launching.hosts import clash, hosts_allowed, place_of
 from samzapy.coordinator.launching.launches import (
     has_grants,
@@ -46,6 +46,9 @@ from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole, standby_na
 from samzapy.model.placement import LAST_SEEN, Action, ContainerPlacementRequestMessage, Refusal
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, PlacedPut
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.commands import ReviewLaunches
 
 LAG_MAX = 50_000
 """The number of changelog offsets that a start catches up within a fraction of a second."""

@@ -19,20 +19,22 @@ input range that is given up, or another run of the job. It also ends when a con
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from samzapy.config import JobConfig
 from samzapy.coordinator.assignment.grants import executions_to_grant, newest_grants
 from samzapy.coordinator.assignment.liveness import is_alive, is_expected
-from samzapy.coordinator.commands import Heartbeat, LaunchesLooked
 from samzapy.coordinator.state import CoordinatorState, sorted_processors, tombstone
 from samzapy.errors import ExitCode
 from samzapy.model.container import ContainerPhase
 from samzapy.model.finding import Finding
-from samzapy.model.job import ProcessorId
 from samzapy.model.launch import Launch, LaunchedState, LaunchPhase, LaunchRole
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.stream.records import Removed, SuspendedPut
+
+if TYPE_CHECKING:
+    from samzapy.config import JobConfig
+    from samzapy.coordinator.commands import Heartbeat, LaunchesLooked
+    from samzapy.model.job import ProcessorId
 
 _REPEATS: Final = frozenset({ExitCode.REJECTED, ExitCode.TASK_FAILED, ExitCode.BAD_DATA})
 _MAY_REPEAT: Final = frozenset({ExitCode.USAGE, ExitCode.REJECTED})

@@ -37,11 +37,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from samzapy.coordinator.assignment.grants import newest_grants
 from samzapy.coordinator.assignment.liveness import LIVING, Liveness, is_alive
 from samzapy.coordinator.assignment.replanning import config_of, replan
-from samzapy.coordinator.commands import HeldGrant, ReviewMembers
+from samzapy.coordinator.grant_values import HeldGrant
 from samzapy.coordinator.launching.launches import launches_forgotten, wanted_processors
 from samzapy.coordinator.requests.place_container import placements_over
 from samzapy.coordinator.state import (
@@ -53,9 +54,12 @@ from samzapy.coordinator.state import (
     tombstone,
     uncommitted,
 )
-from samzapy.model.container import Container
-from samzapy.model.job import ProcessorId
 from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut, Removed, RunPut, TaskLocalityPut
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.commands import ReviewMembers
+    from samzapy.model.container import Container
+    from samzapy.model.job import ProcessorId
 
 
 def review_members(

@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from samzapy.coordinator.assignment.liveness import Liveness
-from samzapy.coordinator.commands import ReviewLaunches, ReviewRequests
 from samzapy.coordinator.state import CoordinatorState, remembered
-from samzapy.model.job import ProcessorId
 from samzapy.model.placement import (
     MESSAGE_LENGTH_MAX,
     ContainerPlacementRequestMessage,
@@ -25,6 +22,11 @@ from samzapy.model.placement import (
 )
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, RequestPut
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.assignment.liveness import Liveness
+    from samzapy.coordinator.commands import ReviewLaunches, ReviewRequests
+    from samzapy.model.job import ProcessorId
 
 _PROGRESS_STEPS: Final = 20
 

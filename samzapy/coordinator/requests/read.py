@@ -11,16 +11,14 @@ import json
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from samzapy.coordinator.assignment.liveness import LIVING
-from samzapy.coordinator.commands import RequestsRead
 from samzapy.coordinator.launching.launches import wanted_processors
 from samzapy.coordinator.launching.standbys import named
 from samzapy.coordinator.requests.handler import listed, subject_of
 from samzapy.coordinator.requests.registry import HANDLERS, IMMEDIATE
 from samzapy.coordinator.requests.turns import in_order, order_of, run_id_of, turn_of, turns_taken
-from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.placement import (
     MESSAGE_LENGTH_MAX,
     UNFINISHED,
@@ -30,8 +28,12 @@ from samzapy.model.placement import (
     StatusCode,
     expiry_ms,
 )
-from samzapy.stream.placement import Requested
 from samzapy.stream.records import CoordinatorRecord, InboxPut, MemoryPhase, RequestMemoryPut, RequestPut
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.commands import RequestsRead
+    from samzapy.coordinator.state import CoordinatorState
+    from samzapy.stream.placement import Requested
 
 FUTURE_MS_MAX: Final = 24 * 60 * 60 * 1000
 """How far a request may be ahead of the coordinator's clock.

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from samzapy.coordinator.assignment.grants import not_at_work
 from samzapy.coordinator.assignment.initial_offsets import begun_anew, offset_defaults
 from samzapy.coordinator.assignment.replanning import config_of
 from samzapy.coordinator.assignment.starts import GrantIndex, PositionsRead, starts_of
-from samzapy.coordinator.commands import OffsetBounds, OffsetBoundsRead
 from samzapy.coordinator.launching.suspension import resumed
 from samzapy.coordinator.requests.handler import (
     RequestHandler,
@@ -54,6 +54,9 @@ from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition, is_covered
 from samzapy.model.startpoint import Startpoint, StartpointIndex
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, EpochPut, PlannedTaskPut, Removed, RequestPut, StartpointPut
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.commands import OffsetBounds, OffsetBoundsRead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

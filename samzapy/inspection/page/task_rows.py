@@ -21,7 +21,7 @@ from typing import Final
 
 from samzapy.coordinator.assignment.grants import newest_grants
 from samzapy.coordinator.assignment.liveness import LIVING, Sighting
-from samzapy.coordinator.commands import HeldGrant
+from samzapy.coordinator.grant_values import HeldGrant
 from samzapy.coordinator.snapshot import Snapshot
 from samzapy.inspection.load import KEEPS_UP_S, TaskLoad
 from samzapy.inspection.page.recent_figures import Pace

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from samzapy.adapters.web.client import Access, HttpCoordinatorClient
+from samzapy.adapters.web.access import Access
+from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.adapters.web.guard import Guard
 from samzapy.adapters.web.server import ServerAccess
 from samzapy.adapters.web.tls import TlsFiles, client_context

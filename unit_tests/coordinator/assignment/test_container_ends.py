@@ -7,8 +7,9 @@ import pytest
 from samzapy.coordinator.assignment import container_ends
 from samzapy.coordinator.assignment.container_ends import end_findings, newest_ends
 from samzapy.coordinator.assignment.liveness import NO_LIVENESS
-from samzapy.coordinator.commands import ContainerGone, Heartbeat
+from samzapy.coordinator.commands import Heartbeat
 from samzapy.coordinator.decide import decide
+from samzapy.coordinator.grant_values import ContainerGone
 from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
 from samzapy.model.container import ContainerPhase
 from samzapy.model.container_end import ContainerEnd

@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from samzapy.coordinator.assignment.heartbeat_json import REASON_LENGTH_MAX, parse_heartbeat
-from samzapy.coordinator.commands import Figures, Position
+from samzapy.coordinator.commands import Figures
+from samzapy.coordinator.grant_values import Position
 from samzapy.model.container import ContainerPhase
 from samzapy.model.container_end import ContainerEnd
 from samzapy.model.failing import Failing

@@ -19,8 +19,9 @@ from samzapy.coordinator.assignment.liveness import (
     sighted,
     without_the_dead,
 )
-from samzapy.coordinator.commands import ContainerGone, ExecutionFenced, Tick
+from samzapy.coordinator.commands import ExecutionFenced, Tick
 from samzapy.coordinator.decide import observe
+from samzapy.coordinator.grant_values import ContainerGone
 from samzapy.coordinator.state import CoordinatorState, evolve, locality_of, uncommitted
 from samzapy.model.container import ContainerPhase, ProcessorLocality
 from samzapy.stream.records import ContainerPut, GrantPut, JobIdentityPut, LocalityPut, TaskLocalityPut

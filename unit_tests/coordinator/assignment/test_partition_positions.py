@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from samzapy.coordinator.assignment.partition_positions import partition_positions
-from samzapy.coordinator.commands import Figures, Position
+from samzapy.coordinator.commands import Figures
+from samzapy.coordinator.grant_values import Position
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp_kb
 from unit_tests.fixtures.coordinator_world import World
 

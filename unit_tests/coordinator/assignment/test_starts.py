@@ -20,7 +20,7 @@ from samzapy.coordinator.assignment.starts import (
     refuse_newer_positions,
     starts_of,
 )
-from samzapy.coordinator.commands import LossUsed
+from samzapy.coordinator.grant_values import LossUsed
 from samzapy.errors import MissingTopicError, TruncatedTopicError
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.grant import BucketStart, Floor, Grant

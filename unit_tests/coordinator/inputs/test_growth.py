@@ -6,8 +6,9 @@ import pytest
 
 from samzapy.coordinator.assignment.liveness import Liveness, Sighting
 from samzapy.coordinator.assignment.replanning import replan
-from samzapy.coordinator.commands import Figures, HeldGrant, Position, ReviewInputs, TopicsLooked
+from samzapy.coordinator.commands import Figures, ReviewInputs, TopicsLooked
 from samzapy.coordinator.decide import decide, observe
+from samzapy.coordinator.grant_values import HeldGrant, Position
 from samzapy.coordinator.state import evolve, uncommitted
 from samzapy.errors import BrokerUnavailableError, ConfigError
 from samzapy.model.container import ContainerPhase

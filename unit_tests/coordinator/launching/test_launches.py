@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from samzapy.coordinator.assignment.liveness import Liveness, Sighting
-from samzapy.coordinator.commands import Figures, HeldGrant, LaunchesLooked, ReviewLaunches, ReviewRequests
+from samzapy.coordinator.commands import Figures, LaunchesLooked, ReviewLaunches, ReviewRequests
 from samzapy.coordinator.decide import decide
+from samzapy.coordinator.grant_values import HeldGrant
 from samzapy.coordinator.launching.launches import (
     failed_job,
     is_over,

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from samzapy.coordinator.assignment.grants import wanted_grants
-from samzapy.coordinator.commands import ContainerGone, ExecutionFenced, ReviewMembers
+from samzapy.coordinator.commands import ExecutionFenced, ReviewMembers
 from samzapy.coordinator.decide import decide
+from samzapy.coordinator.grant_values import ContainerGone
 from samzapy.model.container import ContainerPhase
 from samzapy.stream.records import Removed, RunPut
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp_kb
