@@ -27,7 +27,6 @@ from samzapy.stream.log import LogRecord
 _LOG = logging.getLogger(__name__)
 YIELD_MS = 1000
 _SILENCE_STEP_MS = 1000
-_SILENCE_LOGGED_MS = 5_000
 
 
 class Ownership:
@@ -62,7 +61,6 @@ class Ownership:
         self.held: tuple[Grant, ...] = ()
         self.query_number = 0
         self.kafka_silent_ms = 0
-        self._silence_is_logged_ms: int | None = None
 
     @property
     def goal(self) -> Hashable:
@@ -111,19 +109,6 @@ class Ownership:
         if silent_ms // _SILENCE_STEP_MS != self.kafka_silent_ms // _SILENCE_STEP_MS:
             self.kafka_silent_ms = silent_ms
             self.publish()
-        if silent_ms >= _SILENCE_LOGGED_MS and self._silence_is_logged_ms is None:
-            _LOG.warning(
-                "no broker of %s has answered for %d s; nothing is read or committed", *self._brokers(silent_ms)
-            )
-        if silent_ms >= _SILENCE_LOGGED_MS:
-            self._silence_is_logged_ms = silent_ms
-        elif self._silence_is_logged_ms is not None:
-            brokers, silent_s = self._brokers(self._silence_is_logged_ms)
-            _LOG.info("a broker of %s answers again, after %d s or more", brokers, silent_s)
-            self._silence_is_logged_ms = None
-
-    def _brokers(self, silent_ms: int) -> tuple[str, int]:
-        return self._config.bootstrap_servers(self._config.default_system), silent_ms // 1000
 
     def _check_lease_grace(self) -> None:
         """Raise an error if no coordinator has answered within the grace period."""

@@ -23,6 +23,7 @@ from samzapy.adapters.host.crash_points import crash_points
 from samzapy.adapters.host.end_files import EndFiles
 from samzapy.adapters.host.outputs_file import OutputsFile
 from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.broker_watch import BrokerWatch
 from samzapy.adapters.kafka.changelog_follower import KafkaChangelogFollower
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.follow import KafkaFollower, KafkaLeaderSearch
@@ -196,6 +197,10 @@ class _Run:
         """
         # Also where another process leads: the log of each container says whether its commits are traced.
         tracing.tracer_of(self.config, os.environ, execution_id=self.execution_id)
+        with BrokerWatch(self.connection, coordinator_topic(self.config.job)):
+            self._run(spark, is_launched=is_launched)
+
+    def _run(self, spark: SparkStart, *, is_launched: bool) -> None:
         cores = spark.cores()
         drain = DrainRequest()
         slots = DriverSlots(self.scratch_dir, cores)

@@ -55,24 +55,6 @@ def test_a_container_that_no_broker_answers_reports_it_in_heartbeats_until_one_a
     assert [0, 12_000, 0] == [ms for ms, before in zip(silences, [None, *silences], strict=False) if ms != before]
 
 
-def test_silence_of_all_brokers_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="samzapy.container.ownership")
-    container = AContainer()
-
-    def silent(ms: int) -> Callable[[], None]:
-        def step() -> None:
-            container.stream.silence_ms = ms
-
-        return step
-
-    container.run(silent(4_900), silent(0), silent(5_000), silent(9_000), silent(61_000), silent(0), silent(0))
-
-    assert [
-        "no broker of localhost:9092 has answered for 5 s; nothing is read or committed",
-        "a broker of localhost:9092 answers again, after 61 s or more",
-    ] == [message for message in caplog.messages if "broker" in message]
-
-
 def test_an_execution_that_was_given_up_notices_it_after_its_ids_are_initialised() -> None:
     container = AContainer()
     container.slots.open_slots = {0}

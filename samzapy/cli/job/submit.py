@@ -25,6 +25,7 @@ import click
 from samzapy.adapters.host.detached import Detached
 from samzapy.adapters.host.process_launcher import ProcessLauncher
 from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.broker_watch import BrokerWatch
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.follow import KafkaLeaderSearch
 from samzapy.adapters.maven.java import find_java
@@ -272,7 +273,8 @@ def run_coordinator(
     state = _checked_state(config, connection, here, submission())
     if state.run is not None and state.run.ended:
         run_over = state.run.run_id
-    with _until_signal() as ended, _leader_search(config, connection) as leader:
+    watch = BrokerWatch(connection, coordinator_topic(config.job))
+    with _until_signal() as ended, _leader_search(config, connection) as leader, watch:
         coordination = Coordination(
             config,
             here,
