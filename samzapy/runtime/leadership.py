@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from samzapy.adapters.host.command_queue import CommandInbox
 from samzapy.adapters.host.end_files import EndFiles
+from samzapy.adapters.host.garbage import leave_out_the_present, search_seldom
 from samzapy.adapters.host.outputs_file import OutputsFile
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.clients import KafkaConnection
@@ -232,6 +233,7 @@ class Coordination:
         Raises:
             ConfigError, DeadlineError: the HTTP server cannot be started.
         """
+        search_seldom()
         url = self._server.start()
         self._service = self._coordinator(url)
         self._election.start()
@@ -333,6 +335,9 @@ class Coordination:
             self._try_one_round(candidate, timeout_ms)
         finally:
             if self._leads() != led:
+                if not led:
+                    # The state that was read from the stream is here, and containers have not begun to send.
+                    leave_out_the_present()
                 change = "leads" if not led else "no longer leads"
                 _LOG.info("this process %s %s, samzapy %s", change, self._config.job, __version__)
 

@@ -13,6 +13,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 import pytest
 
+from samzapy.adapters.web import pages
 from samzapy.adapters.web.guard import Guard
 from samzapy.adapters.web.page_rendering import STATIC
 from samzapy.adapters.web.pages import EVENTS_PER_S_MAX, KEPT_MAX, VIEWERS_MAX, period_s
@@ -359,6 +360,15 @@ def test_a_look_is_shared_for_a_second(served):
     assert first == served.text("/")
     served.job.clock.advance(1)
     assert first != served.text("/")
+
+
+def test_a_view_is_made_once_for_twenty_viewers(served, monkeypatch):
+    made, html_of = [], pages.html_of
+    monkeypatch.setattr(pages, "html_of", lambda *args, **more: made.append(args[0]) or html_of(*args, **more))
+
+    shown = {served.text("/ui/tasks") for _ in range(20)}
+
+    assert (1, ["tasks"]) == (len(shown), made)
 
 
 def test_pages_that_are_kept_are_bounded_and_not_mixed_up(served):
