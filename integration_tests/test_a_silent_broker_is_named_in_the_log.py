@@ -1,6 +1,6 @@
-"""A broker that accepts connections and answers nothing is named in the log within 5 s.
+"""A silent broker is named in the log within 5 s.
 
-The leader's own thread may wait for an answer for a minute meanwhile.
+It accepts connections and answers nothing. The leader's own thread may wait for an answer for a minute meanwhile.
 """
 
 from __future__ import annotations

@@ -48,7 +48,13 @@ class Silence:
         return f"a broker of {self._servers} answers again, after {now_s - since_s:.0f} s or more"
 
     def unanswered(self, asked_s: float, now_s: float, reason: Callable[[], str]) -> str | None:
-        """The line for a question of `asked_s` without an answer until `now_s`; None: there is no news."""
+        """The line for a question without an answer; None: there is no news.
+
+        Args:
+            asked_s: when it was put.
+            now_s: until when there was no answer.
+            reason: called for the text of a line.
+        """
         if self._since_s is None:
             self._since_s = asked_s
         silent_s = now_s - self._since_s

@@ -273,8 +273,7 @@ def run_coordinator(
     state = _checked_state(config, connection, here, submission())
     if state.run is not None and state.run.ended:
         run_over = state.run.run_id
-    watch = BrokerWatch(connection, coordinator_topic(config.job))
-    with _until_signal() as ended, _leader_search(config, connection) as leader, watch:
+    with _until_signal() as ended, _leader_search(config, connection) as leader:
         coordination = Coordination(
             config,
             here,
@@ -368,7 +367,10 @@ def _until_signal() -> Iterator[threading.Event]:
 
 @contextmanager
 def _leader_search(config: JobConfig, connection: KafkaConnection) -> Iterator[Callable[[], str | None]]:
-    """A function that looks the leader up in the coordinator stream, for redirects."""
+    """A function that looks the leader up in the coordinator stream, for redirects.
+
+    The log names brokers that do not answer meanwhile.
+    """
     search = KafkaLeaderSearch(connection, coordinator_topic(config.job))
     known: list[tuple[float, str | None]] = []
     lock = threading.Lock()
@@ -381,7 +383,8 @@ def _leader_search(config: JobConfig, connection: KafkaConnection) -> Iterator[C
             return known[-1][1]
 
     try:
-        yield leader
+        with BrokerWatch(connection, coordinator_topic(config.job)):
+            yield leader
     finally:
         search.close()
 
