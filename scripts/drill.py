@@ -94,7 +94,7 @@ def check(names: Sequence[str], keep: bool) -> int:
 
 
 def _world(incident: Incident, directory: Path) -> World:
-    return World(directory, hosts=incident.hosts, disk_mb=incident.disk_mb, settings=incident.settings)
+    return World(directory, hosts=incident.hosts, disk_mb=incident.disk_mb)
 
 
 @dataclass(slots=True)

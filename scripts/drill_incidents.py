@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -34,7 +34,7 @@ class Incident:
         cli, page: the signs of the cause in the output of commands, and in the text of the page.
         commands: those that are looked at, without the job's options; `{request}` is that uuid.
         views: of the page.
-        hosts, disk_mb, settings: of the world.
+        hosts, disk_mb: of the world.
     """
 
     name: str
@@ -46,7 +46,6 @@ class Incident:
     views: Sequence[str] = ("/", "/ui/tasks", "/ui/containers")
     hosts: Sequence[str] = (_HOST,)
     disk_mb: int = 0
-    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names_request(self) -> bool:
@@ -170,8 +169,6 @@ INCIDENTS: Final[Mapping[str, Incident]] = {
             page="One key is the problem: .{0,200}",
             commands=(TOP,),
             views=("/", "/ui/load"),
-            # Figures of tasks come with the ends of micro-batches, which would take a minute by default.
-            settings={"task.batch.offsets.max": "200"},
         ),
         Incident(
             name="full-disk",
@@ -191,10 +188,10 @@ INCIDENTS: Final[Mapping[str, Incident]] = {
         ),
         Incident(
             name="stuck-restore",
-            cause="the restore of the state does not go on",
             strike=_hold_restore,
-            cli=r"stands still for \d+ s: starting-query: .{0,100}bringing local state level",
-            page="STARTING since [-0-9: UTC]+ bringing local state level",
+            cause="the restore of the state waits for another program's transaction",
+            cli=r"transaction-open: .{0,160}waiting for a transaction of another producer, open on \S+ from offset \d+",
+            page=r"waiting for a transaction of another producer, open on \S+ from offset \d+",
         ),
         Incident(
             name="retention-passed",

@@ -51,7 +51,6 @@ class World:
         directory: where everything is; it is empty or absent.
         hosts: the logical hosts; each runs one container.
         disk_mb: the size of the file system with the local state; 0: it is not limited.
-        settings: further configuration keys of the job.
     """
 
     def __init__(
@@ -60,7 +59,6 @@ class World:
         *,
         hosts: Sequence[str] = ("host-a",),
         disk_mb: int = 0,
-        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
         self.cluster = directory / "cluster"
@@ -68,7 +66,7 @@ class World:
         self.url = f"http://{LOOPBACK}:{free_port()}"
         self._hosts = hosts
         self._disk_mb = disk_mb
-        self._settings = {**_SETTINGS, **(settings or {})}
+        self._settings = dict(_SETTINGS)
         self._random = random.Random(0)
         self._coordinator: subprocess.Popen[bytes] | None = None
         self._producer: Producer | None = None

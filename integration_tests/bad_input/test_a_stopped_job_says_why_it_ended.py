@@ -24,6 +24,7 @@ from samzapy.adapters.host.end_files import EndFiles
 from samzapy.cli.job.group import job as job_command
 from samzapy.errors import ExitCode
 from samzapy.model.container_end import ContainerEnd
+from samzapy.model.slow_message import SLOW_MS
 from samzapy.model.topics import (
     checkpoint_spec,
     checkpoint_topic,
@@ -210,6 +211,11 @@ def await_cause(job: Job, cause: str) -> str:
     return wait_until(detail, 120.0, f"the cause {cause}")
 
 
+def busy_ns(job: Job) -> int:
+    """The busy time of the job's tasks, as its status has it."""
+    return sum((row["figures"] or {}).get("busyNs", 0) for row in json.loads(status(job, "json"))["tasks"])
+
+
 def test_another_producers_transaction_and_a_slow_message_are_named_as_causes(
     cluster: Cluster, own_spark: Callable[[], WarmSpark], tmp_path: Path
 ) -> None:
@@ -233,4 +239,5 @@ def test_another_producers_transaction_and_a_slow_message_are_named_as_causes(
         another.commit_transaction(30)
         detail = await_cause(job, "slow-message")
         assert re.fullmatch(rf"one slow message since \d+ s at kafka\.{topic}\.0 offset 1", detail)
+        wait_until(lambda: busy_ns(job) > SLOW_MS * 1_000_000, 60.0, "the cost of the message in hand")
         process.send_signal(signal.SIGKILL)

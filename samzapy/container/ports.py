@@ -13,6 +13,7 @@ from samzapy.container.task.ports import CrashPoints, TaskEnvironment
 from samzapy.errors import SamzapyError, TemporaryError, UndeliveredError
 
 if TYPE_CHECKING:
+    from samzapy.container.task.so_far import SoFar
     from samzapy.container.task.work_plan import Report, WorkPlan
     from samzapy.model.container_end import ContainerEnd
     from samzapy.model.failing import Failing
@@ -37,10 +38,15 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicBounds:
-    """The first offset that a partition still has, and the end of its committed data."""
+    """The first offset that a partition still has, and the end of its committed data.
+
+    Attributes:
+        offset_open: of a changelog, the first record of an open transaction; None: there is none, or it is not known.
+    """
 
     offset_first: int
     offset_end: int
+    offset_open: int | None = None
 
 
 ChangelogPlace = tuple[str, int, int]
@@ -66,7 +72,10 @@ class Topics(Protocol):
         ...
 
     def changelog_bounds(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], TopicBounds]:
-        """The bounds of changelog partitions; `offset_end` includes open transactions."""
+        """The bounds of changelog partitions.
+
+        `offset_end` includes open transactions, and `offset_open` is set.
+        """
         ...
 
     def input_bounds(
@@ -178,6 +187,10 @@ class Slots(Protocol):
 
         Each is a route, an offset, and since when by the host's clock since its boot.
         """
+        ...
+
+    def so_far(self, query_number: int) -> Sequence[SoFar]:
+        """The costs of tasks that workers of the query have not reported yet."""
         ...
 
     def renew(self, slots: Sequence[int]) -> None:

@@ -14,6 +14,7 @@ from samzapy.container.ports import BatchDone, Clock, EndsSeen, Query, TailProgr
 from samzapy.container.query_event_time import QueryEventTime
 from samzapy.container.query_failures import QueryFailures
 from samzapy.container.stats import ContainerFigures
+from samzapy.container.task.so_far import SoFar
 from samzapy.container.task.work_plan import Report, ReportKind, Route, WorkPlan
 from samzapy.container.ticks import Ticks
 from samzapy.container.work_planner import WorkPlanner
@@ -231,6 +232,10 @@ class RunningQuery:
             # Before the first query there are no routes.
             if route < len(self.routes)
         )
+
+    def note_so_far(self, noted: Sequence[SoFar]) -> None:
+        """Note the costs that workers have not reported yet."""
+        self._figures.unreported.note(noted, self.routes)
 
     def check_hang(self) -> None:
         """Raise an error if a micro-batch runs for longer than task.hang.timeout.ms."""

@@ -218,6 +218,7 @@ class ContainerService:
     def _publish(self) -> None:
         ownership = self._ownership
         orders = ownership.orders
+        self._query.note_so_far(self._ports.slots.so_far(ownership.query_number))
         term, error = orders.term, self._ends.error
         self._ports.heartbeats.publish(
             HeartbeatContent(

@@ -32,6 +32,7 @@ from samzapy.container.task.work_plan import Route
 from samzapy.errors import DeadlineError, MissingTopicError, TemporaryError
 from samzapy.model.grant import Grant
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+from samzapy.model.start_step import RESTORING_STEP
 from samzapy.model.text import some
 from samzapy.model.topics import checkpoint_topic
 
@@ -124,8 +125,9 @@ class Startup:
         positions = self._read_positions()  # 5
         inputs = self._check_inputs(grants, positions)  # 6
         self._remove_old_positions(grants, positions)
-        self._begin_step("bringing local state level")
-        routes, restored = self._restore.run(grants, inputs.starts, committed_of(grants, positions))  # 7
+        self._begin_step(RESTORING_STEP)
+        committed = committed_of(grants, positions)
+        routes, restored = self._restore.run(grants, inputs.starts, committed, self._begin_step)  # 7
         routes = self._query.choose_routes(grants, routes, inputs.to_read, inputs.bounds)
         self._query.prepare(routes, inputs.to_read, restored)
         self._ports.crash_points.hit("after-restore")

@@ -29,6 +29,7 @@ from samzapy.container.work_planner import WorkPlanner
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.start_step import transaction_step
 from samzapy.model.task_stats import TaskStats
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic, checkpoint_topic
 from samzapy.stream.codec import encode
@@ -76,15 +77,26 @@ class StateRestore:
         self._ownership = ownership
 
     def run(
-        self, grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], committed: Mapping[SspKeyBucket, int]
+        self,
+        grants: Sequence[Grant],
+        starts: Mapping[SspKeyBucket, int],
+        committed: Mapping[SspKeyBucket, int],
+        begin_step: Callable[[str], None],
     ) -> tuple[tuple[Route, ...], Mapping[TaskName, TaskStats]]:
         """Restore all tasks, and report the progress of a long restore.
+
+        Args:
+            begin_step: publishes that the restore waits for a transaction of another producer, if it does.
 
         Returns:
             The routes, and by task its restore time and its sizes. The time to split and merge is divided equally
             among the tasks.
         """
         host = self._look_at_host(grants)
+        step = _transaction_step(self._config.job, host)
+        if step:
+            _LOG.warning("%s", step)
+            begin_step(step)
         begun_ns = self._ports.clock.monotonic_ns()
         inherit(grants, starts, host)
         inherited_ns = (self._ports.clock.monotonic_ns() - begun_ns) // max(1, len(grants))
@@ -198,3 +210,16 @@ class StateRestore:
         _LOG.info("restoring local state: %s", restoring)
         self._figures.restoring = restoring
         self._ownership.publish()
+
+
+def _transaction_step(job: str, host: Host) -> str:
+    """The step of a restore that waits for an open transaction; empty without one.
+
+    The slots of earlier owners are taken by now, so such a transaction is of another program.
+    """
+    opened = [(place, bounds.offset_open) for place, bounds in sorted(host.bounds.items(), key=lambda item: item[0])]
+    known = [(place, offset) for place, offset in opened if offset is not None]
+    if not known:
+        return ""
+    (store, partition), offset = known[0]
+    return transaction_step(f"{changelog_topic(job, store)}-{partition}", offset, len(known) - 1)

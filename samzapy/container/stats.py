@@ -10,6 +10,7 @@ from typing import Any, Final
 from samzapy.container.local_state.restore_progress import Restoring
 from samzapy.container.ports import BatchDone, TailProgress, TopicBounds
 from samzapy.container.task.work_plan import Report, Route
+from samzapy.container.unreported import Unreported
 from samzapy.container.watermarks import standing
 from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
@@ -71,6 +72,7 @@ class ContainerFigures:
         tailing: the key buckets that workers read by themselves now.
         covered_ms: by the text of an SSPKb, up to which moment it is covered, of a job that keeps event time.
         event_time_idle_ms: of task.event.time.idle.ms.
+        unreported: the costs of messages whose report is to come.
     """
 
     def __init__(self) -> None:
@@ -82,19 +84,20 @@ class ContainerFigures:
         self.tailing: Collection[SspKeyBucket] = frozenset()
         self.covered_ms: Mapping[str, int] = {}
         self.event_time_idle_ms = 0
+        self.unreported = Unreported()
         self.recoveries = 0
         self.batches = 0
         self._sums = Counter[str]()
         self._records: Counter[SspKeyBucket] = Counter()
         self._tasks: dict[TaskName, TaskStats] = {}
         self._read_to: dict[SystemStreamPartition, int] = {}
-        self._broadcast: Collection[SystemStreamPartition] = frozenset()
 
     def begin(self, starts: Mapping[SspKeyBucket, int], restored: Mapping[TaskName, TaskStats]) -> None:
         """Set the starts of a query, and the stats of the restore of its tasks.
 
         So the local state of a task without messages is reported too.
         """
+        self._keep_unreported()
         self.positions = dict(starts)
         self.tailing = frozenset()
         self._records = Counter({ssp_kb: self._records[ssp_kb] for ssp_kb in starts})
@@ -110,7 +113,6 @@ class ContainerFigures:
         self._read_to = {}
         for ssp_kb, offset in starts.items():
             self._read_to[ssp_kb.ssp] = min(offset, self._read_to.get(ssp_kb.ssp, offset))
-        self._broadcast = frozenset(ssp_kb.ssp for ssp_kb in starts if ssp_kb.reader)
 
     @property
     def records_in(self) -> int:
@@ -139,6 +141,7 @@ class ContainerFigures:
             offset counts once.
         """
         self.batches += 1
+        self.unreported.reported(done, routes)
         self._sums["batchNs"] += done.duration_ns
         handled = 0
         self.tailing = frozenset()
@@ -146,12 +149,13 @@ class ContainerFigures:
             route = routes[report.route]
             self._add_report(report, route)
             handled += 0 if route.ssp_kb.reader else report.records_in
+        broadcast = {ssp_kb.ssp for ssp_kb in self._records if ssp_kb.reader}
         passed_all = passed = 0
         for ssp in sorted(self._read_to.keys() & done.offsets_end.keys()):
             offsets = max(0, done.offsets_end[ssp] - self._read_to[ssp])
             passed_all += offsets
             # Every task handles each message of a broadcast input, so both sums leave broadcast inputs out.
-            passed += 0 if ssp in self._broadcast else offsets
+            passed += 0 if ssp in broadcast else offsets
             self._read_to[ssp] = done.offsets_end[ssp]
         self._sums["offsetsRead"] += passed
         self._sums["keyhashNs"] += int(passed * done.keyhash_ns)
@@ -163,10 +167,21 @@ class ContainerFigures:
 
         The offsets that they read count with the next micro-batch, which reads them again.
         """
+        self.unreported.reported(progress, routes)
         self._sums["batchNs"] += progress.duration_ns
         for report in progress.reports:
             self._add_report(report, routes[report.route])
         self.tailing = frozenset(routes[index].ssp_kb for index in progress.tailing)
+
+    def _keep_unreported(self) -> None:
+        """Count costs whose report will never come, so that no sum falls."""
+        batch_ns, costs = self.unreported.take()
+        self._sums["batchNs"] += batch_ns
+        self._tasks = self._with(costs)
+
+    def _with(self, costs: Mapping[TaskName, TaskStats]) -> dict[TaskName, TaskStats]:
+        after = {task: self._tasks.get(task, NOTHING_MEASURED).followed_by(cost) for task, cost in costs.items()}
+        return {**self._tasks, **after}
 
     def _add_report(self, report: Report, route: Route) -> None:
         self._sums["recordsIn"] += report.records_in
@@ -190,14 +205,16 @@ class ContainerFigures:
         Args:
             now_ms: monotonic.
         """
-        tasks = {task: self._standing(stats, wall_ms) for task, stats in self._tasks.items()}
+        all_tasks = self._with(self.unreported.stats)
+        tasks = {task: self._standing(stats, wall_ms) for task, stats in all_tasks.items()}
         sums = {name: self._sums[name] for name in _SUMS}
+        sums["batchNs"] += self.unreported.batch_ns
         figures: dict[str, Any] = {"atMs": now_ms, **sums, "batches": self.batches, "recoveries": self.recoveries}
         if self.restoring is not None:
             figures |= self.restoring.as_json()
         positions = {str(ssp_kb): self._position(ssp_kb) for ssp_kb in sorted(self.positions)}
         figures["positions"] = positions if self.ends else {}
-        listed = self._listed()
+        listed = self._listed(all_tasks)
         # Sizes of stores by task would make it large.
         figures["tasks"] = {task: replace(tasks[task], stores={}).as_json() for task in sorted(listed)}
         others = [tasks[task] for task in sorted(tasks.keys() - listed)]
@@ -228,12 +245,12 @@ class ContainerFigures:
             position["openForMs"] = open_ms
         return position | ({"recordsIn": self._records[ssp_kb]} if self._records[ssp_kb] else {})
 
-    def _listed(self) -> Collection[TaskName]:
+    def _listed(self, tasks: Mapping[TaskName, TaskStats]) -> Collection[TaskName]:
         """The tasks that are listed one by one."""
-        if len(self._tasks) <= TASKS_LISTED_MAX:
-            return self._tasks.keys()
+        if len(tasks) <= TASKS_LISTED_MAX:
+            return tasks.keys()
         # By their total cost, so that the list does not change from one heartbeat to the next.
-        busiest = sorted(self._tasks, key=lambda task: (-self._tasks[task].busy_ns, task))
+        busiest = sorted(tasks, key=lambda task: (-tasks[task].busy_ns, task))
         return frozenset(busiest[:TASKS_LISTED_MAX])
 
 

@@ -18,6 +18,7 @@ from samzapy.coordinator.launching.launches import runner_of
 from samzapy.coordinator.state import CoordinatorState, works_for
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.launch import LaunchPhase
+from samzapy.model.start_step import waits_for_transaction
 
 if TYPE_CHECKING:
     from samzapy.model.grant import Grant
@@ -160,6 +161,11 @@ def _at_work(grant: Grant, container: Container, sighting: Sighting) -> tuple[Ca
     name, figures, failing = _named(container), sighting.figures, sighting.failing
     if failing is not None:
         return Cause.FAILING, f"the query of {name} has failed {failing.attempts} times: {failing.reason}"
+    if waits_for_transaction(sighting.step):
+        read = (
+            f" after {figures.restored} of {figures.restore_total} changelog records" if figures.restore_total else ""
+        )
+        return Cause.OPEN_TRANSACTION, f"{name} restores its state, and stands{read}, {sighting.step}"
     if figures.restore_total > figures.restored:
         left = f", {figures.restore_left_ms // 1000} s left" if figures.restore_left_ms else ""
         return (
@@ -180,7 +186,11 @@ def _at_work(grant: Grant, container: Container, sighting: Sighting) -> tuple[Ca
     if sighting.slow_messages:
         own = [item for item in sighting.slow_messages if item.task_name == grant.task_name]
         return Cause.SLOW_MESSAGE, _slow_text((own or sighting.slow_messages)[0], is_own=bool(own))
-    return Cause.NO_COMMIT, f"{name} works without a commit: a slow message, or a transaction that cannot end"
+    return (
+        Cause.NO_COMMIT,
+        f"{name} works without a commit: a long micro-batch (see `samzapy job top`), a slow message, or a transaction "
+        "that cannot end",
+    )
 
 
 def _held_back(grant: Grant, sighting: Sighting) -> tuple[SspKeyBucket | None, int]:
@@ -233,7 +243,12 @@ def _without_container(processor_id: ProcessorId, state: CoordinatorState, liven
         return Cause.NO_CONTAINER, f"processor {processor_id} has no running container{last}"
     trouble = liveness.troubles.get(launch.execution_id, "")
     if trouble:
-        return Cause.NO_ROOM, f"container {launch.execution_id} cannot be started: {trouble}"
+        where = f" on {launch.host}" if launch.host else ""
+        return (
+            Cause.NO_ROOM,
+            f"container {launch.execution_id} cannot be started{where}, and is tried again: {trouble}. "
+            "Mend that, free a slot, or add a host",
+        )
     wanted = "is to be started" if launch.phase is LaunchPhase.WANTED else "was started and has not reported yet"
     return Cause.STARTING, f"container {launch.execution_id} {wanted}"
 

@@ -36,6 +36,7 @@ from samzapy.container.task.commit_trace import CommitTraces
 from samzapy.container.task.joint_transaction import JointTransaction
 from samzapy.container.task.measures import Stopwatch, with_input
 from samzapy.container.task.runner import TaskRunner
+from samzapy.container.task.so_far import NOTED_AFTER_S, SoFar
 from samzapy.container.task.tail import TaskRows
 from samzapy.container.task.transaction import TransactionLimits
 from samzapy.container.task.work_plan import Report, WorkPlan, any_failed
@@ -163,7 +164,11 @@ class _WorkerProcess:
         self._query_number = -1
         self._runners: dict[int, TaskRunner] = {}
         self._environments: dict[str, LmdbEnvironment] = {}
-        self._slow = SlowMessageWatch(self._in_hand, lambda: boottime_ns() // 1_000_000)
+        self._slow = SlowMessageWatch(
+            self._in_hand, lambda: boottime_ns() // 1_000_000, so_far=lambda: self._so_far(time.monotonic())
+        )
+        # When the worker began with the rows of a micro-batch; None in a tail.
+        self._rows_since_s: float | None = None
 
     def run(self, plan: WorkPlan, batches: Iterable[Any]) -> Sequence[Report]:
         """Handle the rows of one Spark partition, then tail if the driver ordered it.
@@ -214,6 +219,7 @@ class _WorkerProcess:
                 if any_failed(reports):
                     break
             done = with_input(reports, waited.total_ns)
+            self._slow.report()
             if board is not None and held is not None:
                 self._tail(plan, board, done, held)
         except BaseException:
@@ -233,10 +239,20 @@ class _WorkerProcess:
         in_hand = (runner.in_hand for runner in tuple(self._runners.values()))
         return next((message for message in in_hand if message is not None), None)
 
+    def _so_far(self, now_s: float) -> Sequence[SoFar]:
+        """The costs that are not reported yet, once they are large."""
+        since_s = self._rows_since_s
+        noted = [(route, runner.so_far(only_open=since_s is None)) for route, runner in tuple(self._runners.items())]
+        elapsed_ns = 0 if since_s is None else int((now_s - since_s) * 1e9)
+        if max([elapsed_ns, *(stats.busy_ns for _, stats in noted)]) < NOTED_AFTER_S * 1e9:
+            return ()
+        return [SoFar(route=route, elapsed_ns=elapsed_ns, stats=stats) for route, stats in noted if stats.busy_ns]
+
     def _enter(self, plan: WorkPlan) -> HeldSlot[TransactionalProducer]:
         self._crash_points.hit("before-slot")
         held = self._slots.take(plan.query_number, _SLOT_WAIT_S)
         self._enter_query(plan)
+        self._rows_since_s = time.monotonic()
         self._slow.begin(held)
         return held
 
@@ -253,8 +269,11 @@ class _WorkerProcess:
         traces = CommitTraces.of(self._tracer, plan, is_tail=True)
 
         def run_tasks(tasks: Sequence[TaskRows], must_end: Callable[[], bool]) -> Sequence[Report]:
+            self._rows_since_s = None
             joint = JointTransaction(held, self._crash_points, time.monotonic, must_end, traces)
-            return joint.run(self._runner(plan, routes).work(chunks, joint) for routes, chunks in tasks)
+            reports = joint.run(self._runner(plan, routes).work(chunks, joint) for routes, chunks in tasks)
+            self._slow.report()
+            return reports
 
         def due_ms(routes: Sequence[int], covered_ms: Mapping[int, int]) -> int:
             runner = self._runner(plan, routes)

@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from samzapy.container.ports import QueryFailed
+from samzapy.container.task.so_far import SoFar
 from samzapy.errors import FencedError, TaskError, TemporaryError
 from samzapy.model.container_end import ContainerEnd
+from samzapy.model.task_stats import TaskStats
 from samzapy.model.topics import checkpoint_topic
 from samzapy.stream.codec import decode
 from samzapy.stream.records import ContainerEndPut, ContainerPut, RunPut
@@ -166,3 +168,13 @@ def test_the_run_and_the_generation_in_force_are_logged_once():
     container.stream.records.append(RunPut(run_id="run", ended=False))
     container.run()
     assert container.in_force == [("run", 0)]
+
+
+def test_a_cost_that_a_worker_noted_is_in_the_figures_before_its_report():
+    container = AContainer()
+    container.slots.costs = {1: [SoFar(route=0, elapsed_ns=3_000, stats=TaskStats(busy_ns=2_000))]}
+
+    container.run(*[None] * 3)
+
+    newest = container.heartbeats.contents[-1].figures
+    assert (3_000, 2_000) == (newest["batchNs"], newest["tasks"]["a"]["busyNs"])

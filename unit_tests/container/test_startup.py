@@ -25,6 +25,7 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import BucketStart, ChangelogStart
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SystemStream
+from samzapy.model.start_step import waits_for_transaction
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.changelog import changelog_key
 from samzapy.stream.codec import encode
@@ -51,6 +52,7 @@ from unit_tests.fixtures.running_container import (
     a_recorded,
     a_report,
     a_task,
+    at_pauses,
     reports_of_the_end,
 )
 
@@ -615,3 +617,26 @@ def test_after_a_split_on_one_host_only_the_last_record_of_the_changelog_is_read
     stores = container.heartbeats.contents[-1].figures["stores"]
     assert {"sums": {"bytes": sum(sizes), "entries": len(keys)}} == stores
     assert 0 == disks["Partition_0"].number
+
+
+def test_a_restore_that_waits_for_another_producer_names_the_changelog_the_offset_and_the_way_out() -> None:
+    container = AContainer()
+    changelog = changelog_topic(container.config.job, "sums")
+    container.kafka.begin("of-another-program")
+    container.kafka.append("of-another-program", changelog, 0, b"x", b"x", (), None)
+    at_pauses(container, p9=lambda: container.kafka.end("of-another-program", committed=False))
+
+    container.run(*[None] * 2)
+
+    steps = [content.step for content in container.heartbeats.contents]
+    waiting = [step for step in steps if waits_for_transaction(step)]
+    assert waiting
+    assert f"open on {changelog}-0 from offset 0 on; `samzapy doctor --patience 5` has the commands" in waiting[0]
+
+
+def test_a_restore_of_a_changelog_without_an_open_transaction_waits_for_none() -> None:
+    container = AContainer()
+
+    container.run(*[None] * 2)
+
+    assert not [content.step for content in container.heartbeats.contents if waits_for_transaction(content.step)]

@@ -8,6 +8,7 @@ from typing import Any
 
 from samzapy.container.ports import BatchDone, TailProgress, TopicBounds
 from samzapy.container.stats import TASKS_LISTED_MAX, ContainerFigures
+from samzapy.container.task.so_far import SoFar
 from samzapy.container.task.work_plan import Report, ReportKind, Route
 from samzapy.model.job import TaskName
 from samzapy.model.store_size import StoreSize, sizes_json
@@ -293,3 +294,41 @@ def test_high_watermarks_are_asked_only_of_inputs_that_are_read_to_their_ends() 
     }
 
     assert figures.caught_up(bounds) == [an_ssp("kafka.orders.0")]
+
+
+def test_costs_that_are_not_reported_yet_count_until_their_report_comes() -> None:
+    route, other = a_route("kafka.orders.0:0/1", "a"), a_route("kafka.orders.1:0/1", "b")
+    figures, routes = begun(route, other), (route, other)
+    cost = TaskStats(busy_ns=900, keys=KeySketch(10, {"k": 9}))
+
+    figures.unreported.note([SoFar(route=0, elapsed_ns=1000, stats=cost)], routes)
+    so_far = figures.as_json(1, 1)
+    figures.add(
+        BatchDone(reports=[a_report(0, 10, busy_ns=950)], offsets_end={route.ssp_kb.ssp: 10}, duration_ns=1100),
+        routes,
+    )
+    reported = figures.as_json(2, 2)
+
+    assert (900, 1000, {"k": 9}) == (so_far["tasks"]["a"]["busyNs"], so_far["batchNs"], so_far["tasks"]["a"]["keys"])
+    assert (950, 1100) == (reported["tasks"]["a"]["busyNs"], reported["batchNs"])
+
+
+def test_a_report_of_a_tail_replaces_the_costs_of_its_task_alone() -> None:
+    route, other = a_route("kafka.orders.0:0/1", "a"), a_route("kafka.orders.1:0/1", "b")
+    figures, routes = begun(route, other), (route, other)
+    figures.unreported.note([SoFar(route=n, elapsed_ns=0, stats=TaskStats(busy_ns=900)) for n in (0, 1)], routes)
+
+    figures.add_tails(TailProgress(reports=[a_report(0, 10, busy_ns=950)], read_to={}, duration_ns=5), routes)
+
+    tasks = figures.as_json(1, 1)["tasks"]
+    assert (950, 900) == (tasks["a"]["busyNs"], tasks["b"]["busyNs"])
+
+
+def test_costs_whose_report_never_comes_stay_in_the_sums_of_the_next_query() -> None:
+    route = a_route("kafka.orders.0:0/1")
+    figures = begun(route)
+    figures.unreported.note([SoFar(route=0, elapsed_ns=1000, stats=TaskStats(busy_ns=900))], (route,))
+
+    after = begun(route, figures=figures).as_json(1, 1)
+
+    assert (900, 1000) == (after["tasks"]["a"]["busyNs"], after["batchNs"])

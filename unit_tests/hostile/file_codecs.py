@@ -16,6 +16,7 @@ from samzapy.adapters.lmdb.file_size import check_whole
 from samzapy.adapters.spark.ends_file import EndsContent
 from samzapy.adapters.spark.scratch_json import read_json
 from samzapy.adapters.spark.slots import SlotContent
+from samzapy.adapters.spark.so_far_file import SoFarFile
 from samzapy.adapters.spark.standalone_launcher import parse_page
 from samzapy.adapters.spark.submission import SUBMIT_CLASS
 from samzapy.cli.dev.message_lines import json_line, messages_of_json, messages_of_text
@@ -167,6 +168,13 @@ FILES = (
         [b'{"reports": [{"records_in": 3}], "readTo": [[0, 5]]}', b'{"ended": "why"}'],
         mutated_json,
         _of_scratch(dict[str, Any]),
+        SamzapyError,
+    ),
+    _codec(
+        "costs-so-far",
+        [b'{"query": 3, "noted": [{"route": 0, "elapsed_ns": 9, "stats": {"keysSampled": 1, "keys": {"k": 1}}}]}'],
+        mutated_json,
+        lambda raw: SoFarFile(Path("slot-0")).decoded(raw, 3),
         SamzapyError,
     ),
     _codec(

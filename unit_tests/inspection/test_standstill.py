@@ -1,5 +1,6 @@
 """Each cause of a task that does not move, made true by the events before it."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from samzapy.inspection.status import status_json
 from samzapy.model.container import ContainerPhase
 from samzapy.model.failing import Failing
 from samzapy.model.slow_message import SlowMessage
+from samzapy.model.start_step import transaction_step
 from samzapy.stream.records import SuspendedPut
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp_kb
 from unit_tests.fixtures.coordinator_world import World
@@ -193,18 +195,25 @@ def test_a_container_without_room_and_one_that_still_starts_are_causes():
     job.ends(name, exit_code=1)
     job.settles()
     assert {"no-room"} == causes_of(job)
+    assert [" on host-a, and is tried again: "] == re.findall(r" on [^:]*: ", details_of(job)[0])[:1]
+    assert details_of(job)[0].endswith(". Mend that, free a slot, or add a host")
 
     job.slots = {"host-a": 1, "host-b": 1}
     job.settles()
     assert {"container-starting"} == causes_of(job)
 
 
-def causes_of(job):
+def of(job):
     snapshot = job.service.status()
-    return {
-        item.cause.value
-        for item in standstills(snapshot.state, snapshot.liveness, job.world.clock.monotonic_ms()).values()
-    }
+    return standstills(snapshot.state, snapshot.liveness, job.world.clock.monotonic_ms()).values()
+
+
+def causes_of(job):
+    return {item.cause.value for item in of(job)}
+
+
+def details_of(job):
+    return [item.detail for item in of(job)]
 
 
 @pytest.mark.parametrize("has_successor", [False, True])
@@ -264,3 +273,18 @@ def test_a_short_transaction_is_no_standstill(job):
     job.report(10, offset_end=10, open_for_ms=STILL_MS - 1)
 
     assert job.standstill() is None
+
+
+@pytest.mark.parametrize(
+    ("figures", "read"),
+    [(Figures(), "and stands, waiting"), (Figures(restored=300, restore_total=1000), "after 300 of 1000 changelog")],
+    ids=["nothing-read", "part-read"],
+)
+def test_an_open_transaction_is_the_cause_of_a_restore_that_waits_for_it_with_the_way_out(job, figures, read):
+    job.wait(20_000, figures=figures, step=transaction_step("__samzapy-changelog-orders-1-totals-0", 51, 1))
+
+    still = job.standstill()
+    assert Cause.OPEN_TRANSACTION is still.cause
+    assert read in still.detail
+    assert "open on __samzapy-changelog-orders-1-totals-0 from offset 51 on, and on 1 more" in still.detail
+    assert "samzapy doctor --patience 5" in still.detail

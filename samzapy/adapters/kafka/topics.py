@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from confluent_kafka import IsolationLevel
@@ -94,7 +95,14 @@ class KafkaTopics:
 
     def changelog_bounds(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], TopicBounds]:
         asked = [(changelog_topic(self._job, store), partition) for store, partition in places]
-        return dict(zip(places, self._bounds(asked, IsolationLevel.READ_UNCOMMITTED), strict=True))
+        # In this order: an end that grows in between belongs to an open transaction.
+        stable = end_offsets(self._offsets, asked, IsolationLevel.READ_COMMITTED)
+        bounds = zip(asked, self._bounds(asked, IsolationLevel.READ_UNCOMMITTED), strict=True)
+        known = [
+            replace(one, offset_open=stable[place]) if stable[place] < one.offset_end else one
+            for place, one in bounds
+        ]
+        return dict(zip(places, known, strict=True))
 
     def changelog_topic_ids(self, stores: Sequence[str]) -> Mapping[str, str]:
         topics = {store: changelog_topic(self._job, store) for store in stores}

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from samzapy.adapters.spark.scratch_json import read_json
+from samzapy.adapters.spark.so_far_file import SoFarFile
+from samzapy.container.task.so_far import SoFar
 from samzapy.errors import DeadlineError, LostContainerError, SamzapyError
 
 _LOG = logging.getLogger(__name__)
@@ -237,6 +239,7 @@ class HeldSlot(Generic[P]):
         self.slot = slot
         self.content = content
         self._slots, self._file, self._lease = slots, file, lease
+        self._so_far = SoFarFile(file.path)
         self._has_note = False
 
     def release(self) -> None:
@@ -266,6 +269,14 @@ class HeldSlot(Generic[P]):
     def clear_slow(self) -> None:
         """Take the note of a slow message back."""
         self._file.note_slow(*_NOT_SLOW)
+
+    def note_so_far(self, noted: Sequence[SoFar]) -> None:
+        """Note the costs that are not reported yet."""
+        self._so_far.write(self.content.query, noted)
+
+    def clear_so_far(self) -> None:
+        """Take the note of the costs back."""
+        self._so_far.remove()
 
     def check_lease(self) -> None:
         self._lease.check()
@@ -315,6 +326,10 @@ class DriverSlots:
         """
         noted = (file.slow(query_number) for file in self._files)
         return [message for message in noted if message is not None]
+
+    def so_far(self, query_number: int) -> Sequence[SoFar]:
+        """The costs that workers of a query have not reported yet."""
+        return [one for file in self._files for one in SoFarFile(file.path).read(query_number)]
 
     def renew(self, slots: Sequence[int]) -> None:
         """Note that these slots need new producers.

@@ -15,7 +15,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from samzapy.container.task.work_plan import Report, Rows
 from samzapy.model.store_size import StoreSize
-from samzapy.model.task_stats import NO_KEYS, TaskStats
+from samzapy.model.task_stats import NO_KEYS, NOTHING_MEASURED, TaskStats
 from samzapy.model.task_stats import KeySketch as Sketch
 from samzapy.model.time_figures import TimeFigures
 
@@ -111,6 +111,8 @@ class Meter:
         self._fired = Fired()
         self._late = 0
         self._begun_s = 0.0
+        # The time of a micro-batch that is measured to its end; None while it is measured.
+        self._busy_s: float | None = 0.0
         self._keys = NO_KEYS
         # Rows until the next key is sampled: a chunk may be shorter than that.
         self._pass_by = 0
@@ -121,6 +123,7 @@ class Meter:
         Returns `chunks`, with the wait for them timed and their keys sampled.
         """
         self._begun_s, self._keys, self.skipped = self._now_s(), NO_KEYS, 0
+        self._busy_s = None
         self._fired, self._late = Fired(), 0
         for watch in (self.input, self.process, self.commit, self.stores):
             watch.reset()
@@ -154,6 +157,25 @@ class Meter:
         sums.lag_ms += fired.lag_ms
         sums.expired += fired.expired
 
+    def forget(self) -> None:
+        """Forget the last micro-batch, which is reported."""
+        self._busy_s, self._keys = 0.0, NO_KEYS
+
+    def so_far(self, *, only_open: bool) -> TaskStats:
+        """The busy time and the keys so far; any thread may ask.
+
+        The task handles a message now, or it is done with its micro-batch.
+
+        Args:
+            only_open: nothing of a micro-batch that is measured to its end.
+        """
+        busy_s = self._busy_s
+        if busy_s is None:
+            busy_s = max(0.0, self._now_s() - self._begun_s - self.input.total_s)
+        elif only_open:
+            return NOTHING_MEASURED
+        return TaskStats(busy_ns=int(busy_s * 1e9), keys=self._keys)
+
     def attach(
         self,
         reports: Sequence[Report],
@@ -162,7 +184,7 @@ class Meter:
         time: TimeFigures | None = None,
     ) -> Sequence[Report]:
         """`reports`, with the measurements in the first one."""
-        busy_s = self._now_s() - self._begun_s - self.input.total_s
+        busy_s = self._busy_s = self._now_s() - self._begun_s - self.input.total_s
         calls, fired = self.stores, self._fired
         return _with(
             reports,

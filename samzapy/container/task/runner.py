@@ -35,6 +35,7 @@ from samzapy.container.task.transaction import Tally, Transaction, TransactionLi
 from samzapy.container.task.user_calls import UserCalls
 from samzapy.container.task.user_instance import UserInstance
 from samzapy.container.task.work_plan import Message, Report, Rows, WorkPlan
+from samzapy.model.task_stats import TaskStats
 from samzapy.task import TaskFactory
 
 
@@ -150,8 +151,13 @@ class TaskRunner:
         route, offset = self._handling.route, self._handling.offset
         return None if offset < 0 else (route, offset)
 
+    def so_far(self, *, only_open: bool) -> TaskStats:
+        """The cost before the report (`Meter.so_far`)."""
+        return self._meter.so_far(only_open=only_open)
+
     def begin_batch(self) -> None:
         """Forget what another worker may have changed since this one last served the task."""
+        self._meter.forget()
         self._time.begin_batch()
 
     def covered(self, covered_ms: Mapping[int, int]) -> None:

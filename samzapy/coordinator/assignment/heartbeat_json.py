@@ -66,7 +66,7 @@ SLOT_COUNT_MAX: Final = 512
 """Each slot is a transactional id that is initialised when the execution is given up."""
 REASON_LENGTH_MAX: Final = 2000
 _EXIT_CODE_MAX: Final = 255
-STEP_LENGTH_MAX: Final = 100
+STEP_LENGTH_MAX: Final = 500
 FORMER_ENDS_MAX: Final = 20
 
 

@@ -31,6 +31,7 @@ from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.start_step import waits_for_transaction
 from samzapy.stream.records import PlannedTaskPut
 
 TASKS_BETWEEN_RESTS: Final = 25
@@ -271,7 +272,8 @@ def _start(owned: _Owned) -> tuple[TaskState, str] | None:
         return TaskState.FAILING, f"the query of its container failed {times}: {failing.reason}"
     if figures.restore_total:
         percent = min(99, figures.restored * 100 // figures.restore_total)
-        return TaskState.RESTORING, f"{percent} %, about {figures.restore_left_ms // 1000} s left"
+        waits = f"; {sighting.step}" if waits_for_transaction(sighting.step) else ""
+        return TaskState.RESTORING, f"{percent} %, about {figures.restore_left_ms // 1000} s left{waits}"
     if sighting.step or owned.container.phase is ContainerPhase.STARTED:
         return TaskState.STARTING, sighting.step or "its container has not started its query yet"
     return None if owned.is_read() else (TaskState.STARTING, "its container has not read the grant yet")

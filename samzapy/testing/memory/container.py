@@ -12,6 +12,7 @@ from samzapy.adapters.web.heartbeat_sender import HeartbeatThread, Leader
 from samzapy.config import JobConfig
 from samzapy.container.ports import ContainerIdentity, ContainerPorts, TopicBounds
 from samzapy.container.service import ContainerService
+from samzapy.container.task.so_far import SoFar
 from samzapy.errors import SamzapyError
 from samzapy.model.container import driver_transactional_id, slot_transactional_id
 from samzapy.model.job import ExecutionId, TaskName
@@ -262,6 +263,9 @@ class _Slots:
         return self._slot.notes[-1:] if slots else []
 
     def slow_messages(self, query_number: int) -> Sequence[tuple[int, int, int]]:
+        return []
+
+    def so_far(self, query_number: int) -> Sequence[SoFar]:
         return []
 
     def renew(self, slots: Sequence[int]) -> None:

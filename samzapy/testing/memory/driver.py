@@ -11,6 +11,7 @@ from samzapy.container.ports import (
     QueryEvent,
     TailProgress,
 )
+from samzapy.container.task.so_far import SoFar
 from samzapy.container.task.work_plan import WorkPlan
 from samzapy.model.checkpoint import Progress
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
@@ -67,6 +68,7 @@ class MemorySlots:
         # By query and slot: the route and the offset of the message in hand.
         self.noted: dict[tuple[int, int], tuple[int, int]] = {}
         self.slow: dict[int, list[tuple[int, int, int]]] = {}
+        self.costs: dict[int, list[SoFar]] = {}
         self._trace = trace
 
     def take_all(self, wait_ms: int) -> Sequence[int]:
@@ -81,6 +83,9 @@ class MemorySlots:
 
     def slow_messages(self, query_number: int) -> Sequence[tuple[int, int, int]]:
         return self.slow.get(query_number, [])
+
+    def so_far(self, query_number: int) -> Sequence[SoFar]:
+        return self.costs.get(query_number, [])
 
     def renew(self, slots: Sequence[int]) -> None:
         self._trace.append(f"renew {slots}")

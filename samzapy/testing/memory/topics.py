@@ -50,13 +50,12 @@ class MemoryTopics:
         self.read_aheads.append(list(places))
 
     def changelog_bounds(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], TopicBounds]:
-        return {
-            (store, partition): TopicBounds(
-                offset_first=0,
-                offset_end=self._kafka.offset_end(changelog_topic(self._config.job, store), partition),
-            )
-            for store, partition in places
-        }
+        return {(store, partition): self._bounds(store, partition) for store, partition in places}
+
+    def _bounds(self, store: str, partition: int) -> TopicBounds:
+        topic = changelog_topic(self._config.job, store)
+        stable, end = self._kafka.offset_stable(topic, partition), self._kafka.offset_end(topic, partition)
+        return TopicBounds(offset_first=0, offset_end=end, offset_open=stable if stable < end else None)
 
     def input_bounds(
         self, ssps: Sequence[SystemStreamPartition], wait_ms: int

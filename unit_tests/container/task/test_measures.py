@@ -79,3 +79,22 @@ def test_the_first_report_has_the_time_of_waiting_for_rows() -> None:
     reports = with_input([a_report(0), a_report(1)], 5)
 
     assert [5, None] == [report.measured and report.measured.input_ns for report in reports]
+
+
+def test_the_cost_so_far_grows_with_the_work_and_is_kept_until_the_next_micro_batch() -> None:
+    clock = AClock()
+    meter = Meter(clock)
+    assert 0 == meter.so_far(only_open=False).busy_ns
+
+    for _ in meter.begin([keyed(*[b"k"] * KEYS_EVERY)]):
+        clock.now_s += 4.0
+        assert (4_000_000_000, ("k", 1.0)) == (
+            meter.so_far(only_open=True).busy_ns,
+            meter.so_far(only_open=True).keys.busiest(),
+        )
+    meter.attach([a_report(0)], 0, {})
+    clock.now_s += 9.0
+
+    assert (4_000_000_000, 0) == (meter.so_far(only_open=False).busy_ns, meter.so_far(only_open=True).busy_ns)
+    meter.forget()
+    assert 0 == meter.so_far(only_open=False).busy_ns

@@ -15,6 +15,7 @@ from samzapy.inspection.standstill import STILL_MS
 from samzapy.model.container import ContainerPhase
 from samzapy.model.failing import Failing
 from samzapy.model.finding import Finding
+from samzapy.model.start_step import transaction_step
 from samzapy.model.store_size import StoreSize
 from samzapy.model.task_stats import TaskStats
 from samzapy.stream.records import Expansion, SuspendedPut
@@ -350,3 +351,15 @@ def test_findings_and_trouble_of_the_coordinator_are_shown(watched):
     watched.see()
 
     assert ((finding,), "no broker answered") == (overview(watched.look).findings, overview(watched.look).trouble)
+
+
+def test_a_restore_that_waits_for_another_producer_names_the_transaction_beside_its_progress(watched):
+    step = transaction_step("__samzapy-changelog-orders-1-totals-0", 51)
+    progress = {"restored": 30, "restore_total": 100, "restore_left_ms": 4000}
+    watched.see(lag=5, heartbeats={"e0": {"step": step}})
+    assert (S.STARTING, step) == (watched.look.tasks[0].state, watched.look.tasks[0].detail)
+
+    watched.see(lag=5, heartbeats={"e0": {"step": step}}, figures={"e0": progress})
+
+    assert S.RESTORING is watched.look.tasks[0].state
+    assert watched.look.tasks[0].detail == f"30 %, about 4 s left; {step}"
