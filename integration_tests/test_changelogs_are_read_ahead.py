@@ -20,6 +20,7 @@ from samzapy.testing.broker import DevBroker
 from samzapy.testing.builders import a_grant
 from samzapy.testing.container_broker import ContainerBroker
 from samzapy.testing.topics import make_topics
+from samzapy.testing.waiting import wait_until
 
 JOB = "read-ahead-1"
 TOPIC = changelog_topic(JOB, "sums")
@@ -61,6 +62,29 @@ def test_a_changelog_that_is_fetched_ahead_is_read_to_where_it_ends_then(
     topics.read_ahead(())
     assert 3 == len(made)
     assert all(_is_closed(consumer) for consumer in made)
+
+
+def test_the_bounds_of_a_changelog_tell_an_open_transaction_while_it_is_open(
+    broker: DevBroker | ContainerBroker,
+) -> None:
+    job = "read-ahead-4"
+    make_topics(broker.bootstrap_servers, {changelog_topic(job, "sums"): 2})
+    other_producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "read-ahead-other"})
+    other_producer.init_transactions()
+    other_producer.begin_transaction()
+    other_producer.produce(changelog_topic(job, "sums"), key=b"k", value=b"1", partition=0)
+    other_producer.flush()
+    topics = KafkaTopics(KafkaConnection(bootstrap_servers=broker.bootstrap_servers), job)
+    places = [("sums", 0), ("sums", 1)]
+
+    assert [0, None] == [bounds.offset_open for bounds in topics.changelog_bounds(places).values()]
+    other_producer.abort_transaction()
+    # The marker of the end may be written after the answer.
+    wait_until(
+        lambda: [None, None] == [bounds.offset_open for bounds in topics.changelog_bounds(places).values()],
+        30.0,
+        "the end of the transaction",
+    )
 
 
 def test_of_two_that_fetch_the_same_the_one_that_began_first_is_read(
