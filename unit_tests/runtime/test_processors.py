@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from samzapy.adapters.boot import boot_id
+from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.errors import RejectedError
 from samzapy.model.container import ContainerPhase
-from samzapy.runtime import leader_status
 from samzapy.runtime.container_start import _processor_id
 from samzapy.runtime.leadership import Here, HostProcesses, advertised_host
 from samzapy.runtime.submission import refuse_second, running_containers
@@ -75,7 +75,7 @@ def test_another_processor_or_an_ended_process_does_not_prevent_a_start(containe
 
 def test_a_container_on_another_host_is_refused_while_it_sends_heartbeats(monkeypatch):
     monkeypatch.setattr(
-        leader_status.HttpCoordinatorClient,
+        HttpCoordinatorClient,
         "status",
         lambda *_: {
             "containers": [{"executionId": "e2", "heartbeatAgeMs": 5}, {"executionId": "e1", "heartbeatAgeMs": 700}]
@@ -97,7 +97,7 @@ def test_a_container_on_another_host_is_refused_while_it_sends_heartbeats(monkey
     ids=["no leader", "odd answer", "silent", "unknown to it", "another"],
 )
 def test_a_silent_container_on_another_host_does_not_prevent_a_start(monkeypatch, answer):
-    monkeypatch.setattr(leader_status.HttpCoordinatorClient, "status", lambda *_: answer)
+    monkeypatch.setattr(HttpCoordinatorClient, "status", lambda *_: answer)
 
     refuse(elsewhere())
 

@@ -1,0 +1,88 @@
+"""A container and a coordinator watch their brokers for as long as they run; here none listens."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.cli.job import submit
+from samzapy.coordinator.commands import SubmitJob
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.location import LocationId
+from samzapy.runtime.container_process import _Run
+from samzapy.runtime.leadership import Here
+from samzapy.runtime.spark_start import SparkStart
+from samzapy.testing.builders import a_config
+from samzapy.testing.ports import LOOPBACK, free_port
+
+WITHIN_S = 60.0
+
+
+class Line(logging.Handler):
+    """Waits for the first line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+        self.is_there = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text = record.getMessage()
+        self.is_there.set()
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+@pytest.fixture
+def connection(line: Line) -> Iterator[KafkaConnection]:
+    log = logging.getLogger("samzapy.adapters.kafka.broker_watch")
+    log.addHandler(line)
+    yield KafkaConnection(bootstrap_servers=f"{LOOPBACK}:{free_port()}")
+    log.removeHandler(line)
+
+
+def test_a_container_names_brokers_that_do_not_answer_while_it_runs(
+    tmp_path: Path, connection: KafkaConnection, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(*_: object, is_launched: bool) -> None:
+        assert line.is_there.wait(WITHIN_S), is_launched
+
+    monkeypatch.setattr(_Run, "_run", wait)
+    run = _Run(
+        config=a_config(),
+        job_file=tmp_path / "job.py",
+        here=cast(Here, None),
+        location=LocationId(host="h1"),
+        connection=connection,
+        submission=unused,
+        processor_id=ProcessorId("0"),
+        execution_id=ExecutionId("container-0-aa"),
+        scratch_dir=tmp_path,
+    )
+
+    run.run(cast(SparkStart, None), is_launched=False)
+
+    assert line.text.startswith(f"no broker of {connection.bootstrap_servers} has answered for ")
+
+
+def test_a_coordinator_names_brokers_that_do_not_answer_while_it_runs(
+    connection: KafkaConnection, line: Line
+) -> None:
+    with submit._leader_search(a_config(), connection):
+        assert line.is_there.wait(WITHIN_S)
+
+    assert line.text.startswith(f"no broker of {connection.bootstrap_servers} has answered for ")
+
+
+def unused(_: CoordinatorState) -> SubmitJob:
+    raise AssertionError("nothing is submitted here")
