@@ -1,4 +1,4 @@
-"""A container and a coordinator watch their brokers for as long as they run; here none listens."""
+"""A container and a coordinator watch their brokers; here no broker listens."""
 
 from __future__ import annotations
 

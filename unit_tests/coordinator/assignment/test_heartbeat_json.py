@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from samzapy.coordinator.assignment.heartbeat_json import REASON_LENGTH_MAX, parse_heartbeat
+from samzapy.coordinator.assignment.heartbeat_json import REASON_LENGTH_MAX, STEP_LENGTH_MAX, parse_heartbeat
 from samzapy.coordinator.commands import Figures
 from samzapy.coordinator.grant_values import Position
 from samzapy.model.container import ContainerPhase
@@ -149,10 +149,10 @@ def test_a_heartbeat_may_have_the_progress_of_a_standby():
 def test_a_query_that_fails_and_the_step_of_a_start_may_be_reported():
     assert (None, "") == (parsed().failing, parsed().step)
     failing = Failing(attempts=4, for_ms=30_000, left_ms=570_000, reason="no memory")
-    heartbeat = parsed(failing=failing.as_json(), step="reading positions \ud800" + "x" * 200)
+    heartbeat = parsed(failing=failing.as_json(), step="reading positions \ud800" + "x" * 600)
     assert failing == heartbeat.failing
     assert heartbeat.step.startswith("reading positions ?xxx")
-    assert 100 == len(heartbeat.step)
+    assert STEP_LENGTH_MAX == len(heartbeat.step)
     for wrong in ({"failing": []}, {"failing": {"attempts": -1}}, {"step": 7}):
         with pytest.raises(ValueError, match="failing|step"):
             parsed(**wrong)
