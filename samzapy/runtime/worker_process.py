@@ -250,6 +250,7 @@ class _WorkerProcess:
 
     def _enter(self, plan: WorkPlan) -> HeldSlot[TransactionalProducer]:
         self._crash_points.hit("before-slot")
+        self._interrupts.install()
         held = self._slots.take(plan.query_number, _SLOT_WAIT_S)
         self._enter_query(plan)
         self._rows_since_s = time.monotonic()

@@ -16,8 +16,12 @@ class Interrupts:
     def installed(cls) -> Interrupts:
         """Install a handler and return it. Call this in the main thread."""
         interrupts = cls()
-        signal.signal(signal.SIGINT, interrupts.interrupt)
+        interrupts.install()
         return interrupts
+
+    def install(self) -> None:
+        """Install the handler again: PySpark sets Python's own one before each task of Spark."""
+        signal.signal(signal.SIGINT, self.interrupt)
 
     def interrupt(self, _number: int, _frame: FrameType | None) -> None:
         """Raise KeyboardInterrupt, wherever the main thread is."""

@@ -21,3 +21,18 @@ def test_a_signal_is_distinguished_from_an_error_of_the_same_class() -> None:
         assert interrupts.was_interrupted
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_signal_is_remembered_after_another_handler_was_installed() -> None:
+    """PySpark installs one before each task of Spark."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        interrupts = Interrupts.installed()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        interrupts.install()
+
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert interrupts.was_interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
