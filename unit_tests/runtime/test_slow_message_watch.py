@@ -113,8 +113,17 @@ def test_a_file_with_other_bytes_than_costs_is_refused_by_name_and_left_out_by_t
     tmp_path: Path, raw: bytes
 ) -> None:
     worker = Worker(tmp_path)
-    with pytest.raises(SamzapyError, match="slot-0-so-far: wanted"):
+    with pytest.raises(SamzapyError, match="so-far-slot-0: wanted"):
         SoFarFile(tmp_path / "slot-0").decoded(raw, 3)
 
-    (tmp_path / "slot-0-so-far").write_bytes(raw)
+    (tmp_path / "so-far-slot-0").write_bytes(raw)
     assert [] == worker.driver.so_far(3)
+
+
+def test_costs_are_left_out_where_they_cannot_be_written(tmp_path: Path) -> None:
+    """The thread that notes them also notes slow messages."""
+    file = SoFarFile(tmp_path / "no directory" / "slot-0")
+
+    file.write(3, [])
+
+    assert () == file.read(3)

@@ -42,14 +42,17 @@ class SoFarFile:
     """
 
     def __init__(self, slot_path: Path) -> None:
-        self._path = slot_path.with_name(f"{slot_path.name}-so-far")
+        self._path = slot_path.with_name(f"so-far-{slot_path.name}")
 
     def write(self, query_number: int, noted: Sequence[SoFar]) -> None:
-        """Replace the costs."""
+        """Replace the costs. A full disk leaves them out, because no decision needs them."""
         costs = [_Cost(route=one.route, elapsed_ns=one.elapsed_ns, stats=one.stats.as_json()) for one in noted]
         written = self._path.with_name(f"{self._path.name}-new")
-        written.write_bytes(msgspec.json.encode(_Content(query=query_number, noted=costs)))
-        os.replace(written, self._path)
+        try:
+            written.write_bytes(msgspec.json.encode(_Content(query=query_number, noted=costs)))
+            os.replace(written, self._path)
+        except OSError as error:
+            _LOG.debug("costs that are not reported yet are left out: %s", error)
 
     def remove(self) -> None:
         """Remove the costs, before they are reported."""
