@@ -37,6 +37,8 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_reads_every_r
     servers = broker.bootstrap_servers
     make_topics(servers, PARTITIONS)
     rules, places = _feed(servers)
+    slow_while = tmp_path / "slow"
+    slow_while.touch()
     job = JobProcess(
         JOB_FILE,
         log_dir=tmp_path / "job",
@@ -46,8 +48,8 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_reads_every_r
             "job.coordinator.monitor-partition-change.frequency.ms": "1000",
             "job.expansion.settle.ms": "5000",
         },
-        # More than a transaction for each task, so that there is work left for the worker that is to be killed.
-        environment={"JOINED_WORK_S": "0.02"},
+        # There must be work left for the worker that is to be killed.
+        environment={"JOINED_SLOW_WHILE": str(slow_while)},
     )
     with job, Reader(servers) as reader:
         job.start()
@@ -55,6 +57,7 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_reads_every_r
             lambda: reader.read() and len(reader.values("seen")) > RULES_EACH, _WITHIN_S, "the first rules"
         )
         kill(wait_until(lambda: stopped_in_a_transaction(job), 60.0, "a worker with an open transaction"))
+        slow_while.unlink()
         rules_received = len(TASKS) * 2 * RULES_EACH
         job.wait_until(
             lambda: (

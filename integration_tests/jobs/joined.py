@@ -8,13 +8,15 @@ import time
 
 import samzapy
 
-# Spread over the batch, so that a kill hits a transaction that is open.
-_WORK_S = float(os.environ.get("JOINED_WORK_S", "0"))
+# The job is slow while there is this file, so that a kill hits a transaction that is open.
+_SLOW_WHILE = os.environ.get("JOINED_SLOW_WHILE", "")
+_WORK_S = 0.05
 
 
 @samzapy.task
 def joined(envelope, collector, context):
-    time.sleep(_WORK_S)
+    if _SLOW_WHILE and os.path.exists(_SLOW_WHILE):
+        time.sleep(_WORK_S)
     source, task = str(envelope.ssp), context.task_name
     if envelope.ssp.stream == "rules":
         collector.send("seen", {"task": task, "ssp": source, "offset": envelope.offset, "rule": envelope.value})
