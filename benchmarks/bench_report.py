@@ -16,8 +16,8 @@ from bench_measure import CPU_ROLES, ROLES, Steady, percentile
 
 TITLE = """# Performance
 
-The cost of the data path beside Spark and Kafka by themselves, the wait of keys when a container moves or is lost,
-and the cost of elasticity.
+The cost of the data path beside Spark and Kafka by themselves, \
+the pauses of keys when a container moves or is lost, and the cost of elasticity.
 Written by `scripts/bench`; do not edit.
 Read the figures as ratios within one table: on another machine, or under another load, all of them move.
 """
@@ -26,7 +26,7 @@ SCALE = ("pause", "moved", "cpu", "cores", "slow", "memory", "tasks", "store", "
 PLACEMENT = ("move", "loss")
 """Parts of `scripts/bench placement`, in the same way."""
 SECTIONS = (
-    *("data", "latency", "rss", "audit", "heartbeats"),
+    *("data", "latency", "rss", "audit", "heartbeats", "connections"),
     *(f"placement-{part}" for part in PLACEMENT),
     *(f"scale-{part}" for part in SCALE),
 )
