@@ -45,7 +45,10 @@ class SoFarFile:
         self._path = slot_path.with_name(f"so-far-{slot_path.name}")
 
     def write(self, query_number: int, noted: Sequence[SoFar]) -> None:
-        """Replace the costs. A full disk leaves them out, because no decision needs them."""
+        """Replace the costs.
+
+        A full disk leaves them out, because no decision needs them.
+        """
         costs = [_Cost(route=one.route, elapsed_ns=one.elapsed_ns, stats=one.stats.as_json()) for one in noted]
         written = self._path.with_name(f"{self._path.name}-new")
         try:
