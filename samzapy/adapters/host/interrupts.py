@@ -20,7 +20,10 @@ class Interrupts:
         return interrupts
 
     def install(self) -> None:
-        """Install the handler again: PySpark sets Python's own one before each task of Spark."""
+        """Install the handler again.
+
+        PySpark sets Python's own one before each task of Spark.
+        """
         signal.signal(signal.SIGINT, self.interrupt)
 
     def interrupt(self, _number: int, _frame: FrameType | None) -> None:
