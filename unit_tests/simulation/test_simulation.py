@@ -59,6 +59,7 @@ SHOWN = (
     Shown(4, "who led ended over an expansion whose plan was torn off its fact", 600, Kind.WALK),
     Shown(67, "a task whose parent never began waited for a copy (`starts.copies_awaited`)", 600, Kind.WALK),
     Shown(6705, "a check took a request to wait for a query of a processor without tasks of its own"),
+    Shown(140, "a standby took over from a container that was told to stop and lived", 600, Kind.LAUNCHED),
     Shown(710747, "a review asked for a second time wrote another plan behind one torn off its fact", 600, Kind.WALK),
 )
 """Beside the unit tests that came of them. They last as long as the simulation draws its luck in the same order; of

@@ -39,7 +39,7 @@ from samzapy.coordinator.launching.launches import (
     ordered_to_stop,
     wanted_processors,
 )
-from samzapy.coordinator.state import CoordinatorState, Round, is_leaving, sorted_processors
+from samzapy.coordinator.state import CoordinatorState, Round, sorted_processors
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ContainerModel, ExecutionId, JobModel, ProcessorId, TaskMode
 from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole, standby_name
@@ -197,7 +197,8 @@ def promotions(state: CoordinatorState, liveness: Liveness) -> tuple[PlacedPut, 
         (lost & frozenset(wanted_processors(state) or ())) - state.suspended.keys()
     ):
         runner = runners.get(processor_id)
-        if runner is not None and is_alive(state, runner) and not is_leaving(runner, state):
+        # One that was told to stop and lives has its other tasks until it has stopped, or is lost.
+        if runner is not None and is_alive(state, runner):
             continue
         best = best_standby(processor_id, state, liveness)
         # The tasks are down meanwhile, and a standby with their state is up sooner than a new container.

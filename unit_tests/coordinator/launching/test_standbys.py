@@ -161,6 +161,19 @@ def test_no_standby_takes_over_while_an_active_container_is_back():
     assert () == promotions(a_state(LaunchPut(launch=a_launch("e2")), back), liveness(s0=WARM))
 
 
+def test_no_standby_takes_over_from_a_container_that_lives_and_was_told_to_stop():
+    """It has taken the processor over before; the grants of a lost container are of a task that was moved to it."""
+    placed = [
+        LaunchPut(launch=a_launch("e2", phase=LaunchPhase.STOPPING)),
+        ContainerPut(container=a_container("e2", phase=ContainerPhase.RUNNING)),
+        PlacedPut(processor_id=P, execution_id="e2", uuid=""),
+    ]
+    stopped = ContainerPut(container=a_container("e2", phase=ContainerPhase.STOPPED))
+
+    assert () == promotions(a_state(*placed), liveness(s0=WARM))
+    assert ["s0"] == [put.execution_id for put in promotions(a_state(*placed, stopped), liveness(s0=WARM))]
+
+
 def test_the_job_model_shows_each_standby_with_the_tasks_of_its_processor():
     state = a_state(lost=ContainerPhase.RUNNING)
     plan = job_model(state)
