@@ -161,8 +161,8 @@ def test_no_standby_takes_over_while_an_active_container_is_back():
     assert () == promotions(a_state(LaunchPut(launch=a_launch("e2")), back), liveness(s0=WARM))
 
 
-def test_no_standby_takes_over_from_a_container_that_lives_and_was_told_to_stop():
-    """It has taken the processor over before; the grants of a lost container are of a task that was moved to it."""
+def test_no_standby_takes_over_from_a_living_container_that_is_to_stop():
+    """A task of a lost container was planned onto its processor."""
     placed = [
         LaunchPut(launch=a_launch("e2", phase=LaunchPhase.STOPPING)),
         ContainerPut(container=a_container("e2", phase=ContainerPhase.RUNNING)),
