@@ -1,6 +1,6 @@
 """Brokers for the tests: one for the session, others for tests that kill them.
 
-`scripts/test` runs four files at a time, each with its own session: most of these tests wait.
+`scripts/test` runs three files at a time, each with its own session: most of these tests wait.
 """
 
 from __future__ import annotations

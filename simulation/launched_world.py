@@ -299,11 +299,13 @@ class LaunchedWorld(World):
                 continue
             launch, known = state.launches.get(container.execution_id), state.containers.get(container.execution_id)
             is_wanted = launch is not None and launch.phase is LaunchPhase.LAUNCHED
-            # A second process of an execution that hangs is ended together with that, and cannot be before. A second
-            # process that no answer reaches never hears that it is one; it ends after its grace, as without a leader.
+            # A second process of an execution that hangs is ended together with that, and cannot be before.
+            is_hung_copy = is_wanted and container.is_hung
+            # A process that no answer reaches never hears that it is not wanted. It ends after its grace, as without a
+            # leader.
             has_no_answers = container.answers_until_ms is not None and now_ms >= container.lease_until_ms
-            is_copy_of_wanted = is_wanted and (container.is_hung or has_no_answers)
-            if not is_copy_of_wanted and (not is_wanted or known is None or known.pid != container.pid):
+            may_run = is_hung_copy or (has_no_answers and not container.is_hung)
+            if not may_run and (not is_wanted or known is None or known.pid != container.pid):
                 unrest.append(f"{_named(container)} runs, and no record asks for it")
         return unrest + [f"{execution_id} is still on its way" for execution_id in self.cluster.starts_under_way()]
 
