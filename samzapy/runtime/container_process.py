@@ -219,6 +219,8 @@ class _Run:
             install_handlers(session.sparkContext, drain)
             archive.begin_soon()
             self._run_container(session, slots, cores, heartbeats, drain)
+            if coordination is None or coordination.fatal is None:
+                is_drained.set()
         except SamzapyError as error:
             # The container may only have seen the consequence.
             cause = (None if coordination is None else coordination.fatal) or error
@@ -237,7 +239,6 @@ class _Run:
         if coordination is not None and coordination.fatal is not None:
             self._keep_end(coordination.fatal)
             raise coordination.fatal
-        is_drained.set()
 
     def _keep_end(self, error: Exception) -> None:
         """Keep the reason of this end on the host: no leader may be left to hear it."""
@@ -381,7 +382,8 @@ def _force_exit_after_deadline(
     declared lost: then its tasks belong to another execution, and while it lives its processor gets none. Nothing is
     lost by a forced exit: the next start finds the process gone and recovers.
 
-    Once it is drained, all its tasks are released, and only Spark has still to stop. That is no failure.
+    Once it is drained, all its tasks are released. Only its part in the coordination and Spark have still to stop, so a
+    late end is no failure.
     """
 
     def watch() -> None:
@@ -398,7 +400,7 @@ def _force_exit_after_deadline(
                 return
         time.sleep(drain_ms / 1000 + _END_GRACE_S)
         if is_drained():
-            _LOG.warning("Spark did not stop in time after the drain: this process ends now")
+            _LOG.warning("this process did not stop in time after the drain: it ends now")
             end(ExitCode.OK)
             return
         place = _place_of_main_thread()

@@ -8,11 +8,16 @@ from __future__ import annotations
 import logging
 import re
 import tempfile
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from samzapy.errors import EnvironmentMissingError, ExitCode
+from samzapy.errors import EnvironmentMissingError, ExitCode, SamzapyError
+from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.runtime import container_process, container_start
 from samzapy.runtime.signals import DrainRequest
 from samzapy.testing.builders import a_config
@@ -77,7 +82,45 @@ def test_a_drained_process_ends_in_good_order_although_spark_does_not_stop(caplo
 
     wait_until(lambda: bool(process.done), 10.0, "the process to end")
     assert [ExitCode.OK] == process.done
-    assert "Spark did not stop in time after the drain" in caplog.text
+    assert "this process did not stop in time after the drain" in caplog.text
+
+
+@pytest.mark.parametrize(("fatal", "is_drained"), [(None, True), (SamzapyError("the coordinator failed"), False)])
+def test_a_container_is_drained_before_its_coordinator_has_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fatal: SamzapyError | None, is_drained: bool
+) -> None:
+    """A coordinator that stops late does not make an orderly end one that timed out."""
+    asked: list[Callable[[], bool]] = []
+    seen: list[bool] = []
+    part = SimpleNamespace(fatal=fatal, start=lambda: None, close=lambda _: seen.append(asked[0]()))
+    nothing = SimpleNamespace(given_up=None, close=lambda: None, begin_soon=lambda: None)
+    for name, replacement in (
+        ("_force_exit_after_deadline", lambda *given: asked.append(given[4])),
+        ("install_handlers", lambda *_: None),
+        ("KafkaLeaderSearch", lambda *_: nothing),
+        ("BackgroundArchive", lambda *_: nothing),
+    ):
+        monkeypatch.setattr(container_process, name, replacement)
+    for name, result in (("_heartbeats", nothing), ("_coordination", part), ("_run_container", None)):
+        monkeypatch.setattr(container_process._Run, name, lambda *_, result=result: result)
+    monkeypatch.setattr(container_process._Run, "_keep_end", lambda *_: None)
+    spark = SimpleNamespace(cores=lambda: 1, session=lambda: SimpleNamespace(sparkContext=None))
+    run = container_process._Run(
+        config=a_config(),
+        job_file=tmp_path / "job.py",
+        here=cast(Any, None),
+        location=cast(Any, None),
+        connection=cast(Any, None),
+        submission=cast(Any, None),
+        processor_id=ProcessorId("0"),
+        execution_id=ExecutionId("container-0-aa"),
+        scratch_dir=tmp_path,
+    )
+
+    with nullcontext() if fatal is None else pytest.raises(SamzapyError, match="the coordinator failed"):
+        run._run(cast(Any, spark), is_launched=False)
+
+    assert [is_drained] == seen
 
 
 def test_a_job_that_is_asked_to_stop_ends_within_ten_seconds_whatever_its_batch_does() -> None:
