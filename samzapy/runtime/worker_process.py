@@ -148,7 +148,7 @@ class _WorkerProcess:
         self._producers = _Producers(plan, connection, self._crash_points)
         self._tails = WorkerTails(Path(plan.scratch_dir), connection, self._crash_points)
         self._ends = EndsFile(Path(plan.scratch_dir))
-        self._interrupts = Interrupts.installed()
+        self._interrupts = Interrupts()
         self._new_task = load_task_factory(Path(plan.job_file))
         self._slots: WorkerSlots[TransactionalProducer] = WorkerSlots(
             Path(plan.scratch_dir),

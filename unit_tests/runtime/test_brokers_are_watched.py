@@ -12,15 +12,11 @@ import pytest
 
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.cli.job import submit
-from samzapy.coordinator.commands import SubmitJob
-from samzapy.coordinator.state import CoordinatorState
-from samzapy.model.job import ExecutionId, ProcessorId
-from samzapy.model.location import LocationId
 from samzapy.runtime.container_process import _Run
-from samzapy.runtime.leadership import Here
 from samzapy.runtime.spark_start import SparkStart
 from samzapy.testing.builders import a_config
 from samzapy.testing.ports import LOOPBACK, free_port
+from unit_tests.fixtures.container_run import a_container_run
 
 WITHIN_S = 60.0
 
@@ -58,19 +54,7 @@ def test_a_container_names_brokers_that_do_not_answer_while_it_runs(
         assert line.is_there.wait(WITHIN_S), is_launched
 
     monkeypatch.setattr(_Run, "_run", wait)
-    run = _Run(
-        config=a_config(),
-        job_file=tmp_path / "job.py",
-        here=cast(Here, None),
-        location=LocationId(host="h1"),
-        connection=connection,
-        submission=unused,
-        processor_id=ProcessorId("0"),
-        execution_id=ExecutionId("container-0-aa"),
-        scratch_dir=tmp_path,
-    )
-
-    run.run(cast(SparkStart, None), is_launched=False)
+    a_container_run(tmp_path, connection).run(cast(SparkStart, None), is_launched=False)
 
     assert line.text.startswith(f"no broker of {connection.bootstrap_servers} has answered for ")
 
@@ -82,7 +66,3 @@ def test_a_coordinator_names_brokers_that_do_not_answer_while_it_runs(
         assert line.is_there.wait(WITHIN_S)
 
     assert line.text.startswith(f"no broker of {connection.bootstrap_servers} has answered for ")
-
-
-def unused(_: CoordinatorState) -> SubmitJob:
-    raise AssertionError("nothing is submitted here")

@@ -17,11 +17,11 @@ from typing import Any, cast
 import pytest
 
 from samzapy.errors import EnvironmentMissingError, ExitCode, SamzapyError
-from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.runtime import container_process, container_start
 from samzapy.runtime.signals import DrainRequest
 from samzapy.testing.builders import a_config
 from samzapy.testing.waiting import wait_until
+from unit_tests.fixtures.container_run import a_container_run
 
 END_GRACE_S = container_process._END_GRACE_S
 
@@ -105,20 +105,8 @@ def test_a_container_is_drained_before_its_coordinator_has_stopped(
         monkeypatch.setattr(container_process._Run, name, lambda *_, result=result: result)
     monkeypatch.setattr(container_process._Run, "_keep_end", lambda *_: None)
     spark = SimpleNamespace(cores=lambda: 1, session=lambda: SimpleNamespace(sparkContext=None))
-    run = container_process._Run(
-        config=a_config(),
-        job_file=tmp_path / "job.py",
-        here=cast(Any, None),
-        location=cast(Any, None),
-        connection=cast(Any, None),
-        submission=cast(Any, None),
-        processor_id=ProcessorId("0"),
-        execution_id=ExecutionId("container-0-aa"),
-        scratch_dir=tmp_path,
-    )
-
     with nullcontext() if fatal is None else pytest.raises(SamzapyError, match="the coordinator failed"):
-        run._run(cast(Any, spark), is_launched=False)
+        a_container_run(tmp_path)._run(cast(Any, spark), is_launched=False)
 
     assert [is_drained] == seen
 

@@ -12,17 +12,10 @@ class Interrupts:
     def __init__(self) -> None:
         self.was_interrupted = False
 
-    @classmethod
-    def installed(cls) -> Interrupts:
-        """Install a handler and return it. Call this in the main thread."""
-        interrupts = cls()
-        interrupts.install()
-        return interrupts
-
     def install(self) -> None:
-        """Install the handler again.
+        """Install the handler; call this in the main thread.
 
-        PySpark sets Python's own one before each task of Spark.
+        PySpark sets Python's own one before each task of Spark, so it is installed again for each.
         """
         signal.signal(signal.SIGINT, self.interrupt)
 

@@ -107,6 +107,9 @@ def make_consumer(connection: KafkaConnection, ours: Mapping[str, Any], events: 
                 "group.id": "samzapy-reader",
                 "enable.auto.commit": False,
                 "allow.auto.create.topics": False,
+                # A client whose buffer was full looks again after this time. By default that is a second, without a
+                # record meanwhile.
+                "fetch.queue.backoff.ms": 10,
                 "error_cb": events.add,
                 **ours,
             }

@@ -73,8 +73,6 @@ READING: Mapping[str, Any] = {
     "fetch.error.backoff.ms": 100,
     "fetch.message.max.bytes": 4 * 1024 * 1024,
     "queued.max.messages.kbytes": 32 * 1024,
-    # A client whose buffer was full looks again after this time; by default after a second, without a record meanwhile.
-    "fetch.queue.backoff.ms": 10,
     "check.crcs": True,
 }
 

@@ -48,8 +48,6 @@ class Scan:
                 "enable.partition.eof": True,
                 # A partition that ends with a marker counts as read when a fetch returns nothing.
                 "fetch.wait.max.ms": 10,
-                # As in `reading`.
-                "fetch.queue.backoff.ms": 10,
                 # Records that retention deletes meanwhile are skipped.
                 "auto.offset.reset": "earliest",
             },

@@ -171,10 +171,13 @@ class Meter:
         """
         busy_s = self._busy_s
         if busy_s is None:
-            busy_s = max(0.0, self._now_s() - self._begun_s - self.input.total_s)
+            busy_s = max(0.0, self._busy_until_now_s())
         elif only_open:
             return NOTHING_MEASURED
         return TaskStats(busy_ns=int(busy_s * 1e9), keys=self._keys)
+
+    def _busy_until_now_s(self) -> float:
+        return self._now_s() - self._begun_s - self.input.total_s
 
     def attach(
         self,
@@ -184,7 +187,7 @@ class Meter:
         time: TimeFigures | None = None,
     ) -> Sequence[Report]:
         """`reports`, with the measurements in the first one."""
-        busy_s = self._busy_s = self._now_s() - self._begun_s - self.input.total_s
+        busy_s = self._busy_s = self._busy_until_now_s()
         calls, fired = self.stores, self._fired
         return _with(
             reports,

@@ -10,7 +10,8 @@ from samzapy.adapters.host.interrupts import Interrupts
 def test_a_signal_is_distinguished_from_an_error_of_the_same_class() -> None:
     before = signal.getsignal(signal.SIGINT)
     try:
-        interrupts = Interrupts.installed()
+        interrupts = Interrupts()
+        interrupts.install()
 
         with pytest.raises(KeyboardInterrupt):
             raise KeyboardInterrupt
@@ -27,7 +28,8 @@ def test_a_signal_is_remembered_after_another_handler_was_installed() -> None:
     """PySpark installs one before each task of Spark."""
     before = signal.getsignal(signal.SIGINT)
     try:
-        interrupts = Interrupts.installed()
+        interrupts = Interrupts()
+        interrupts.install()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         interrupts.install()
 

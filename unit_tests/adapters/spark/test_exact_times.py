@@ -12,6 +12,7 @@ from samzapy.adapters.spark.exact_times import EXACT, SPARKS_OWN, is_of_a_time
 from samzapy.adapters.spark.query import FAILED_OF_A_TIME, BatchFailedError, SparkQuery, _Run
 from samzapy.container.ports import QueryFailed
 from samzapy.testing.builders import a_work_plan
+from unit_tests.fixtures.unbounded_rows import NoBound
 
 OVERFLOW = (
     "An error occurred while calling o99.collectToPython.\n: org.apache.spark.SparkException: Job aborted\n"
@@ -28,13 +29,6 @@ def test_a_batch_that_failed_because_of_a_time_is_recognised_by_sparks_text(fail
     assert is_one is is_of_a_time(failure)
 
 
-class Bound:
-    def apply(self, session: object) -> None: ...
-
-    def failed(self, text: str) -> str:
-        return ""
-
-
 class Failing:
     sparkSession = None
 
@@ -48,7 +42,7 @@ class Failing:
 def a_run(tmp_path: Path, source_format: str, failure: str) -> _Run:
     """A start of the query whose first batch failed."""
     plan = a_work_plan(("a", "kafka.orders.0:0/1"))
-    run = _Run(plan, "no.module:run", tmp_path, cast(Any, Bound()), source_format)
+    run = _Run(plan, "no.module:run", tmp_path, cast(Any, NoBound()), source_format)
     with pytest.raises(BatchFailedError):
         run.on_batch(cast(Any, Failing(failure)), 0)
     return run

@@ -36,6 +36,7 @@ from samzapy.errors import (
 )
 from samzapy.model.grant import BucketStart, Floor
 from samzapy.testing.builders import a_work_plan, an_ssp_kb
+from unit_tests.fixtures.unbounded_rows import NoBound
 
 
 def a_query(scratch_dir: Path) -> SparkQuery:
@@ -140,20 +141,13 @@ def test_a_failed_warm_up_raises_a_short_error_in_spark() -> None:
     assert failed.value.__suppress_context__, "Spark gets the trace of an error with all its causes"
 
 
-class ABoundOfNothing:
-    def apply(self, _: object) -> None: ...
-
-    def failed(self, _: str) -> str:
-        return ""
-
-
 class ASessionThatFails:
     def __getattr__(self, name: str) -> object:
         raise RuntimeError("Python worker exited unexpectedly (crashed)")
 
 
 def a_run(tmp_path: Path) -> _Run:
-    return _Run(a_work_plan(), "no.module:run", tmp_path, cast(ArrowBound, ABoundOfNothing()))
+    return _Run(a_work_plan(), "no.module:run", tmp_path, cast(ArrowBound, NoBound()))
 
 
 NO_SESSION = cast(SparkSession, ASessionThatFails())
