@@ -43,6 +43,12 @@ def test_no_history_breaks_a_law_and_each_comes_to_rest(part: int) -> None:
         simulate(seed, EVENT_COUNT, kind=Kind.LAUNCHED)
 
 
+@pytest.mark.parametrize("seed", [453])
+def test_a_history_whose_clock_is_set_back_between_two_failures_comes_to_rest(seed: int) -> None:
+    """The failures of a standby went on in a retry window that began in the future."""
+    simulate(seed, EVENT_COUNT, kind=Kind.LAUNCHED)
+
+
 def test_the_histories_have_many_starts_moves_and_failures_of_both() -> None:
     histories = [simulate(seed, EVENT_COUNT, kind=Kind.LAUNCHED) for seed in range(1000, 1000 + FULL)]
 

@@ -30,7 +30,9 @@ start another host is used, because the fault may be the host's. After the secon
 first.
 
 Times are wall-clock times, because they must outlive a coordinator. If the clock jumps, a start is declared failed too
-early or too late, but nothing is started twice.
+early, or late by one timeout, but nothing is started twice. After the clock was set back, recorded times lie in the
+future. It is unknown how long ago they were. So waits and windows that began there are over (`has_lasted`), and
+deadlines are counted anew.
 """
 
 from __future__ import annotations
@@ -86,6 +88,7 @@ def review_launches(
     steps = Round(state)
     causes: list[str] = []
     for cause, step in (
+        ("the clock was set back", _deadlines_anew),
         ("not started by the coordinator", _foreign),
         ("a suspended processor runs again", lambda command, state: suspensions_over(state)),
         ("containers failed or are not wanted", partial(_stopped, liveness=liveness)),
@@ -222,6 +225,15 @@ def last_of_kind(
     return _newest(state).get((processor_id, role, standby))
 
 
+def has_lasted(limit_ms: int, since_ms: int, now_ms: int) -> bool:
+    """Whether `limit_ms` are over since a recorded time of the wall clock.
+
+    They are over if that time lies in the future: the clock was set back since. Otherwise, a wait would be longer by as
+    much, and failures that are hours apart would count as failures in a row.
+    """
+    return not 0 <= now_ms - since_ms < limit_ms
+
+
 def is_exhausted(launch: Launch, retry_count: int) -> bool:
     """Whether too many executions of its kind failed, so that no other one is started."""
     return launch.failures > retry_count and launch.phase not in UP
@@ -265,6 +277,19 @@ def launches_forgotten(state: CoordinatorState) -> tuple[Removed | LaunchPut, ..
 
 
 # --- executions that end ---
+
+
+def _deadlines_anew(command: ReviewLaunches, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """Count a deadline from now if it is further away than its timeout.
+
+    The clock was set back after the deadline was recorded. A hung execution would be killed later by as much.
+    """
+    for launch in to_look_at(state):
+        is_stopping = launch.phase is P.STOPPING
+        latest_ms = command.now_ms + (command.stop_timeout_ms if is_stopping else command.request_timeout_ms)
+        is_awaited = is_stopping or launch.execution_id not in state.containers
+        if is_awaited and launch.expires_at_ms > latest_ms:
+            yield LaunchPut(launch=replace(launch, expires_at_ms=latest_ms))
 
 
 def _foreign(command: ReviewLaunches, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
@@ -414,7 +439,7 @@ def _given_up(launch: Launch, command: ReviewLaunches, reason: str) -> LaunchPut
 
 def _failed(launch: Launch, now_ms: int, window_ms: int) -> Launch:
     """The launch with one more failure; the earlier ones count only within the window."""
-    if not launch.failures or now_ms - launch.window_began_ms > window_ms:
+    if not launch.failures or has_lasted(window_ms, launch.window_began_ms, now_ms):
         return replace(launch, failures=1, window_began_ms=now_ms)
     return replace(launch, failures=launch.failures + 1)
 
@@ -490,7 +515,8 @@ def _to_start(command: ReviewLaunches, state: CoordinatorState) -> Iterable[tupl
 
 def _is_pausing(last: Launch, command: ReviewLaunches, state: CoordinatorState) -> bool:
     """Whether the pause after a failed start is not over."""
-    return _failed_to_come(last, state) and command.now_ms - last.wanted_at_ms < _pause_ms(last.failures)
+    has_paused = has_lasted(_pause_ms(last.failures), last.wanted_at_ms, command.now_ms)
+    return _failed_to_come(last, state) and not has_paused
 
 
 def _failed_to_come(last: Launch, state: CoordinatorState) -> bool:
@@ -528,7 +554,7 @@ def _occupies(launch: Launch, now_ms: int) -> bool:
 
 def is_put_off(last: Launch, command: ReviewLaunches) -> bool:
     """Whether too many executions of the kind failed within the window."""
-    is_recent = command.now_ms - last.window_began_ms <= command.retry_window_ms
+    is_recent = not has_lasted(command.retry_window_ms, last.window_began_ms, command.now_ms)
     return is_exhausted(last, command.retry_count) and is_recent
 
 

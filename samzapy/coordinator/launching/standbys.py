@@ -30,6 +30,7 @@ from samzapy.coordinator.assignment.liveness import Liveness, is_alive
 from samzapy.coordinator.launching.hosts import clash, hosts_allowed, place_of
 from samzapy.coordinator.launching.launches import (
     has_grants,
+    has_lasted,
     is_asked_for,
     is_exhausted,
     is_on,
@@ -378,7 +379,7 @@ def _fruitless(launch: Launch, command: ReviewLaunches, state: CoordinatorState)
     """
     if launch.host and place_of(launch, state) == launch.host:
         return launch
-    was_in_place = command.now_ms - launch.wanted_at_ms > command.retry_window_ms
+    was_in_place = has_lasted(command.retry_window_ms, launch.wanted_at_ms, command.now_ms)
     if was_in_place or not launch.failures:
         return replace(launch, failures=1, window_began_ms=command.now_ms)
     return replace(launch, failures=launch.failures + 1)
@@ -470,5 +471,5 @@ def _host_for(
     if command.hosts:
         return None  # These are all hosts, and each is full or has an execution of the processor.
     # The cluster manager may have other hosts; it is asked once per timeout only.
-    is_due = last is None or command.now_ms - last.wanted_at_ms >= command.request_timeout_ms
+    is_due = last is None or has_lasted(command.request_timeout_ms, last.wanted_at_ms, command.now_ms)
     return "" if is_due else None

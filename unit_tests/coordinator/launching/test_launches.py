@@ -49,6 +49,7 @@ from unit_tests.fixtures.launched_job import HOSTS, ROUND_MS, LaunchedJob, a_mov
 
 S = StatusCode
 MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
 REVIEW = ReviewLaunches(
     now_ms=1_000,
     seed="s",
@@ -486,7 +487,7 @@ def test_failures_are_counted_after_an_execution_that_cannot_be_ended():
 
 
 def test_a_container_that_drains_is_waited_for_though_another_one_is_newer():
-    drains = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING, expires_at_ms=60_000))
+    drains = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING, expires_at_ms=50_000))
     ended = LaunchPut(launch=a_launch("e2", phase=LaunchPhase.ENDED, wanted_at_ms=10))
 
     assert [] == launches_of(review_launches(replace(REVIEW, now_ms=30_000), a_state(drains, ended))[0])
@@ -1046,6 +1047,75 @@ def test_a_clock_that_is_set_back_starts_no_container_twice():
     job.settles(40)
 
     assert 3 == len(job.started)
+    assert {"0": 4} == job.at_work()
+
+
+@pytest.mark.parametrize("set_back_ms", [1, 20_000, HOUR_MS])
+def test_a_failure_after_the_clock_was_set_back_is_the_first_one_again(set_back_ms):
+    running = a_launch("e1", failures=3, window_began_ms=HOUR_MS)
+    ended = {"e1": Launched(state=LaunchedState.ENDED, exit_code=1)}
+    look = LaunchesLooked(launched=ended, now_ms=HOUR_MS - set_back_ms, retry_window_ms=30_000)
+
+    (launch,) = launches_of(launches_looked(look, a_state(LaunchPut(launch=running))))
+
+    assert (1, look.now_ms) == (launch.failures, launch.window_began_ms)
+
+
+def test_the_retry_window_of_a_processor_ends_though_the_clock_was_set_back():
+    settings = {"cluster-manager_container_retry_count": "0"}
+    job = LaunchedJob(count=2, **settings, **{"cluster-manager_container_fail_job_after_retries": "false"})
+    job.ends(job.execution("1"), 1)
+    job.settles()
+    assert {"0": 2} == job.at_work()
+
+    job.world.clock.jump_wall(-HOUR_MS)
+    job.runs_a_round(6 * MINUTE_MS)
+    job.settles()
+
+    assert {"0": 2, "1": 2} == job.at_work()
+
+
+def test_the_pause_after_failed_starts_ends_though_the_clock_was_set_back():
+    last = replace(FAILED, failures=8, wanted_at_ms=HOUR_MS)
+
+    assert [""] == hosts_of_next_launches(last, {}, now_ms=HOUR_MS - 60_000)
+
+
+@pytest.mark.parametrize(
+    ("phase", "timeout_ms"),
+    [
+        (LaunchPhase.STOPPING, REVIEW.stop_timeout_ms),
+        (LaunchPhase.WANTED, REVIEW.request_timeout_ms),
+        (LaunchPhase.LAUNCHED, REVIEW.request_timeout_ms),
+    ],
+)
+def test_a_deadline_counts_anew_once_the_clock_was_set_back(phase, timeout_ms):
+    launch = a_launch("e1", phase=phase, wanted_at_ms=HOUR_MS, expires_at_ms=HOUR_MS + timeout_ms)
+    in_time, set_back = replace(REVIEW, now_ms=HOUR_MS), replace(REVIEW, now_ms=HOUR_MS // 2)
+
+    assert () == decided_once(in_time, a_state(LaunchPut(launch=launch)))
+    (after,) = launches_of(decided_once(set_back, a_state(LaunchPut(launch=launch))))
+
+    assert replace(launch, expires_at_ms=set_back.now_ms + timeout_ms) == after
+
+
+def test_a_container_that_runs_has_no_deadline_to_count_anew():
+    launch = LaunchPut(launch=a_launch("e1", expires_at_ms=2 * HOUR_MS))
+
+    assert () == decided_once(REVIEW, a_state(launch, ContainerPut(container=a_container("e1"))))
+
+
+def test_a_container_that_hangs_is_killed_in_time_though_the_clock_was_set_back():
+    job = LaunchedJob(count=1)
+    hangs = job.execution("0")
+    job.processes[hangs].is_deaf = True
+    job.ask(1, Action.RESTART_CONTAINER)
+    job.reads()
+    job.world.clock.jump_wall(-HOUR_MS)
+
+    job.settles(2 * MINUTE_MS // ROUND_MS)
+
+    assert [hangs] == job.killed
     assert {"0": 4} == job.at_work()
 
 

@@ -33,6 +33,7 @@ class Cluster(Machine):
     def __init__(self, count):
         super().__init__()
         self.now_ms = 1_000
+        self.wall_ahead_ms = 1_000_000_000
         self.rounds = 0
         self.step(a_term(0))
         submission = a_submission(config=CONFIGS[0], partition_counts={"kafka.orders": 3})
@@ -58,7 +59,7 @@ class Cluster(Machine):
 
     def reviewed(self):
         return ReviewLaunches(
-            now_ms=self.now_ms,
+            now_ms=self.wall_ms,
             seed=f"s{self.rounds}",
             request_timeout_ms=30_000,
             stop_timeout_ms=5_000,
@@ -70,8 +71,15 @@ class Cluster(Machine):
         names = sorted(self.state.launches)
         return self.state.launches[names[which % len(names)]] if names else None
 
+    @property
+    def wall_ms(self):
+        return self.now_ms + self.wall_ahead_ms
+
     def passes(self, ms):
         self.now_ms += ms
+
+    def wall_clock_jumps(self, ms):
+        self.wall_ahead_ms += ms
 
     def sends_heartbeat(self, which, phase, knows_all):
         """An execution reports its state, and obeys its orders."""
@@ -97,7 +105,7 @@ class Cluster(Machine):
         launch = self.launch(which)
         if launch is not None:
             launched = {launch.execution_id: Launched(state=state, host=f"host-{which}", exit_code=exit_code)}
-            self.step(LaunchesLooked(launched=launched, now_ms=self.now_ms, retry_window_ms=WINDOW_MS))
+            self.step(LaunchesLooked(launched=launched, now_ms=self.wall_ms, retry_window_ms=WINDOW_MS))
 
     def scales(self, count):
         self.commit([ContainerCountPut(count=count)])
@@ -120,6 +128,7 @@ STEP = st.one_of(
     st.tuples(st.just("sends_heartbeat"), WHICH, st.just(C.RUNNING), st.just(True)),
     st.tuples(st.just("seen_as"), WHICH, st.sampled_from(LaunchedState), st.sampled_from([None, 0, 7])),
     st.tuples(st.just("passes"), st.sampled_from([100, 6_000, 31_000, 61_000])),
+    st.tuples(st.just("wall_clock_jumps"), st.sampled_from([-3_600_000, -20_000, 20_000])),
     st.tuples(st.just("scales"), st.integers(1, 3)),
     st.tuples(st.just("fails_over")),
 )
@@ -159,9 +168,9 @@ def test_no_processor_has_two_active_executions_that_are_to_be_there_and_each_ha
     # A container with the order to stop ends, a late one is killed, and none fails any more.
     for _ in range(8):
         machine.passes(31_000)
-        for launch in to_kill(machine.state, machine.now_ms):
+        for launch in to_kill(machine.state, machine.wall_ms):
             ended = {launch.execution_id: Launched(state=LaunchedState.ENDED)}
-            machine.step(LaunchesLooked(launched=ended, now_ms=machine.now_ms, retry_window_ms=WINDOW_MS))
+            machine.step(LaunchesLooked(launched=ended, now_ms=machine.wall_ms, retry_window_ms=WINDOW_MS))
         machine.review()
         for which in range(len(machine.state.launches)):
             machine.sends_heartbeat(which, C.RUNNING, True)
@@ -195,7 +204,7 @@ def test_a_stopped_job_starts_no_container_and_ends_when_all_are_gone(count, ste
     assert () == to_start(machine.state)
     for launch in list(machine.state.launches.values()):
         ended = {launch.execution_id: Launched(state=LaunchedState.ENDED, exit_code=0)}
-        machine.step(LaunchesLooked(launched=ended, now_ms=machine.now_ms, retry_window_ms=WINDOW_MS))
+        machine.step(LaunchesLooked(launched=ended, now_ms=machine.wall_ms, retry_window_ms=WINDOW_MS))
     machine.review()
     machine.review()
 

@@ -18,6 +18,7 @@ from samzapy.coordinator.launching.standbys import (
     is_warm,
     named,
     promotions,
+    review_standbys,
     standby_count,
     with_standbys,
 )
@@ -47,6 +48,15 @@ from unit_tests.fixtures.container_worlds import plan_in_force
 from unit_tests.fixtures.launched_job import a_move
 
 P = ProcessorId("0")
+HOUR_MS = 3_600_000
+REVIEW = ReviewLaunches(
+    now_ms=HOUR_MS,
+    seed="s",
+    request_timeout_ms=20_000,
+    stop_timeout_ms=26_000,
+    retry_count=3,
+    retry_window_ms=30_000,
+)
 WARM = StandbyProgress(tasks=2, level=2, lag=LAG_MAX, restored=9, total=9)
 
 
@@ -71,6 +81,10 @@ def a_state(*records, lost=ContainerPhase.LOST):
         state_records.append(LaunchPut(launch=a_launch(name, role=role, host=host, standby=number)))
         state_records.append(ContainerPut(container=a_container(name, host=host, phase=phase)))
     return evolve(INITIAL, committed([*state_records, *records], 0))
+
+
+def standbys_wanted(count):
+    return StandbyPut(processor_id=P, count=count, uuid="")
 
 
 def liveness(stream_offset=1000, domain="", **warm):
@@ -172,6 +186,41 @@ def test_no_standby_takes_over_from_a_living_container_that_is_to_stop():
 
     assert () == promotions(a_state(*placed), liveness(s0=WARM))
     assert ["s0"] == [put.execution_id for put in promotions(a_state(*placed, stopped), liveness(s0=WARM))]
+
+
+@pytest.mark.parametrize(("wanted_ms_ago", "failures"), [(0, 4), (29_999, 4), (30_000, 1), (-1, 1), (-HOUR_MS, 1)])
+def test_a_misplaced_standby_failed_once_more_unless_it_was_in_place_or_the_clock_was_set_back(
+    wanted_ms_ago, failures
+):
+    launch = a_launch(
+        "s0",
+        role=LaunchRole.STANDBY,
+        host="",
+        wanted_at_ms=HOUR_MS - wanted_ms_ago,
+        failures=3,
+        window_began_ms=HOUR_MS,
+    )
+    on_its_host = ContainerPut(container=a_container("s0", host="host-a", phase=ContainerPhase.STARTED))
+    state = a_state(standbys_wanted(1), LaunchPut(launch=launch), on_its_host, lost=ContainerPhase.RUNNING)
+
+    records = review_standbys(REVIEW, state, Liveness())
+
+    stopped = {record.launch.execution_id: record.launch for record in records if isinstance(record, LaunchPut)}
+    assert (LaunchPhase.STOPPING, failures) == (stopped["s0"].phase, stopped["s0"].failures)
+
+
+@pytest.mark.parametrize(("wanted_ms_ago", "count"), [(19_999, 0), (20_000, 1), (-1, 1), (-HOUR_MS, 1)])
+def test_a_cluster_manager_without_hosts_is_asked_for_a_standby_once_per_timeout_also_after_a_clock_jump(
+    wanted_ms_ago, count
+):
+    gone = {"role": LaunchRole.STANDBY, "phase": LaunchPhase.ENDED, "host": "host-a"}
+    last = a_launch("s0", wanted_at_ms=HOUR_MS - wanted_ms_ago, **gone)
+    other = a_launch("s1", standby=1, **gone)
+    state = a_state(standbys_wanted(1), LaunchPut(launch=last), LaunchPut(launch=other), lost=ContainerPhase.RUNNING)
+
+    records = review_standbys(REVIEW, state, Liveness())
+
+    assert [""] * count == [record.launch.host for record in records if isinstance(record, LaunchPut)]
 
 
 def test_the_job_model_shows_each_standby_with_the_tasks_of_its_processor():
