@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,9 @@ Fault = Callable[[pytest.MonkeyPatch, Path], None]
 
 
 def few_files(patch: pytest.MonkeyPatch, directory: Path) -> None:
-    patch.setattr(spark_host.resource, "getrlimit", lambda kind: (256, 256))
+    # Of open files alone: `run_job_file` also sets a limit of this process, that of core files, by the one it finds.
+    limits, files = resource.getrlimit, resource.RLIMIT_NOFILE
+    patch.setattr(spark_host.resource, "getrlimit", lambda kind: (256, 256) if kind == files else limits(kind))
 
 
 def replaced_letters(patch: pytest.MonkeyPatch, directory: Path) -> None:
