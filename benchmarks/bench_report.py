@@ -29,6 +29,7 @@ SECTIONS = (
     *("data", "latency", "rss", "audit", "heartbeats", "connections"),
     *(f"placement-{part}" for part in PLACEMENT),
     *(f"scale-{part}" for part in SCALE),
+    *("timers", "api", "due", "reader", "start"),
 )
 MEMORY_GROWTH_MAX = 1.1
 
@@ -75,7 +76,12 @@ def with_section(page: str, name: str, body: str) -> str:
     """`page` with `body` as the section `name`, in its place among `SECTIONS`.
 
     The text written by hand is after the sections, and stays.
+
+    Raises:
+        ValueError: the section has no place. Its old text would stay below, as if it were written by hand.
     """
+    if name not in SECTIONS:
+        raise ValueError(f"wanted a section of {', '.join(SECTIONS)}, found {name}; give it a place in SECTIONS")
     sections = {other: _between(page, other) for other in SECTIONS}
     by_hand = page[max(_end_of(page, other) for other in SECTIONS) :].strip()
     sections[name] = body.strip()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from bench import memory_section
+import re
+
+import pytest
+from bench import PAGE, memory_section
 from bench_latency import Latency
 from bench_measure import Steady
 from bench_report import (
+    SECTIONS,
     Memory,
     Reach,
     Throughput,
@@ -100,6 +104,21 @@ def test_the_same_section_twice_is_the_same_page() -> None:
     page = with_section(with_section("", "rss", "memory"), "data", "figures")
 
     assert page == with_section(page, "data", "figures")
+
+
+@pytest.mark.parametrize("name", re.findall("<!-- begin (.+) -->", PAGE.read_text(encoding="utf-8")))
+def test_a_section_of_the_page_is_replaced_in_its_place(name: str) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    begin, end = f"<!-- begin {name} -->\n", f"\n<!-- end {name} -->"
+    before, old, after = re.split(f"{begin}|{end}", page)
+
+    assert page == with_section(page, name, old)
+    assert f"{before}{begin}new figures{end}{after}" == with_section(page, name, "new figures")
+
+
+def test_a_section_without_a_place_is_refused() -> None:
+    with pytest.raises(ValueError, match=f"wanted a section of {', '.join(SECTIONS)}, found timer"):
+        with_section("", "timer", "figures")
 
 
 def test_of_each_million_the_largest_moment_counts() -> None:
