@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 _TOO_LONG = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
@@ -55,6 +56,10 @@ def mutated_avro(value: bytes, chance: Random) -> bytes:
 
 def mutated_json(value: bytes, chance: Random) -> bytes:
     """Flips, cuts, doubled or moved parts, and pieces that break a careless reader."""
+    return _mutated(value, chance, _JSON_PIECES, replaced_max=11)
+
+
+def _mutated(value: bytes, chance: Random, pieces: Sequence[bytes], replaced_max: int) -> bytes:
     mutant = bytearray(value)
     for _ in range(chance.choice([1, 1, 2, 5])):
         place = chance.randrange(len(mutant)) if mutant else 0
@@ -66,7 +71,7 @@ def mutated_json(value: bytes, chance: Random) -> bytes:
             case 2:
                 mutant[place:place] = mutant[place : place + chance.randrange(1, 60)]
             case 3:
-                mutant[place : place + chance.randrange(12)] = chance.choice(_JSON_PIECES)
+                mutant[place : place + chance.randrange(replaced_max + 1)] = chance.choice(pieces)
             case 4:
                 mutant[place:place] = chance.randbytes(chance.randrange(1, 20))
             case _:
@@ -99,24 +104,8 @@ _BINARY_PIECES = (
 
 
 def mutated_binary(value: bytes, chance: Random) -> bytes:
-    """Mutations of `mutated_avro` from the first byte on, and pieces that lie."""
-    mutant = bytearray(value)
-    for _ in range(chance.choice([1, 1, 2, 5])):
-        place = chance.randrange(len(mutant)) if mutant else 0
-        match chance.randrange(6):
-            case 0:
-                mutant[place : place + 1] = bytes([chance.randrange(256)])
-            case 1:
-                del mutant[place:]
-            case 2:
-                mutant[place:place] = chance.randbytes(chance.randrange(1, 20))
-            case 3:
-                mutant[place : place + chance.randrange(6)] = chance.choice(_BINARY_PIECES)
-            case 4:
-                mutant[place:place] = mutant[place : place + chance.randrange(1, 60)]
-            case _:
-                del mutant[place : place + chance.randrange(1, 9)]
-    return bytes(mutant)
+    """Mutations of `mutated_json` with pieces that lie about what follows."""
+    return _mutated(value, chance, _BINARY_PIECES, replaced_max=5)
 
 
 _PROPERTIES_PIECES = (
