@@ -375,14 +375,26 @@ def _fruitless(launch: Launch, command: ReviewLaunches, state: CoordinatorState)
     """The launch of a misplaced standby, with a failure unless the host was requested.
 
     A cluster manager that chose the host may choose it again. If the host was requested, its fault domain is known from
-    now on, so it is not requested again.
+    now on, so it is not requested again. If the processor came to the host later, the start itself was right, and the
+    failures before it do not make a row with this one.
     """
     if launch.host and place_of(launch, state) == launch.host:
         return launch
     was_in_place = has_lasted(command.retry_window_ms, launch.wanted_at_ms, command.now_ms)
-    if was_in_place or not launch.failures:
+    if was_in_place or _is_followed(launch, state) or not launch.failures:
         return replace(launch, failures=1, window_began_ms=command.now_ms)
     return replace(launch, failures=launch.failures + 1)
+
+
+def _is_followed(launch: Launch, state: CoordinatorState) -> bool:
+    """Whether an active execution of the processor was wanted after a standby."""
+    return any(
+        other.processor_id == launch.processor_id
+        and other.role is LaunchRole.ACTIVE
+        and other.phase in UP
+        and other.wanted_at_ms > launch.wanted_at_ms
+        for other in state.launches.values()
+    )
 
 
 def _numbers(launches: Sequence[Launch], *more: Launch) -> frozenset[int]:

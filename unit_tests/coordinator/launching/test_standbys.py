@@ -209,6 +209,22 @@ def test_a_misplaced_standby_failed_once_more_unless_it_was_in_place_or_the_cloc
     assert (LaunchPhase.STOPPING, failures) == (stopped["s0"].phase, stopped["s0"].failures)
 
 
+def test_a_standby_to_whose_host_the_processor_came_later_was_no_misplaced_start():
+    standby = a_launch("s0", role=LaunchRole.STANDBY, host="", wanted_at_ms=HOUR_MS - 2, failures=3)
+    runner = a_launch("e1", wanted_at_ms=HOUR_MS - 1)
+    on_its_host = ContainerPut(container=a_container("s0", host="host-a", phase=ContainerPhase.STARTED))
+    records = (standbys_wanted(1), LaunchPut(launch=standby), LaunchPut(launch=runner), on_its_host)
+    state = a_state(*records, lost=ContainerPhase.RUNNING)
+
+    stopped = {
+        record.launch.execution_id: record.launch
+        for record in review_standbys(REVIEW, state, Liveness())
+        if isinstance(record, LaunchPut)
+    }
+
+    assert (LaunchPhase.STOPPING, 1) == (stopped["s0"].phase, stopped["s0"].failures)
+
+
 @pytest.mark.parametrize(("wanted_ms_ago", "count"), [(19_999, 0), (20_000, 1), (-1, 1), (-HOUR_MS, 1)])
 def test_a_cluster_manager_without_hosts_is_asked_for_a_standby_once_per_timeout_also_after_a_clock_jump(
     wanted_ms_ago, count
