@@ -292,7 +292,7 @@ class ClusterRun(LaunchedRun):
     def _stop(self) -> None:
         super()._stop()
         for candidate in self._coordinators:
-            code = candidate.wait_ended(30)
+            code = candidate.wait_ended(_ENDS_WITHIN_S)
             assert code == 0, f"a coordinator ended with {code}:\n{candidate.log_text()[-4000:]}"
 
     def _orphans(self) -> Iterator[Violation]:

@@ -217,7 +217,7 @@ class LaunchedRun(LedgerRun):
         self.was_killed()
         stopped = self.samzapy("job", "stop", "--wait", "--timeout", str(_STOPS_WITHIN_S))
         assert (0, "") == (stopped.returncode, stopped.stderr.partition("Traceback")[1]), stopped
-        code = self.job.wait_ended(30)
+        code = self.job.wait_ended(_STOPS_WITHIN_S)
         assert 0 == code, f"the coordinator ended with {code}:\n{self._log_end()}"
 
     def _orphans(self) -> Iterator[Violation]:

@@ -64,7 +64,7 @@ def kill_driver(run: LedgerRun) -> None:
     run.was_killed()
     kill(driver)
     run.fault("driver", is_open)
-    assert run.job.wait_ended(30.0) == 137
+    assert run.job.wait_ended(90.0) == 137
 
 
 def kill_jvm(run: LedgerRun) -> None:

@@ -38,7 +38,8 @@ OFF: Final = "off"
 """None is used. With any other value, such as `manual`, one that exists is used, and none is made in the background."""
 _KEPT_MAX = 4
 """Archives on one machine: of several environments, or of several versions of Java."""
-_MADE_WITHIN_S = 300.0
+_MADE_WITHIN_S = 900.0
+"""It takes half a minute of two cores that are free, and took five minutes beside a load of ten."""
 
 
 def usage_of_archives(environment: Mapping[str, str]) -> str:
