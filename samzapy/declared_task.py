@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
@@ -55,6 +55,14 @@ class Declared:
     def streams(self) -> Mapping[str, AnyStream]:
         """Inputs and outputs by name."""
         return {stream.name: stream for stream in (*self.inputs, *self.broadcast, *self.outputs)}
+
+    @property
+    def takes_context(self) -> bool:
+        """Whether messages are handed over as `(envelope, collector, context)`.
+
+        A task class takes `(message, out)`.
+        """
+        return not self.handlers
 
     @property
     def has_timers(self) -> bool:
@@ -353,19 +361,6 @@ def _handlers(marked: type, inputs: Sequence[AnyStream], place: str, base: Any) 
             "found neither"
         )
     return {**dict.fromkeys(left, "process"), **handlers}
-
-
-Handle = Callable[[Any, Any, Any], None]
-
-
-def handle_of(instance: Any, name: str) -> Handle:
-    """A method `(message, out)` as the loop over messages calls it."""
-    method = getattr(instance, name)
-
-    def handle(message: Any, out: Any, context: Any) -> None:
-        method(message, out)
-
-    return handle
 
 
 class Time(Protocol):

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from copy import copy
 from itertools import islice
-from typing import Any, Final, Generic, NoReturn, Protocol, Self, TypeVar, cast, overload
+from typing import Any, Final, Generic, NoReturn, Protocol, Self, TypeVar, overload
 
 from samzapy.durations import is_duration
 from samzapy.errors import OutsideMessageError, TaskModuleError
@@ -43,7 +43,6 @@ from samzapy.model.timer_entry import (
     STORE,
     Domain,
     Entry,
-    Timers,
     clear_moment,
     domain_of,
     expiry_of,
@@ -110,6 +109,8 @@ class State:
         ttl_ms: for how long an entry is kept after its last write; None for ever.
     """
 
+    # Slots: a copy (`bound`) has its attributes in a dictionary otherwise, where they are slower to read.
+    __slots__ = ("_clock", "_entries", "_is_refreshed_by_reads", "name", "place", "scope", "serde", "ttl_ms")
     kind = "value"
     sub_keys = "string"
 
@@ -121,7 +122,7 @@ class State:
         self.place = place
         self.ttl_ms = ttl
         self.name = ""
-        self._entries: Mapping[str, Entry] = _Unbound(self)
+        self._entries: Mapping[str, Any] = _Unbound(self)
         self._clock: ExpiryClock | None = None
         self._is_refreshed_by_reads = refresh == "read"
         if scope not in SCOPES:
@@ -170,7 +171,7 @@ class State:
         expiry, step_ms = expiry_of(self.name, sub_key), max(1, self.ttl_ms // _STEPS)
         # An older message that comes later shortens no life: the order in which inputs are read counts for nothing.
         set_to = put_off if clock.domain is Domain.EXPIRY else set_moment
-        set_to(cast(Timers, self._entries[STORE]), expiry, clock.domain, clock.written_ms() + self.ttl_ms, step_ms)
+        set_to(self._entries[STORE], expiry, clock.domain, clock.written_ms() + self.ttl_ms, step_ms)
 
     def _forget(self, sub_key: bytes = b"") -> None:
         """Let an entry that is removed not expire."""
@@ -200,6 +201,8 @@ class State:
 
 class Value(State, Generic[T, D]):
     """One value per key, or per task in scope `task`."""
+
+    __slots__ = ("_default",)
 
     def __init__(
         self, serde: Serde[T], default: D, scope: str, place: str, ttl: int | None = None, refresh: str = "write"
@@ -234,6 +237,8 @@ class Value(State, Generic[T, D]):
 class Counter(State):
     """A whole number of 64 bits per key, or per task in scope `task`."""
 
+    __slots__ = ()
+
     def get(self) -> int:
         """The number; 0 without one."""
         value: int | None = self._entries[self.name].get()
@@ -241,9 +246,9 @@ class Counter(State):
 
     def add(self, amount: int = 1) -> int:
         """Add to the number, and return the sum."""
-        entry = self._entries[self.name]
+        entry: Number = self._entries[self.name]
         if self.ttl_ms is None:
-            return cast(Number, entry).add(amount)
+            return entry.add(amount)
         value: int | None = entry.get()
         total = amount if value is None or self._is_over() else value + amount
         entry.put(total)
@@ -259,6 +264,7 @@ class Counter(State):
 class Map(State, Generic[S, T]):
     """Values by sub-key and in its order, per key, or per task in scope `task`."""
 
+    __slots__ = ("sub_keys",)
     kind = "map"
 
     def __init__(
@@ -292,7 +298,7 @@ class Map(State, Generic[S, T]):
         None stands for the first or last one. The map may be changed meanwhile. Whether a change beyond the pair in
         hand is seen is not defined.
         """
-        pairs = _range_of(self._entries[self.name], first, last, reverse=reverse)
+        pairs: Iterator[tuple[S, T]] = self._entries[self.name].entries(first, last, reverse=reverse)
         if self.ttl_ms is None:
             return pairs
         return (pair for pair in pairs if not self._is_over(self._expiring(pair[0])))
@@ -333,6 +339,7 @@ class Map(State, Generic[S, T]):
 class ListState(State, Generic[T]):
     """Values in order of arrival, per key, or per task in scope `task`."""
 
+    __slots__ = ()
     kind = "list"
     sub_keys = "long"
 
@@ -369,7 +376,7 @@ class ListState(State, Generic[T]):
             self._remove(number)
 
     def _numbered(self) -> Iterator[tuple[int, T]]:
-        pairs = _range_of(self._entries[self.name], None, None)
+        pairs: Iterator[tuple[int, T]] = self._entries[self.name].entries()
         if self.ttl_ms is None:
             return pairs
         return (pair for pair in pairs if not self._is_over(_number_bytes(pair[0])))
@@ -378,9 +385,9 @@ class ListState(State, Generic[T]):
         self._entries[self.name].delete(number)
         self._forget(_number_bytes(number))
 
-    def _end(self, entry: Entry) -> int:
+    def _end(self, entry: Range) -> int:
         """The number behind that of the last value."""
-        last = next((number for number, _ in _range_of(entry, None, None, reverse=True)), -1)
+        last = next((number for number, _ in entry.entries(reverse=True)), -1)
         return int(last) + 1
 
 
@@ -388,10 +395,6 @@ def _number_bytes(number: int) -> bytes:
     raw = ordered_of(ListState.sub_keys).encode(number)
     assert raw is not None
     return raw
-
-
-def _range_of(entry: Entry, first: Any, last: Any, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
-    return cast(Range, entry).entries(first, last, reverse=reverse)
 
 
 @overload

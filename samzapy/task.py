@@ -209,7 +209,8 @@ class Task(Generic[K, V]):
         """Release the instance, when its process ends in good order."""
 
 
-ProcessFunction = Callable[["IncomingMessageEnvelope", MessageCollector, TaskContext], None]
+ProcessFunction = Callable[..., None]
+"""Handles a message: `(envelope, collector, context)`, or `(message, out)` of a task class."""
 Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 
@@ -462,10 +463,10 @@ def _of_instance(instance: Any) -> LoadedTask:
 
 
 def _of_declared(instance: Any, own: Declared) -> LoadedTask:
-    from samzapy.declared_task import bind, handle_of
+    from samzapy.declared_task import bind
 
     handlers: dict[str, ProcessFunction] = {
-        stream: handle_of(instance, method) for stream, method in own.handlers.items()
+        stream: getattr(instance, method) for stream, method in own.handlers.items()
     }
     return LoadedTask(
         process=next(iter(handlers.values())),

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import Final, Generic, Self, TypeVar, cast
+from typing import Any, Final, Generic, Self, TypeVar
 
 from samzapy.durations import is_duration
 from samzapy.errors import OutsideMessageError, TaskError, TaskModuleError
@@ -30,7 +30,6 @@ from samzapy.model.timer_entry import (
     STORE,
     Domain,
     Entry,
-    Timers,
     clear_moment,
     moment_of,
     set_moment,
@@ -65,6 +64,9 @@ class Firing(Generic[K]):
 class Timer:
     """A declared timer: at most one moment per key and tag."""
 
+    # As of `State`.
+    __slots__ = ("_now_ms", "_on_set", "_resolution_ms", "_stores", "_without_tag", "domain", "name", "place")
+
     def __init__(self, domain: Domain, resolution_ms: int, place: str) -> None:
         """Declare it; `bound` makes the timer of one task."""
         self.domain = domain
@@ -73,7 +75,7 @@ class Timer:
         # The sub-key of the timer without a tag, which most timers are.
         self._without_tag = b""
         self._resolution_ms = resolution_ms
-        self._stores: Mapping[str, Entry] | None = None
+        self._stores: Mapping[str, Any] | None = None
         self._now_ms: Callable[[], int] | None = None
         self._on_set: Callable[[int], bool] | None = None
 
@@ -120,10 +122,12 @@ class Timer:
                 f"timer {self.name}: wanted a moment in whole milliseconds since 1970, found {time_ms!r}; for a time "
                 "from now on, add to now_ms()"
             )
-        entries, sub_key = self._entries(), self._sub_key(tag)
+        stores, sub_key = self._stores, self._without_tag if tag == "" else self._sub_key(tag)
+        if stores is None:
+            raise self._unbound()
         if self._on_set is None or self._on_set(time_ms):
             # Rounded up: a timer never fires before its moment.
-            set_moment(cast(Timers, entries), sub_key, self.domain, time_ms, self._resolution_ms)
+            set_moment(stores[STORE], sub_key, self.domain, time_ms, self._resolution_ms)
 
     def clear(self, *, tag: str = "") -> None:
         """Let the timer not fire; nothing happens if it is not set."""
@@ -152,7 +156,8 @@ class Timer:
     def _entries(self) -> Entry:
         if self._stores is None:
             raise self._unbound()
-        return self._stores[STORE]
+        entries: Entry = self._stores[STORE]
+        return entries
 
     def _unbound(self) -> OutsideMessageError:
         return OutsideMessageError(

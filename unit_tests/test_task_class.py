@@ -375,6 +375,16 @@ def test_a_serde_of_sub_keys_that_only_maps_have_is_refused(tmp_path: Path, serd
         run_task(a_job(tmp_path, _TOTALS, f"stores.other.key.serde={serde}\n"), [])
 
 
+@pytest.mark.parametrize(
+    ("amount", "error"), [("2**62", "serde long: wanted a number of 8 bytes"), ("1.5", "serde long: wanted int")]
+)
+def test_a_counter_refuses_a_sum_that_is_no_whole_number_of_64_bits(tmp_path: Path, amount: str, error: str) -> None:
+    job = a_job(tmp_path, _TOTALS.replace("seen.add()", f"seen.add({amount})"))
+
+    with pytest.raises(SamzapyError, match=error):
+        run_task(job, [an_order("a", 1), an_order("a", 1)])
+
+
 def test_state_is_bound_to_the_instance_of_one_task(tmp_path: Path) -> None:
     """Two tasks in one process have a store each."""
     factory = load_task_factory(a_job(tmp_path, _TOTALS))
@@ -387,7 +397,7 @@ def test_state_is_bound_to_the_instance_of_one_task(tmp_path: Path) -> None:
         time = TaskTime(lambda: 0, None, HostExpiry(lambda: 0))
         task.bind({"seen": entry, "total": _Entry()}, None, time)  # type: ignore[arg-type,misc]
 
-    one.process.__closure__[0].cell_contents.__self__.seen.add(3)  # type: ignore[attr-defined,index]
+    one.process.__self__.seen.add(3)  # type: ignore[attr-defined]
 
     assert [{"": 3}, {}] == [own["seen"] for own in stores]
 

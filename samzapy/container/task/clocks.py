@@ -195,8 +195,11 @@ class TaskClocks:
         """
         if self.watermark_ms == END_MS:
             return False
-        # One that is past is due before any message.
-        self.next_due_ms = UNKNOWN_MS if moment_ms <= self.watermark_ms else min(self.next_due_ms, moment_ms)
+        if moment_ms <= self.watermark_ms:
+            # One that is past is due before any message.
+            self.next_due_ms = UNKNOWN_MS
+        elif moment_ms < self.next_due_ms:
+            self.next_due_ms = moment_ms
         return True
 
     def watermark_of(self, message_key: bytes | None) -> int | None:

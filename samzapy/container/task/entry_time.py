@@ -63,9 +63,9 @@ class EntryTime:
         if not self._state.declared.has_ttl:
             return process
 
-        def act(message: Any, out: Any, context: Any) -> None:
+        def act(message: Any, *handles: Any) -> None:
             self._acts_at_ms = None if time_of is None else max(time_of(message), self._watermark_ms())
-            process(message, out, context)
+            process(message, *handles)
 
         return act
 

@@ -103,8 +103,9 @@ class EventTime:
         wall_ms, ahead_max_ms, no_later_ms = self._limits.wall_ms, self._plan.config.event_time_ahead_max_ms, 0
         time_of = attrgetter("time_ms" if has_own_time else "timestamp_ms")
         process, process_without_time = self.entries.acting(process, time_of), self.entries.acting(process, None)
+        takes_context = state.declared.takes_context
 
-        def handle(message: Any, out: Any, context: Any) -> None:
+        def handle(message: Any, out: Any, context: Any = None) -> None:
             nonlocal no_later_ms
             event_ms = message.time_ms if has_own_time else message.timestamp_ms
             # Most messages pass these comparisons; more of them for each message would be measurable.
@@ -112,14 +113,17 @@ class EventTime:
                 # The limit of before is the stricter one.
                 no_later_ms = wall_ms() + ahead_max_ms
                 if not _is_time(stream, message, event_ms, no_later_ms):
-                    process_without_time(message, out, context)
+                    process_without_time(message, out, *((context,) if takes_context else ()))
                     clocks.saw(route)
                     return
             if clocks.next_due_ms <= event_ms and clocks.must_fire_before(route, event_ms):
                 raise TimersFirstError
             if event_ms < lateness.below_ms:
                 lateness.note(event_ms, clocks.watermark_of(state.message_key))
-            process(message, out, context)
+            if takes_context:
+                process(message, out, context)
+            else:
+                process(message, out)
             if event_ms - disorder_ms > clock_of[route] or route not in seen:
                 clocks.advance(route, event_ms)
 

@@ -33,6 +33,7 @@ class Handling:
 
     def __init__(self, calls: UserCalls) -> None:
         self._calls = calls
+        self._takes_context = calls.state.declared.takes_context
         self._handles = calls.handles
         # Messages of the task that this process has handled before these rows.
         self._handled_before = 0
@@ -66,7 +67,7 @@ class Handling:
             deadline_s = min(deadline_s, now_s() + rows.budget_s)
         index, offset, skipped, records_out, is_full, is_put_back = start, rows.offsets[start], 0, 0, False, False
         collector, context, stores = self._handles.renew()
-        outputs = collector.held
+        takes_context, outputs = self._takes_context, collector.held
         # How many references there are while user code keeps none.
         references, of_collector, of_context = getrefcount, getrefcount(collector), getrefcount(context)
         of_store = max((getrefcount(store) for store in stores), default=0)
@@ -81,31 +82,31 @@ class Handling:
                 if stores:
                     state.message_key, state.key_prefix = key, None
                 try:
-                    process(
-                        new_message(
-                            ssp,
-                            offset,
-                            key if key_decode is None else key_decode(key),
-                            value if value_decode is None else value_decode(value),
-                            key,
-                            value,
-                            timestamp_ms,
-                            headers,
-                            intermediate,
-                        ),
-                        collector,
-                        context,
+                    message = new_message(
+                        ssp,
+                        offset,
+                        key if key_decode is None else key_decode(key),
+                        value if value_decode is None else value_decode(value),
+                        key,
+                        value,
+                        timestamp_ms,
+                        headers,
+                        intermediate,
                     )
+                    if takes_context:
+                        process(message, collector, context)
+                    else:
+                        process(message, collector)
                     if collector.must_be_checked:
                         self._calls.checks.check(collector, producer)
                 except TimersFirstError:
                     is_put_back = True
                     break
                 except BaseException as error:  # User code may raise anything; the policy decides.
-                    message = (index, offset, key, value, timestamp_ms, headers)
+                    row = (index, offset, key, value, timestamp_ms, headers)
                     self._calls.roll_back(error)
                     number = self._handled_before + index - start - skipped
-                    self._calls.policy.apply(ssp, message, error, producer, number)
+                    self._calls.policy.apply(ssp, row, error, producer, number)
                     handled.dead_letters += 1
                 is_kept = references(collector) > of_collector
                 if stores:

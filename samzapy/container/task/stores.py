@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from struct import error as StructError
 from typing import Any, ClassVar, Final
 
 from samzapy.config import StoreConfig
@@ -17,7 +18,7 @@ from samzapy.declared_task import Declared
 from samzapy.errors import TaskError
 from samzapy.model import timer_entry
 from samzapy.model.job import TaskName
-from samzapy.model.serde import SerdeError, ordered_of, serde_of
+from samzapy.model.serde import LONG, SerdeError, ordered_of, serde_of
 from samzapy.stream.changelog import changelog_key, split_changelog_key, task_entry_key
 
 _METHODS: Final = frozenset({"get", "put", "delete"})
@@ -298,13 +299,25 @@ class Store:
         if self.expired_at is not None:
             self._check_scope(self.expired_at)
         raw = written[key] if key in written else self._stored(key)
-        serde = self._serde
         try:
-            total: int = amount if raw is None else serde.decode(raw) + amount
+            # As the serde of counters does, without its calls.
+            total: int = amount if raw is None else LONG.unpack(raw)[0] + amount
+            encoded: bytes | None = LONG.pack(total)
+        except StructError:
+            total, encoded = self._sum(raw, amount)
+        self._write(key, encoded)
+        return total
+
+    def _sum(self, raw: bytes | None, amount: int) -> tuple[int, bytes | None]:
+        """The sum, and its bytes.
+
+        Raises SerdeError for an entry or a sum that is no whole number of 64 bits.
+        """
+        try:
+            total: int = (self._serde.decode(raw) or 0) + amount
         except SerdeError as error:
             raise self._unreadable(error) from error
-        self._write(key, serde.encode(total))
-        return total
+        return total, self._serde.encode(total)
 
     def _stored(self, key: bytes) -> bytes | None:
         local = self._state.local
@@ -477,10 +490,11 @@ class TimerStore(OrderedStore):
 
     def replace(self, value: bytes, name: bytes) -> None:
         """Set an entry; nothing is written if it has that value."""
-        key = self._key(name)
+        # The bytes of a name are the name.
+        key, written = (self._own_prefix or self._state.key_prefix or self._prefix()) + name, self._written
         if self.expired_at is not None:
             self._check_scope(self.expired_at)
-        if (self._written[key] if key in self._written else self._stored(key)) != value:
+        if (written[key] if key in written else self._stored(key)) != value:
             self._write(key, value)
 
     def _write(self, key: bytes, raw: bytes | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from samzapy.model.serde.base import NamedSerde, SerdeError
+from samzapy.model.serde.fixed_width import LONG
 from samzapy.model.serde.named import key_serde_of, serde_of
 from samzapy.model.serde.ordered import ORDERED, ordered_of, with_flags
 from samzapy.model.serde.typed import (
@@ -22,6 +23,7 @@ from samzapy.model.serde.typed import (
 )
 
 __all__ = [
+    "LONG",
     "ORDERED",
     "Bytes",
     "Double",

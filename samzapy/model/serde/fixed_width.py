@@ -29,6 +29,8 @@ _FORMATS: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
     "double": (">d", (float, int)),
     "timestamp": (">q", (int,)),
 }
+LONG: Final = Struct(_FORMATS["long"][0])
+"""The layout of the serde `long`."""
 _UUID_BYTES: Final = 16
 
 
