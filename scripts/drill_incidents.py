@@ -207,7 +207,7 @@ INCIDENTS: Final[Mapping[str, Incident]] = {
             cli="expectedGeneration: wanted the plan that is in force.{0,100}",
             page="expectedGeneration: wanted the plan that is in force.{0,100}",
             commands=(("container", "status", "{request}"),),
-            views=("/ui/requests",),
+            views=("/", "/ui/requests"),
         ),
         Incident(
             name="rogue-producer",

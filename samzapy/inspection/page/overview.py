@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -12,7 +12,9 @@ from samzapy.coordinator.assignment.liveness import LIVING, Liveness
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.inspection.load import Hint, hint_of
 from samzapy.inspection.page.look import Look, lag_by_stream
-from samzapy.inspection.page.task_rows import TaskState
+from samzapy.inspection.page.requests import RequestRow, failed_lately
+from samzapy.inspection.page.task_rows import TaskRow, TaskState
+from samzapy.inspection.standstill import Cause
 from samzapy.inspection.status import is_stopped
 from samzapy.inspection.store_sizes import sizes_by_store, store_settings
 from samzapy.model.finding import Finding
@@ -44,6 +46,24 @@ _VERBS: Final = {
     TaskState.LAGGING: ("lags", "lag"),
 }
 """Of one task, and of several."""
+CAUSES_MAX: Final = 3
+_PASSES: Final = frozenset(
+    {Cause.STARTING, Cause.RELEASE, Cause.GRANT, Cause.RESTORING, Cause.STEP, Cause.BOOTSTRAP},
+)
+"""Causes that end by themselves as a rule. The others need a person."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseRow:
+    """A cause for which tasks do not process messages.
+
+    Attributes:
+        text: of one of these tasks.
+    """
+
+    state: TaskState
+    task_count: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +103,15 @@ class Overview:
     """The first view.
 
     Attributes:
+        causes: why tasks do not process messages, the worst first, at most `CAUSES_MAX`.
+        failed_requests: `requests.failed_lately`.
         disk_bytes: the local state of all tasks on disk, of all stores together; None if no task reports it.
     """
 
     state: JobState
     sentence: str
+    causes: Sequence[CauseRow]
+    failed_requests: Sequence[RequestRow]
     hint: Hint
     counts: Mapping[TaskState, int]
     inputs: Sequence[InputRow]
@@ -108,6 +132,8 @@ def overview(look: Look) -> Overview:
     return Overview(
         state=state,
         sentence=sentence,
+        causes=_causes(look.tasks),
+        failed_requests=failed_lately(look),
         hint=hint_of(look.load),
         counts={kind: counts[kind] for kind in TaskState if counts[kind]},
         inputs=_inputs(look),
@@ -137,6 +163,26 @@ def job_state(look: Look, counts: Mapping[TaskState, int]) -> tuple[JobState, st
         return JobState.RUNNING, f"{_count(total, 'task')} in {where}{lag}."
     verb = _VERBS[worst][number > 1]
     return JobState(worst.value), f"{number:,} of {_count(total, 'task')} {verb}; {where}{lag}."
+
+
+def _causes(rows: Iterable[TaskRow]) -> Sequence[CauseRow]:
+    """The worst causes, one row for each.
+
+    The state of the tasks counts first, then the need for a person, then the number of tasks.
+    """
+    counts: Counter[tuple[TaskState, Cause]] = Counter()
+    texts: dict[tuple[TaskState, Cause], str] = {}
+    for row in rows:
+        if row.cause is not None:
+            counts[row.state, row.cause] += 1
+            texts.setdefault((row.state, row.cause), row.detail)
+
+    def rank(kind: tuple[TaskState, Cause]) -> tuple[int, bool, int]:
+        state, cause = kind
+        return _WORST_FIRST.index(state), cause in _PASSES, -counts[kind]
+
+    worst = sorted(counts, key=rank)[:CAUSES_MAX]
+    return [CauseRow(state=kind[0], task_count=counts[kind], text=texts[kind]) for kind in worst]
 
 
 def _inputs(look: Look) -> Sequence[InputRow]:

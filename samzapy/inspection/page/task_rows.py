@@ -73,6 +73,7 @@ class TaskRow:
     """A task as the page lists it.
 
     Attributes:
+        cause: why it does not process messages; None if it does, or is stopped.
         detail: further words on the state; empty where there are none.
         still_since_ms: since when it stands still, monotonic; None if it moves, or for an unknown time.
         host: of the owner; empty without one.
@@ -81,6 +82,7 @@ class TaskRow:
 
     load: TaskLoad
     state: TaskState
+    cause: Cause | None
     detail: str
     host: str
     moved: Moved | None
@@ -134,12 +136,20 @@ def task_rows(
             now_moved[planned.task_name] = movement
         load = _load(planned, owned)
         standstill = still.get(planned.task_name)
-        task_state, detail = _state(load, owned, standstill, snapshot)
+        task_state, cause, detail = _state(load, owned, standstill, snapshot)
         since_ms = None
         if standstill is not None and standstill.for_ms is not None:
             since_ms = now_ms - standstill.for_ms
         host = "" if owned is None else owned.container.host
-        row = TaskRow(load=load, state=task_state, detail=detail, host=host, moved=movement, still_since_ms=since_ms)
+        row = TaskRow(
+            load=load,
+            state=task_state,
+            cause=cause,
+            detail=detail,
+            host=host,
+            moved=movement,
+            still_since_ms=since_ms,
+        )
         rows.append(row)
     return TaskRows(tuple(rows), now_moved, tuple(lags), is_complete)
 
@@ -244,36 +254,39 @@ def _load(planned: PlannedTaskPut, owned: _Owned | None) -> TaskLoad:
 
 def _state(
     load: TaskLoad, owned: _Owned | None, standstill: Standstill | None, snapshot: Snapshot
-) -> tuple[TaskState, str]:
+) -> tuple[TaskState, Cause | None, str]:
     if is_stopped(snapshot.state):
-        return TaskState.STOPPED, ""
-    cause = "" if standstill is None else f"{standstill.cause.value}: {standstill.detail}"
+        return TaskState.STOPPED, None, ""
+    cause = None if standstill is None else standstill.cause
+    detail = "" if standstill is None else f"{standstill.cause.value}: {standstill.detail}"
     if owned is None:
-        return TaskState.WAITING, cause
-    if standstill is None or standstill.cause not in _UNHEARD:
+        return TaskState.WAITING, cause, detail
+    if cause not in _UNHEARD:
         start = _start(owned)
         if start is not None:
             return start
-    if standstill is not None:
-        return TaskState.STALLED, cause
+    if cause is not None:
+        return TaskState.STALLED, cause, detail
     if load.lag and load.records_per_s is not None and load.lag > KEEPS_UP_S * load.records_per_s:
-        return TaskState.LAGGING, ""
-    return TaskState.RUNNING, ""
+        return TaskState.LAGGING, None, ""
+    return TaskState.RUNNING, None, ""
 
 
-def _start(owned: _Owned) -> tuple[TaskState, str] | None:
+def _start(owned: _Owned) -> tuple[TaskState, Cause, str] | None:
     """The state of a task whose container does not process it yet; None if it does."""
     sighting = owned.sighting
     if sighting is None:
-        return TaskState.STARTING, "its container has sent no heartbeat to this leader yet"
+        return TaskState.STARTING, Cause.STEP, "its container has sent no heartbeat to this leader yet"
     failing, figures = sighting.failing, sighting.figures
     if failing is not None:
         times = "once" if failing.attempts == 1 else f"{failing.attempts} times"
-        return TaskState.FAILING, f"the query of its container failed {times}: {failing.reason}"
+        return TaskState.FAILING, Cause.FAILING, f"the query of its container failed {times}: {failing.reason}"
+    is_held_up = waits_for_transaction(sighting.step)
     if figures.restore_total:
         percent = min(99, figures.restored * 100 // figures.restore_total)
-        waits = f"; {sighting.step}" if waits_for_transaction(sighting.step) else ""
-        return TaskState.RESTORING, f"{percent} %, about {figures.restore_left_ms // 1000} s left{waits}"
+        cause, waits = (Cause.OPEN_TRANSACTION, f"; {sighting.step}") if is_held_up else (Cause.RESTORING, "")
+        return TaskState.RESTORING, cause, f"{percent} %, about {figures.restore_left_ms // 1000} s left{waits}"
     if sighting.step or owned.container.phase is ContainerPhase.STARTED:
-        return TaskState.STARTING, sighting.step or "its container has not started its query yet"
-    return None if owned.is_read() else (TaskState.STARTING, "its container has not read the grant yet")
+        cause = Cause.OPEN_TRANSACTION if is_held_up else Cause.STEP
+        return TaskState.STARTING, cause, sighting.step or "its container has not started its query yet"
+    return None if owned.is_read() else (TaskState.STARTING, Cause.STEP, "its container has not read the grant yet")

@@ -7,12 +7,14 @@ Each view, updates, the keyboard, contrast, hostile names, many tasks, a proxy.
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from samzapy.model.container import ContainerPhase
 from samzapy.model.credential import Scope, credential
+from samzapy.model.failing import Failing
 from samzapy.model.finding import Finding
 from samzapy.model.placement import StatusCode
 from samzapy.model.store_size import StoreSize
@@ -144,6 +146,24 @@ def test_a_view_is_updated_in_place(open_tab):
     assert tab.shows("10 of 40 tasks.")
     assert tab.shows("which was declared lost (no heartbeat), is fenced")
     assert tab.page.evaluate("() => window.isTheSame === true"), "it was not loaded again"
+    assert [] == tab.troubles
+
+
+def test_the_overview_names_a_cause_as_it_appears_and_leads_to_failed_requests(open_tab):
+    tab = open_tab()
+    job = tab.served.job
+    tab.open("/")
+    assert tab.shows("40 tasks in 4 containers on 4 hosts")
+
+    failing = Failing(attempts=1, for_ms=1, left_ms=1, reason="no space left, and 0.0 MB free on its disk")
+    refused = replace(a_move(StatusCode.FAILED), response_message="too old", decided_at_ms=job.clock.wall_ms())
+    job.change(requests={"u": refused})
+    job.receive_heartbeats(heartbeats={"e1": {"failing": failing}})
+
+    assert tab.shows("Cause: the query of its container failed once: no space left, and 0.0 MB free on its disk")
+    assert tab.shows("The latest: place-container, FAILED: too old")
+    tab.page.get_by_role("link", name="Failed requests of the last hour: 1").click()
+    tab.page.get_by_role("heading", name="Requests", exact=True).wait_for()
     assert [] == tab.troubles
 
 

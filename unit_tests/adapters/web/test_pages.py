@@ -19,10 +19,14 @@ from samzapy.adapters.web.page_rendering import STATIC
 from samzapy.adapters.web.pages import EVENTS_PER_S_MAX, KEPT_MAX, VIEWERS_MAX, period_s
 from samzapy.adapters.web.routes import Answering, make_app
 from samzapy.adapters.web.server import CoordinatorServer, ServerAccess
+from samzapy.model.container import ContainerPhase
 from samzapy.model.credential import Scope, credential
+from samzapy.model.failing import Failing
 from samzapy.model.finding import Finding
+from samzapy.model.placement import StatusCode
 from samzapy.testing.virtual_clock import VirtualClock
 from samzapy.testing.waiting import wait_until
+from unit_tests.fixtures.launched_job import a_move
 from unit_tests.fixtures.operated_page import MemoryHistory, MemoryOperations
 from unit_tests.fixtures.page_job import XSS, NamedJob, PageJob
 
@@ -247,6 +251,30 @@ def test_the_tasks_are_filtered_sorted_and_paged_without_a_script():
         assert ["Partition_229"] == shown("?q=_229")
         assert "Partition_229" == shown("?sort=-plan")[0]
         assert "Page 2 of 5" in served.text("/ui/tasks?page=2")
+
+
+def test_the_overview_has_the_worst_cause_in_its_sentence_and_the_others_below(served):
+    served.job.change_container("e1", phase=ContainerPhase.LOST, reason="no heartbeat")
+    failing = Failing(attempts=1, for_ms=1, left_ms=1, reason="<b>disk full</b>")
+    served.job.receive_heartbeats(heartbeats={"e0": {"failing": failing}})
+
+    text = " ".join("".join(Elements(served.text("/")).texts).split())
+
+    assert "FAILING 2 of 4 tasks fail; 1 container on 1 host. Cause: the query of its container failed once:" in text
+    assert "failed once: <b>disk full</b> WAITING 2: container-lost: container e1 on host-1 was declared lost" in text
+
+
+def test_the_overview_has_one_line_about_failed_requests_with_a_link(served):
+    refused = "expectedGeneration: wanted the plan that is in force, 1, found 0"
+    move = replace(a_move(StatusCode.FAILED), response_message=refused, decided_at_ms=served.job.clock.wall_ms())
+    served.job.change(requests={"u": move, "v": replace(move, uuid="v", response_message="x" * 4_000)})
+    served.job.receive_heartbeats()
+
+    page = Elements(served.text("/"))
+
+    text = " ".join("".join(page.texts).split())
+    assert f"Failed requests of the last hour: 2. The latest: place-container, FAILED: {refused}" in text
+    assert 2 == [link["href"] for link in page.named("a")].count("ui/requests"), "the menu has one too"
 
 
 @pytest.mark.parametrize("path", ["/", "/ui/tasks"])

@@ -7,7 +7,7 @@ import pytest
 from samzapy.coordinator.commands import Figures
 from samzapy.inspection.load import Advice
 from samzapy.inspection.page.look import look_at
-from samzapy.inspection.page.overview import JobState, overview
+from samzapy.inspection.page.overview import CAUSES_MAX, JobState, overview
 from samzapy.inspection.page.recent_figures import APART_MS, SPAN_MS, Pace, followed
 from samzapy.inspection.page.task_rows import TASKS_BETWEEN_RESTS, TaskState
 from samzapy.inspection.page.trend import INTERVAL_MS, SAMPLES_MAX, TrendSample, sampled
@@ -19,6 +19,7 @@ from samzapy.model.start_step import transaction_step
 from samzapy.model.store_size import StoreSize
 from samzapy.model.task_stats import TaskStats
 from samzapy.stream.records import Expansion, SuspendedPut
+from samzapy.testing.builders import a_launch
 from unit_tests.fixtures.page_job import PageJob
 
 
@@ -279,6 +280,75 @@ def test_tasks_that_restore_count_as_starting_and_one_task_is_worded_in_the_sing
     assert (JobState.STARTING, "1 of 3 tasks starts; 3 containers on 3 hosts; lag 0.") == job_state_of(watched)
     watched.see(figures={"e0": {"restored": 1, "restore_total": 9}}, heartbeats={"e1": {"step": "fences"}})
     assert "2 of 3 tasks start; 3 containers on 3 hosts; lag 0." == job_state_of(watched)[1]
+
+
+def causes_of(watched):
+    return [(row.state, row.task_count, row.text) for row in overview(watched.look).causes]
+
+
+def test_a_job_that_moves_has_no_cause(watched):
+    watched.see()
+    watched.see(lag=100_000)
+
+    assert S.LAGGING in watched.states()
+    assert [] == causes_of(watched)
+
+
+def test_the_overview_names_the_failure_of_a_query(watched):
+    failing = Failing(attempts=2, for_ms=1, left_ms=1, reason="Input/output error, and 0.0 MB free on its disk")
+    watched.see(heartbeats={"e0": {"failing": failing}})
+
+    text = "the query of its container failed 2 times: Input/output error, and 0.0 MB free on its disk"
+    assert [(S.FAILING, 2, text)] == causes_of(watched)
+
+
+def test_the_overview_names_the_reason_why_a_container_cannot_be_started(watched):
+    watched.job.change_container("e0", phase=ContainerPhase.FENCED, reason="no heartbeat")
+    watched.job.change(launches={"l": replace(a_launch("l", processor_id="0"), host="host-b")})
+    watched.see()
+    watched.job.liveness = replace(watched.job.liveness, troubles={"l": "the host does not answer"})
+    watched.see_again()
+
+    ((state, count, text),) = causes_of(watched)
+    assert (S.WAITING, 2) == (state, count)
+    assert text.startswith("no-room: container l cannot be started on host-b, and is tried again: the host does not")
+
+
+@pytest.mark.parametrize("progress", [{}, {"restored": 30, "restore_total": 100, "restore_left_ms": 4000}])
+def test_the_overview_names_the_transaction_that_holds_a_restore_up(watched, progress):
+    step = transaction_step("__samzapy-changelog-orders-1-totals-0", 51)
+    watched.see(lag=5, heartbeats={"e0": {"step": step}, "e1": {"step": "reads"}}, figures={"e0": progress})
+
+    assert step in causes_of(watched)[0][2]
+    assert 2 == causes_of(watched)[0][1]
+
+
+def test_the_causes_of_a_job_begin_with_the_worst_and_are_few():
+    watched = Watched(6, 6)
+    watched.job.change(
+        suspended={"5": SuspendedPut(processor_id="5", execution_id="e5", exit_code=8, reason="a range is gone")}
+    )
+    for execution_id in ("e3", "e4", "e5"):
+        watched.job.change_container(execution_id, phase=ContainerPhase.LOST)
+    failing = Failing(attempts=1, for_ms=1, left_ms=1, reason="boom")
+    watched.see(heartbeats={"e0": {"failing": failing}, "e1": {"step": "fences"}})
+
+    shown = causes_of(watched)
+    assert [(S.FAILING, 1), (S.WAITING, 2), (S.WAITING, 1)] == [cause[:2] for cause in shown]
+    assert "declared lost" in shown[1][2]
+    assert "a range is gone" in shown[2][2]
+    assert CAUSES_MAX == len(shown), "that of the task that starts is left out"
+
+
+def test_a_cause_that_ends_by_itself_stands_behind_one_that_needs_a_person():
+    watched = Watched(3, 3)
+    watched.see(
+        lag=5,
+        figures={f"e{number}": {"restored": 1, "restore_total": 9} for number in range(3)},
+        heartbeats={"e2": {"step": transaction_step("changelog-0", 51)}},
+    )
+
+    assert [(S.RESTORING, 1), (S.RESTORING, 2)] == [cause[:2] for cause in causes_of(watched)]
 
 
 def test_a_job_without_a_plan_shows_that(watched):

@@ -7,7 +7,7 @@ import pytest
 from samzapy.errors import RejectedError
 from samzapy.inspection.page.heat_map import CELLS_MAX, LEVELS, heat_map
 from samzapy.inspection.page.hosts import hosts
-from samzapy.inspection.page.requests import request_rows
+from samzapy.inspection.page.requests import LATELY_MS, failed_lately, request_rows
 from samzapy.inspection.page.task_view import task_view
 from samzapy.model.container import ContainerPhase, TaskLocality
 from samzapy.model.launch import LaunchPhase, LaunchRole
@@ -160,13 +160,13 @@ def test_a_host_of_which_no_fault_domain_is_known_has_none(watched):
 # --- requests ---
 
 
-def a_memory(uuid, decided_at_ms):
+def a_memory(uuid, decided_at_ms, status_code=StatusCode.SUCCEEDED):
     return RequestMemoryPut(
         uuid=uuid,
         timestamp_ms=1,
         place="p",
         run_id="r",
-        status_code=StatusCode.SUCCEEDED,
+        status_code=status_code,
         decided_at_ms=decided_at_ms,
         phase=MemoryPhase.ANSWERED,
         offset=1,
@@ -193,6 +193,23 @@ def test_a_finished_request_has_the_reason_that_this_leader_gave(watched):
     assert ["expectedGeneration: wanted the plan that is in force", ""] == [
         row.message for row in request_rows(watched.see())
     ]
+
+
+def test_requests_that_failed_or_were_refused_are_listed_for_an_hour_the_latest_first(watched):
+    now_ms = watched.look.wall_ms
+    memories = (
+        a_memory("done", now_ms),
+        a_memory("failed", now_ms - 2, StatusCode.FAILED),
+        a_memory("refused", now_ms - 1, StatusCode.BAD_REQUEST),
+    )
+    watched.job.change(
+        requests={"u": replace(a_move(StatusCode.FAILED), decided_at_ms=now_ms)},
+        request_memory={memory.uuid: memory for memory in memories},
+    )
+
+    assert ["u", "refused", "failed"] == [row.uuid for row in failed_lately(watched.see(after_ms=0))]
+    assert ["u"] == [row.uuid for row in failed_lately(watched.see(after_ms=LATELY_MS))]
+    assert [] == failed_lately(watched.see(after_ms=1))
 
 
 def test_a_request_keeps_the_history_that_the_leader_saw(watched):
