@@ -157,12 +157,21 @@ def test_a_refused_connection_is_the_reason(refusing: str) -> None:
     result = run(["checkpoint", "list", "--job", "a-1", "--bootstrap-servers", refusing, "--timeout", "0.5"])
 
     assert "Connection refused" in str(result.exception)
+    assert f"{refusing} refuses connections" not in str(result.exception), "the client has said it already"
 
 
 def test_an_address_that_swallows_requests_is_a_time_out(swallowing: str) -> None:
     result = run(["checkpoint", "list", "--job", "a-1", "--bootstrap-servers", swallowing, "--timeout", "0.5"])
 
-    assert "time-outs: neither an answer nor a refused connection" in str(result.exception)
+    assert (
+        f"time-outs: neither an answer nor a refused connection; {swallowing} accepts connections, and does not answer;"
+    ) in str(result.exception)
+
+
+def test_job_status_tells_that_a_port_accepts_connections_where_the_broker_hangs(swallowing: str) -> None:
+    result = run(["job", "status", "--job", "a-1", "--bootstrap-servers", swallowing, "--timeout", "0.5"])
+
+    assert f"{swallowing} accepts connections, and does not answer;" in str(result.exception)
 
 
 @pytest.mark.parametrize("command", ["checkpoint", "job"], ids=["offsets", "topics"])

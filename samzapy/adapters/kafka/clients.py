@@ -7,7 +7,7 @@ operator's. The settings in this module are common, and the operator may overrid
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from samzapy.adapters.kafka.broker_wait import CommandWait, QuestionWait
 from samzapy.adapters.kafka.errors import kafka_error, unavailable
+from samzapy.adapters.kafka.reachable import connections_text
 from samzapy.config import MESSAGE_BYTES_MAX, JobConfig, Secret, Text, revealed, without_secrets
 from samzapy.errors import ConfigError, SamzapyError
 
@@ -52,6 +53,17 @@ class KafkaConnection:
         """The wait of the command; without one, that of a question alone."""
         wait = self.command_wait
         return QuestionWait(deadline_s) if wait is None or wait.is_done else wait
+
+    def unavailable(self, waited_s: float, doing: str, events: Iterable[KafkaError]) -> SamzapyError:
+        """The error for an answer that did not come in time.
+
+        A command tries the addresses, a second for each at most. A leader or a container goes on without that.
+        """
+        if self.command_wait is None:
+            return unavailable(self.bootstrap_servers, waited_s, doing, events)
+        return unavailable(
+            self.bootstrap_servers, waited_s, doing, events, lambda: connections_text(self.bootstrap_servers)
+        )
 
     def settings(self, ours: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None) -> Settings:
         """The whole configuration of a client.
@@ -174,7 +186,7 @@ class Admin:
 
     def unavailable(self, waited_s: float, doing: str) -> SamzapyError:
         """The error for an answer that did not come."""
-        return unavailable(self.connection.bootstrap_servers, waited_s, doing, self.reported())
+        return self.connection.unavailable(waited_s, doing, self.reported())
 
 
 class _QuietLog:

@@ -11,7 +11,7 @@ then has the likely cause.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -215,15 +215,21 @@ def reported(events: Iterable[KafkaError]) -> str:
 
     The client reports a refused connection and a name without an address at once. Without an error, requests time out.
     """
+    return f"the client reports {_distinct(events) or 'time-outs: neither an answer nor a refused connection'}"
+
+
+def _distinct(events: Iterable[KafkaError]) -> str:
     texts = (_STATE.sub("", event.str()) for event in events if event.code() not in _WITHOUT_REASON)
-    distinct = " | ".join(dict.fromkeys(texts))
-    return f"the client reports {distinct or 'time-outs: neither an answer nor a refused connection'}"
+    return " | ".join(dict.fromkeys(texts))
 
 
-def connection_hint(events: Iterable[KafkaError]) -> str:
+def connection_hint(events: Iterable[KafkaError], probe: Callable[[], str] = lambda: "") -> str:
     """The likely reason why no broker answers, out of the client's error events.
 
-    The text also says what to check. A listener with TLS or SASL closes the connection of a client without it,
+    The text also says what to check. A client that only timed out does not say whether its connections were accepted.
+    Then `probe` is called, which gives sentences about that (`reachable.connections_text`).
+
+    A listener with TLS or SASL closes the connection of a client without it,
     and the other way round, without an explanation. The only trace is that connections are made and break at once.
     """
     seen = list(events)
@@ -233,17 +239,23 @@ def connection_hint(events: Iterable[KafkaError]) -> str:
     texts = reported(seen)
     if any(mark in texts for mark in ("SSL", "SASL", "handshake", "Disconnected while requesting ApiVersion")):
         return f"this looks like authentication or TLS: {texts}; {_TLS_OR_PASSWORD}"
-    return f"{texts}; {_LOOK_AT_BROKERS}"
+    connections = "" if _distinct(seen) else probe()
+    clauses = [texts, connections.removesuffix("."), _LOOK_AT_BROKERS]
+    return "; ".join(clause for clause in clauses if clause)
 
 
 def unavailable(
-    bootstrap_servers: str, waited_s: float, doing: str, events: Iterable[KafkaError] = ()
+    bootstrap_servers: str,
+    waited_s: float,
+    doing: str,
+    events: Iterable[KafkaError] = (),
+    probe: Callable[[], str] = lambda: "",
 ) -> SamzapyError:
     """The error for an answer that did not come in time.
 
-    It has the addresses, the waiting time and the likely reason.
+    It has the addresses, the waiting time and the likely reason (`connection_hint`).
     """
     shown_s = round(waited_s, 1) if waited_s < 1 else round(waited_s)
     return BrokerUnavailableError(
-        f"{doing}: no broker answered within {shown_s:g} s at {bootstrap_servers}; {connection_hint(events)}"
+        f"{doing}: no broker answered within {shown_s:g} s at {bootstrap_servers}; {connection_hint(events, probe)}"
     )

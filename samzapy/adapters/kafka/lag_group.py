@@ -16,7 +16,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_consumer
-from samzapy.adapters.kafka.errors import lacks_right, translate, unavailable
+from samzapy.adapters.kafka.errors import lacks_right, translate
 from samzapy.errors import DeadlineError, SamzapyError, TemporaryError
 from samzapy.model.ssp import SystemStreamPartition
 
@@ -110,7 +110,7 @@ class KafkaLagGroup:
             if self._refusal is not None:
                 raise translate(self._refusal, self._doing)
             if self._answer is None and time.monotonic() >= until_s:
-                raise unavailable(self._connection.bootstrap_servers, _TIMEOUT_S, self._doing, self._events.latest)
+                raise self._connection.unavailable(_TIMEOUT_S, self._doing, self._events.latest)
         return self._answer
 
     def _take_answer(self, error: KafkaError | None, places: Sequence[TopicPartition]) -> None:

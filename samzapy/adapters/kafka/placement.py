@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_client
-from samzapy.adapters.kafka.errors import translate, unavailable
+from samzapy.adapters.kafka.errors import translate
 from samzapy.adapters.kafka.hanging import WrittenTopics
 from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS, TransactionalProducer
@@ -313,7 +313,7 @@ class PlacementTopic:
             raise translate(refused[0], doing)
         if left:
             waited_s = time.monotonic() - started_s
-            raise unavailable(self._connection.bootstrap_servers, waited_s, doing, self._events.latest)
+            raise self._connection.unavailable(waited_s, doing, self._events.latest)
 
     def _begun(self) -> int:
         """The offset to read on from."""

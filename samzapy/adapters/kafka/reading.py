@@ -30,7 +30,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it
 from tenacity import Retrying, retry_if_exception_type, wait_random
 
 from samzapy.adapters.kafka.clients import Admin, ErrorEvents, KafkaConnection, make_consumer
-from samzapy.adapters.kafka.errors import kafka_error, lacks_right, translate, unavailable
+from samzapy.adapters.kafka.errors import kafka_error, lacks_right, translate
 from samzapy.errors import (
     DeadlineError,
     LostRangeError,
@@ -418,11 +418,8 @@ class PartitionReader:
     def _stalled(self, offset_end: int, progress: _Progress, deadline_s: float) -> SamzapyError:
         where = f"{self.topic}-{self.partition}"
         if progress.has_lost_brokers:
-            return unavailable(
-                self._connection.bootstrap_servers,
-                deadline_s,
-                f"reading {where} up to offset {offset_end}",
-                self._events.latest,
+            return self._connection.unavailable(
+                deadline_s, f"reading {where} up to offset {offset_end}", self._events.latest
             )
         return DeadlineError(
             f"wanted to read {where} up to offset {offset_end}, found an open transaction from offset "

@@ -28,7 +28,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, Settings, make_client
 from samzapy.adapters.kafka.end_txn_signs import RETRY_BACKOFF_MS, EndTxnSigns
-from samzapy.adapters.kafka.errors import kafka_error, lacks_right, translate, unavailable
+from samzapy.adapters.kafka.errors import kafka_error, lacks_right, translate
 from samzapy.adapters.kafka.hanging import WrittenTopics, end_in, places_that_hang
 from samzapy.adapters.kafka.write_rights import refuse_without_write_right, without_write_right
 from samzapy.config import BATCH_BYTES
@@ -147,7 +147,7 @@ class TransactionalProducer:
             )(initialise)
         except TemporaryError as error:
             waited_s = time.monotonic() - started
-            raise unavailable(self._connection.bootstrap_servers, waited_s, doing, self._events.latest) from error
+            raise self._connection.unavailable(waited_s, doing, self._events.latest) from error
         self._is_taken = True
         if self._written is not None:
             self._end_hanging(self._written)
