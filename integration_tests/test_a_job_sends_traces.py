@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -46,6 +46,8 @@ stores.counts.msg.serde=json
 local.store.dir={state}
 """
 _FIRST, _MORE = 3, 5
+_COMMIT = "samzapy.container.commit"
+_AWAY, _BACK = "traces do not reach their collector", "traces reach their collector again"
 _SECRET = b'"a secret of the message"'
 
 
@@ -89,8 +91,9 @@ def read(attributes: Iterator[KeyValue] | object) -> Mapping[str, object]:
 
 
 @contextmanager
-def a_collector() -> Iterator[tuple[Collector, str]]:
-    collector = Collector()
+def a_collector(collector: Collector | None = None, port: int = 0) -> Iterator[tuple[Collector, str]]:
+    """A collector that listens; one that was away comes back at its port."""
+    collector = collector or Collector()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -104,7 +107,7 @@ def a_collector() -> Iterator[tuple[Collector, str]]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -115,19 +118,25 @@ def a_collector() -> Iterator[tuple[Collector, str]]:
         server.server_close()
 
 
+def a_job(cluster: Cluster, directory: Path) -> tuple[str, Path, Mapping[str, str]]:
+    """A job that numbers the messages of a key: its name, its file, and its topics."""
+    topics = {name: cluster.topic(name) for name in ("input", "output")}
+    name, job_file = unique("traced"), directory / "job.py"
+    job_file.write_text(_JOB.format(output=topics["output"]))
+    job_file.with_suffix(".properties").write_text(
+        _PROPERTIES.format(
+            job=name, input=topics["input"], servers=cluster.bootstrap_servers, state=directory / "state"
+        )
+    )
+    return name, job_file, topics
+
+
 @pytest.mark.timeout(900)
 def test_decisions_and_commits_reach_a_collector_also_the_last_ones_of_a_job(
     broker: DevBroker | ContainerBroker, tmp_path: Path
 ) -> None:
     cluster = Cluster(broker.bootstrap_servers)
-    topics = {name: cluster.topic(name) for name in ("input", "output")}
-    name, job_file = unique("traced"), tmp_path / "job.py"
-    job_file.write_text(_JOB.format(output=topics["output"]))
-    job_file.with_suffix(".properties").write_text(
-        _PROPERTIES.format(
-            job=name, input=topics["input"], servers=broker.bootstrap_servers, state=tmp_path / "state"
-        )
-    )
+    name, job_file, topics = a_job(cluster, tmp_path)
 
     with a_collector() as (collector, url), JobProcess(
         job_file,
@@ -166,3 +175,54 @@ def test_decisions_and_commits_reach_a_collector_also_the_last_ones_of_a_job(
         tuple(event.name for event in seen.span.events) for seen in commits
     }
     assert not [body for body in collector.bodies if b"a secret" in body or b"hidden" in body]
+
+
+@pytest.mark.timeout(900)
+def test_a_job_goes_on_without_its_collector_and_sends_spans_again_when_it_is_back(
+    broker: DevBroker | ContainerBroker, tmp_path: Path
+) -> None:
+    cluster = Cluster(broker.bootstrap_servers)
+    _, job_file, topics = a_job(cluster, tmp_path)
+    numbers: list[bytes] = []
+
+    def answer_of_next(job: JobProcess) -> None:
+        cluster.publish(topics["input"], Message(value=_SECRET, key=b"hidden"))
+        numbers.append(b"%d" % (len(numbers) + 1))
+        job.wait_until(lambda: cluster.values(topics["output"]) == numbers or None, 300, f"answers {numbers}")
+
+    with ExitStack() as stack:
+        first = stack.enter_context(ExitStack())
+        collector, url = first.enter_context(a_collector())
+        environment = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+            "OTEL_BSP_SCHEDULE_DELAY": "200",
+            # A batch is given up after so many seconds.
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
+        }
+        job = stack.enter_context(
+            JobProcess(job_file, log_dir=tmp_path / "log", overrides={}, environment=environment)
+        )
+        job.start()
+        answer_of_next(job)
+        job.wait_until(lambda: collector.spans(_COMMIT) or None, 120, "the span of a commit")
+
+        first.close()
+        for _ in range(_MORE):
+            answer_of_next(job)
+        job.wait_until(lambda: _AWAY in job.log_text() or None, 120, "the warning")
+        # As many spans again, of which no process may log another word.
+        for _ in range(_MORE):
+            answer_of_next(job)
+        assert job.log_text().count(_AWAY) <= 1 + len(job.workers()), job.log_text()[-4000:]
+        assert "Traceback" not in job.log_text()
+
+        known = len(collector.spans(_COMMIT))
+        stack.enter_context(a_collector(collector, int(url.rpartition(":")[2])))
+        job.wait_until(
+            lambda: answer_of_next(job) or len(collector.spans(_COMMIT)) > known or None, 300, "spans again"
+        )
+        job.wait_until(lambda: _BACK in job.log_text() or None, 120, "the line about its return")
+        assert 0 == job.terminate(120), job.log_text()[-4000:]
+        job.wait_gone()
+
+    assert numbers == cluster.values(topics["output"])

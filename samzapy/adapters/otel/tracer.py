@@ -180,7 +180,8 @@ class _Watched(SpanExporter):
                 self._name,
             )
         elif self._is_failing and not has_failed:
-            _log.info("traces reach their collector again")
+            # As loud as the line that it ends: a Python worker writes nothing that is less than a warning.
+            _log.warning("traces reach their collector again")
         self._is_failing = has_failed
         return result
 
