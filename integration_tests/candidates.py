@@ -30,8 +30,9 @@ from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.config import JobConfig
 from samzapy.model.topics import checkpoint_spec, coordinator_spec, coordinator_topic, placement_spec, placement_topic
 from samzapy.plan.groupers import NO_GROUPERS
-from samzapy.runtime.leadership import Coordination, Here
+from samzapy.runtime.leadership import Coordination
 from samzapy.runtime.submission import submission_of
+from samzapy.runtime.this_host import Here
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import TermPut

@@ -27,7 +27,8 @@ from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
 from samzapy.model.container import coordinator_transactional_id, placement_transactional_id
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topics import checkpoint_spec, coordinator_spec, coordinator_topic, placement_spec, placement_topic
-from samzapy.runtime.leadership import HostProcesses, SystemClock
+from samzapy.runtime.leadership import SystemClock
+from samzapy.runtime.this_host import HostProcesses
 from samzapy.testing.builders import a_config
 from samzapy.testing.topics import make_topics
 

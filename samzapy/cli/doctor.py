@@ -63,7 +63,7 @@ from samzapy.model.topics import (
 from samzapy.runtime.input_keys import divided_ssps, keeps_keys, look_at_inputs
 from samzapy.runtime.job_address import READ_WAIT_S, JobAddress, never_ran, no_such_job
 from samzapy.runtime.leader_status import leader_status
-from samzapy.runtime.leadership import Here, HostProcesses
+from samzapy.runtime.this_host import Here, HostProcesses
 from samzapy.stream.examination import (
     examine_changelog,
     examine_checkpoints,
@@ -312,8 +312,9 @@ class _Examination:
         url = None if state.term is None else state.term.url
         reported = _leader_report(leader_status(self._job, url, self._access))
         processes = HostProcesses(Here.now().boot_id)
-        candidate_count = self._admin.member_count(election_group(self._job))
-        yield from leader_findings(state, reported, candidate_count=candidate_count)
+        yield from leader_findings(
+            state, reported, count_candidates=lambda: self._admin.member_count(election_group(self._job))
+        )
         yield from container_findings(
             state,
             reported,

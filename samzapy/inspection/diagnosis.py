@@ -163,17 +163,18 @@ def findings_of_leader(rows: Iterable[Mapping[str, object]]) -> tuple[Finding, .
 
 
 def leader_findings(
-    state: CoordinatorState, answer: LeaderAnswer | None, *, candidate_count: int
+    state: CoordinatorState, answer: LeaderAnswer | None, *, count_candidates: Callable[[], int]
 ) -> tuple[Finding, ...]:
     """The findings about the leader: there must be one, the one that the stream names.
 
     Args:
-        candidate_count: members of the election's consumer group.
+        count_candidates: the members of the election's consumer group; called only if no leader answers.
     """
     if is_stopped(state) or state.term is None:
         return ()
     term = state.term
     if answer is None:
+        candidate_count = count_candidates()
         stand = {0: "no election candidates", 1: "1 election candidate"}.get(
             candidate_count, f"{candidate_count} election candidates"
         )

@@ -53,7 +53,7 @@ from samzapy.runtime.coordinator_access import container_access
 from samzapy.runtime.input_keys import check_inputs
 from samzapy.runtime.job_groupers import load_groupers
 from samzapy.runtime.job_location import location_of_this_processor
-from samzapy.runtime.leadership import Coordination, Here, SystemClock
+from samzapy.runtime.leadership import Coordination, SystemClock
 from samzapy.runtime.logs import identify
 from samzapy.runtime.signals import DrainRequest, install_handlers
 from samzapy.runtime.spark_start import SparkStart
@@ -64,6 +64,7 @@ from samzapy.runtime.submission import (
     running_containers,
     submission_of,
 )
+from samzapy.runtime.this_host import Here
 from samzapy.stream.records import FORMAT_LEVEL
 
 if TYPE_CHECKING:

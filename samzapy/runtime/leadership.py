@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +18,6 @@ from samzapy.adapters.host.command_queue import CommandInbox
 from samzapy.adapters.host.end_files import EndFiles
 from samzapy.adapters.host.garbage import leave_out_the_present, search_seldom
 from samzapy.adapters.host.outputs_file import OutputsFile
-from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.election import KafkaElection
 from samzapy.adapters.kafka.hanging import written_by_workers
@@ -38,14 +35,13 @@ from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import SamzapyError
 from samzapy.model.container import coordinator_transactional_id, placement_transactional_id
-from samzapy.model.container_end import ContainerEnd
-from samzapy.model.job import ExecutionId
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.topics import coordinator_topic, placement_topic
 from samzapy.plan.groupers import NO_GROUPERS
 from samzapy.runtime import tracing
 from samzapy.runtime.command_sources import CommandSources
 from samzapy.runtime.coordinator_access import signature_check, signing_credential
+from samzapy.runtime.this_host import Here, HostProcesses
 from samzapy.version import __version__
 
 if TYPE_CHECKING:
@@ -73,47 +69,6 @@ class SystemClock:
 
     def boot_ms(self) -> int:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Here:
-    """This process and its host, as records name them."""
-
-    host: str
-    boot_id: str
-    pid: int
-    process_started_ms: int
-
-    @classmethod
-    def now(cls) -> Here:
-        own = ProcessIdentity.of(os.getpid())
-        return cls(
-            host=socket.gethostname(),
-            boot_id=own.boot_id,
-            pid=own.pid,
-            process_started_ms=own.started_ms,
-        )
-
-
-class HostProcesses:
-    """Looks at processes of this host (`coordinator.ports.Processes`)."""
-
-    def __init__(self, boot_id: str, end_files: EndFiles | None = None) -> None:
-        self._boot_id = boot_id
-        self._end_files = end_files
-
-    def is_alive(self, boot_id: str, pid: int, process_started_ms: int) -> bool | None:
-        if boot_id != self._boot_id:
-            return None
-        try:
-            process = ProcessIdentity.of(pid)
-        except ProcessLookupError:
-            return False
-        return process.started_ms == process_started_ms and process.is_alive()
-
-    def end_of(self, execution_id: ExecutionId) -> ContainerEnd | None:
-        ends = () if self._end_files is None else self._end_files.read()
-        return next((end for end in ends if end.execution_id == execution_id), None)
 
 
 class _Submission:

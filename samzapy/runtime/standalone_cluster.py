@@ -18,8 +18,9 @@ from samzapy.adapters.web.client import ask
 from samzapy.config import JobConfig, is_loopback
 from samzapy.errors import ConfigError
 from samzapy.runtime.coordinator_access import launched_credential
-from samzapy.runtime.leadership import Here, advertised_host
+from samzapy.runtime.leadership import advertised_host
 from samzapy.runtime.spark_submit import QUIET_SPARK
+from samzapy.runtime.this_host import Here
 
 _ANSWER_MS = 5000
 _ANSWER_BYTES_MAX = 16 * 1024 * 1024

@@ -39,7 +39,7 @@ from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
 from samzapy.plan.intermediates import partition_count_to_be
 from samzapy.runtime.coordinator_access import command_access
 from samzapy.runtime.leader_status import reported_containers
-from samzapy.runtime.leadership import Here, HostProcesses
+from samzapy.runtime.this_host import Here, HostProcesses
 
 
 def submission_of(

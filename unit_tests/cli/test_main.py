@@ -155,7 +155,7 @@ LEADERS = ("samzapy.coordinator.commands", "samzapy.container.ports", "samzapy.c
         ("job submit", (*SERVERS, *ENGINES, "rich")),
         ("job delete", (*SERVERS, *ENGINES, "rich")),
         ("job downgrade", (*SERVERS, *ENGINES, "rich")),
-        ("doctor", (*SERVERS, *ENGINES, "rich")),
+        ("doctor", (*SERVERS, *ENGINES, "rich", "multiprocessing", "samzapy.coordinator.service")),
         ("state get", (*SERVERS, *ENGINES, "rich")),
         ("acl", (*SERVERS, *ENGINES, "rich")),
     ],

@@ -8,7 +8,8 @@ import pytest
 
 from samzapy.adapters.kafka import log, placement
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.runtime.leadership import Coordination, Here
+from samzapy.runtime.leadership import Coordination
+from samzapy.runtime.this_host import Here
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission
 from unit_tests.fixtures.coordinator_world import World
 

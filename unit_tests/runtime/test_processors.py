@@ -13,8 +13,9 @@ from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.errors import RejectedError
 from samzapy.model.container import ContainerPhase
 from samzapy.runtime.container_start import _processor_id
-from samzapy.runtime.leadership import Here, HostProcesses, advertised_host
+from samzapy.runtime.leadership import advertised_host
 from samzapy.runtime.submission import refuse_second, running_containers
+from samzapy.runtime.this_host import Here, HostProcesses
 from samzapy.stream.records import ContainerPut, TermPut
 from samzapy.testing.builders import a_config, a_container
 
@@ -138,7 +139,7 @@ def test_the_address_in_the_term_record_is_one_that_others_can_use(settings, exp
 def test_a_process_of_another_container_of_the_machine_is_not_looked_for_here():
     """Both have one boot, and each has a process 1."""
     code = (
-        "from samzapy.runtime.leadership import Here\n"
+        "from samzapy.runtime.this_host import Here\n"
         "here = Here.now()\n"
         "print(here.boot_id, here.pid, here.process_started_ms)\n"
     )

@@ -41,8 +41,8 @@ from samzapy.model.container import coordinator_transactional_id, election_group
 from samzapy.model.topics import TopicSpec, checkpoint_topic, coordinator_spec, coordinator_topic
 from samzapy.runtime.job_address import JobAddress, coordinator_records, never_ran
 from samzapy.runtime.leader_status import leader_status
-from samzapy.runtime.leadership import Here
 from samzapy.runtime.stream_source import StreamSource, export_to, source_of_topic
+from samzapy.runtime.this_host import Here
 from samzapy.stream.codec import decode
 from samzapy.stream.export import read_export
 from samzapy.stream.horizon import is_of_downgrade

@@ -34,7 +34,7 @@ from samzapy.model.topics import checkpoint_topic, coordinator_topic, placement_
 from samzapy.runtime.job_address import JobAddress, no_such_job
 from samzapy.runtime.job_config import read_config
 from samzapy.runtime.leader_status import leader_status
-from samzapy.runtime.leadership import Here
+from samzapy.runtime.this_host import Here
 
 _COLUMNS = ("kind", "name", "size")
 _Command = Callable[..., None]

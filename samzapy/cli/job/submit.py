@@ -48,7 +48,7 @@ from samzapy.runtime.job_config import load_job, log_files_read
 from samzapy.runtime.job_file import expected_generation_option
 from samzapy.runtime.job_groupers import load_groupers
 from samzapy.runtime.leader_status import leader_status
-from samzapy.runtime.leadership import Coordination, Here
+from samzapy.runtime.leadership import Coordination
 from samzapy.runtime.logs import choose_format, identify, log_format_option
 from samzapy.runtime.spark_submit import check_host, environment_of_spark, submit_command, with_modules_beside
 from samzapy.runtime.standalone_cluster import standalone_launcher
@@ -58,6 +58,7 @@ from samzapy.runtime.submission import (
     running_containers,
     submission_of,
 )
+from samzapy.runtime.this_host import Here
 
 _LOG = logging.getLogger(__name__)
 _CLOSE_WAIT_S = 3.0
