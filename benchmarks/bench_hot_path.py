@@ -14,7 +14,6 @@ import gc
 import json
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -26,6 +25,7 @@ import pyarrow as pa
 
 from benchmarks.jobs.copy_each import copy_each
 from benchmarks.jobs.count_keys import count_keys
+from samzapy.adapters.host.threads import HostThreads
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.transactions import TransactionalProducer
 from samzapy.adapters.lmdb.store import LmdbEnvironment
@@ -137,7 +137,7 @@ class OneTask:
             limits=limits or limits_of(60.0, 1 << 30, lambda: time.time_ns() // 10**6),
             crash_points=CrashAt(),
             is_interrupted=lambda: False,
-            current_thread=threading.current_thread,
+            threads=HostThreads(),
         )
 
     def ns_per_record(self, chunks: Iterable[Rows]) -> float:

@@ -28,6 +28,7 @@ from samzapy.testing.waiting import wait_until
 
 SCRIPTS = short_demo.SCRIPTS
 SAMZAPY = Path(sys.executable).with_name("samzapy")
+_ENDS_WITHIN_S = 900
 SHORT_COUNT = 50_000
 """Of flights, where the whole data set would show no more: two micro-batches."""
 flights = SimpleNamespace(**runpy.run_path(str(SCRIPTS / "demo_flights.py"), run_name="demo_flights"))
@@ -39,7 +40,7 @@ def demo_command(directory: Path, *options: str) -> list[str]:
 
 
 def run_demo(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(demo_command(directory, *options), capture_output=True, text=True, timeout=400)
+    return subprocess.run(demo_command(directory, *options), capture_output=True, text=True, timeout=_ENDS_WITHIN_S)
 
 
 def short_command(data_set: Path, moment: str, directory: Path) -> list[str]:
@@ -113,7 +114,9 @@ def test_a_demo_is_correct_can_be_kept_and_a_second_one_starts_afresh(
     assert broker.process() is None
     wait_until(lambda: not processes_with(mark), 30, "the demo's processes to end")
 
-    again = subprocess.run(short_command(short, "never", directory), capture_output=True, text=True, timeout=400)
+    again = subprocess.run(
+        short_command(short, "never", directory), capture_output=True, text=True, timeout=_ENDS_WITHIN_S
+    )
 
     assert (0, "") == (again.returncode, again.stderr)
     assert f"of all {len(flights.expected_from(short).figures):,} aircraft" in again.stdout

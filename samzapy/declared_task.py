@@ -12,7 +12,7 @@ from samzapy.durations import is_duration
 from samzapy.errors import ConfigError, TaskModuleError
 from samzapy.model import clock_entry, timer_entry, window_entry
 from samzapy.model.serde import NamedSerde, key_serde_of, name_of, named, serde_of, with_flags
-from samzapy.model.timer_entry import Domain
+from samzapy.model.timer_entry import Domain, Reach
 from samzapy.state import ExpiryClock, State
 from samzapy.streams import STREAM_OF_HANDLER, AnyStream
 from samzapy.timers import TIMER_OF_HANDLER, Timer
@@ -379,11 +379,11 @@ class Time(Protocol):
         ...
 
 
-def bind(instance: Any, own: Declared, stores: Mapping[str, Any], context: Any, time: Time) -> None:
+def bind(instance: Any, own: Declared, reach: Reach, context: Any, time: Time) -> None:
     """Give an instance its context, and its states and timers of one task."""
     instance.context = context
     for name, state in own.states.items():
-        setattr(instance, name, state.bound(stores, time.expiry))
+        setattr(instance, name, state.bound(reach, time.expiry))
     for name, timer in own.timers.items():
         clock = (time.event_ms, time.note_event_timer) if timer.domain is Domain.EVENT else (time.wall_ms,)
-        setattr(instance, name, timer.bound(stores, *clock))
+        setattr(instance, name, timer.bound(reach, *clock))

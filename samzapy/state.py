@@ -43,6 +43,7 @@ from samzapy.model.timer_entry import (
     STORE,
     Domain,
     Entry,
+    Reach,
     clear_moment,
     domain_of,
     expiry_of,
@@ -110,7 +111,7 @@ class State:
     """
 
     # Slots: a copy (`bound`) has its attributes in a dictionary otherwise, where they are slower to read.
-    __slots__ = ("_clock", "_entries", "_is_refreshed_by_reads", "name", "place", "scope", "serde", "ttl_ms")
+    __slots__ = ("_clock", "_is_refreshed_by_reads", "_reach", "name", "place", "scope", "serde", "ttl_ms")
     kind = "value"
     sub_keys = "string"
 
@@ -122,7 +123,7 @@ class State:
         self.place = place
         self.ttl_ms = ttl
         self.name = ""
-        self._entries: Mapping[str, Any] = _Unbound(self)
+        self._reach: Reach = _Unbound(self)
         self._clock: ExpiryClock | None = None
         self._is_refreshed_by_reads = refresh == "read"
         if scope not in SCOPES:
@@ -135,15 +136,15 @@ class State:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = self.name or name
 
-    def bound(self, entries: Mapping[str, Entry], clock: ExpiryClock) -> Self:
+    def bound(self, reach: Reach, clock: ExpiryClock) -> Self:
         """This state in one task.
 
         Args:
-            entries: by name, the store of the message in hand.
+            reach: gives the stores of the message in hand.
             clock: by which entries expire.
         """
         new = copy(self)
-        new._entries, new._clock = entries, clock
+        new._reach, new._clock = reach, clock
         return new
 
     def _check_ttl(self, ttl: int) -> None:
@@ -171,12 +172,12 @@ class State:
         expiry, step_ms = expiry_of(self.name, sub_key), max(1, self.ttl_ms // _STEPS)
         # An older message that comes later shortens no life: the order in which inputs are read counts for nothing.
         set_to = put_off if clock.domain is Domain.EXPIRY else set_moment
-        set_to(self._entries[STORE], expiry, clock.domain, clock.written_ms() + self.ttl_ms, step_ms)
+        set_to(self._reach.in_hand[STORE], expiry, clock.domain, clock.written_ms() + self.ttl_ms, step_ms)
 
     def _forget(self, sub_key: bytes = b"") -> None:
         """Let an entry that is removed not expire."""
         if self.ttl_ms is not None:
-            clear_moment(self._entries[STORE], expiry_of(self.name, sub_key))
+            clear_moment(self._reach.in_hand[STORE], expiry_of(self.name, sub_key))
 
     def _is_over(self, sub_key: bytes = b"") -> bool:
         """Whether an entry has expired.
@@ -185,7 +186,7 @@ class State:
         """
         if self.ttl_ms is None:
             return False
-        clock, raw = self._bound_clock, self._entries[STORE].get(expiry_of(self.name, sub_key))
+        clock, raw = self._bound_clock, self._reach.in_hand[STORE].get(expiry_of(self.name, sub_key))
         domain = None if raw is None else domain_of(raw)
         if raw is not None and domain is not None and moment_of(raw) <= clock.expired_ms(domain):
             return True
@@ -217,20 +218,20 @@ class Value(State, Generic[T, D]):
 
     def get(self) -> T | D:
         """The value; the default without one."""
-        value: T | None = self._entries[self.name].get()
+        value: T | None = self._reach.in_hand[self.name].get()
         if value is None or (self.ttl_ms is not None and self._is_over()):
             return self._default
         return value
 
     def set(self, value: T) -> None:
         """Set the value. Raises SerdeError for one of another type, and for None."""
-        self._entries[self.name].put(value)
+        self._reach.in_hand[self.name].put(value)
         if self.ttl_ms is not None:
             self._touch()
 
     def clear(self) -> None:
         """Remove the value; nothing happens if there is none."""
-        self._entries[self.name].delete()
+        self._reach.in_hand[self.name].delete()
         self._forget()
 
 
@@ -241,12 +242,12 @@ class Counter(State):
 
     def get(self) -> int:
         """The number; 0 without one."""
-        value: int | None = self._entries[self.name].get()
+        value: int | None = self._reach.in_hand[self.name].get()
         return 0 if value is None or (self.ttl_ms is not None and self._is_over()) else value
 
     def add(self, amount: int = 1) -> int:
         """Add to the number, and return the sum."""
-        entry: Number = self._entries[self.name]
+        entry: Number = self._reach.in_hand[self.name]
         if self.ttl_ms is None:
             return entry.add(amount)
         value: int | None = entry.get()
@@ -257,7 +258,7 @@ class Counter(State):
 
     def clear(self) -> None:
         """Remove the number; nothing happens if there is none."""
-        self._entries[self.name].delete()
+        self._reach.in_hand[self.name].delete()
         self._forget()
 
 
@@ -275,7 +276,7 @@ class Map(State, Generic[S, T]):
 
     def get(self, sub_key: S) -> T | None:
         """The value of a sub-key; None without one."""
-        value: T | None = self._entries[self.name].get(sub_key)
+        value: T | None = self._reach.in_hand[self.name].get(sub_key)
         return None if value is None or self._is_over(self._expiring(sub_key)) else value
 
     def put(self, sub_key: S, value: T) -> None:
@@ -284,12 +285,12 @@ class Map(State, Generic[S, T]):
         Raises SerdeError for one of another type, for None, and for a sub-key of more than 255 bytes.
         """
         expiring = self._expiring(sub_key)
-        self._entries[self.name].put(value, sub_key)
+        self._reach.in_hand[self.name].put(value, sub_key)
         self._touch(expiring)
 
     def delete(self, sub_key: S) -> None:
         """Remove a sub-key; nothing happens if it is not there."""
-        self._entries[self.name].delete(sub_key)
+        self._reach.in_hand[self.name].delete(sub_key)
         self._forget(self._expiring(sub_key))
 
     def items(self, first: S | None = None, last: S | None = None, *, reverse: bool = False) -> Iterator[tuple[S, T]]:
@@ -298,7 +299,7 @@ class Map(State, Generic[S, T]):
         None stands for the first or last one. The map may be changed meanwhile. Whether a change beyond the pair in
         hand is seen is not defined.
         """
-        pairs: Iterator[tuple[S, T]] = self._entries[self.name].entries(first, last, reverse=reverse)
+        pairs: Iterator[tuple[S, T]] = self._reach.in_hand[self.name].entries(first, last, reverse=reverse)
         if self.ttl_ms is None:
             return pairs
         return (pair for pair in pairs if not self._is_over(self._expiring(pair[0])))
@@ -348,7 +349,7 @@ class ListState(State, Generic[T]):
 
         Raises SerdeError for one of another type, and for None.
         """
-        entry = self._entries[self.name]
+        entry = self._reach.in_hand[self.name]
         number = self._end(entry)
         entry.put(value, number)
         self._touch(_number_bytes(number))
@@ -358,7 +359,7 @@ class ListState(State, Generic[T]):
         return (value for _, value in self._numbered())
 
     def __len__(self) -> int:
-        entry = self._entries[self.name]
+        entry = self._reach.in_hand[self.name]
         first = next((number for number, _ in self._numbered()), None)
         return 0 if first is None else self._end(entry) - first
 
@@ -376,13 +377,13 @@ class ListState(State, Generic[T]):
             self._remove(number)
 
     def _numbered(self) -> Iterator[tuple[int, T]]:
-        pairs: Iterator[tuple[int, T]] = self._entries[self.name].entries()
+        pairs: Iterator[tuple[int, T]] = self._reach.in_hand[self.name].entries()
         if self.ttl_ms is None:
             return pairs
         return (pair for pair in pairs if not self._is_over(_number_bytes(pair[0])))
 
     def _remove(self, number: int) -> None:
-        self._entries[self.name].delete(number)
+        self._reach.in_hand[self.name].delete(number)
         self._forget(_number_bytes(number))
 
     def _end(self, entry: Range) -> int:
@@ -502,11 +503,12 @@ def list_(serde: Serde[T], *, scope: str = "key", ttl: int | None = None, refres
 _ORDERED: Final[tuple[object, ...]] = (Bytes, Integer, Long, String, Timestamp, Uuid)
 
 
-class _Unbound(Mapping[str, Entry]):
+class _Unbound(Mapping[str, Any]):
     """The stores of a state that belongs to no task."""
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self.in_hand = self
 
     def __getitem__(self, name: str) -> NoReturn:
         raise OutsideMessageError(

@@ -30,6 +30,7 @@ from samzapy.model.text import error_text
 # The package imports this module at once, also for commands that load no task (samzapy/__init__.py).
 if TYPE_CHECKING:
     from samzapy.declared_task import Declared, Time
+    from samzapy.model.timer_entry import Reach
     from samzapy.state import State
     from samzapy.streams import AnyStream, HeadersToSend, IncomingMessageEnvelope, Message, Output
     from samzapy.windows import Tick
@@ -346,7 +347,7 @@ class LoadedTask:
     timers: Mapping[str, Callable[[Any, Any], None]] = field(default_factory=dict)
     window: Callable[[Tick, Any], None] | None = None
     end_of_stream: Callable[[Any], None] | None = None
-    bind: Callable[[Mapping[str, Any], TaskContext, Time], None] | None = None
+    bind: Callable[[Reach, TaskContext, Time], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,7 +477,7 @@ def _of_declared(instance: Any, own: Declared) -> LoadedTask:
         timers={timer: getattr(instance, method) for timer, method in own.timer_handlers.items()},
         window=instance.window if own.has_window else None,
         end_of_stream=instance.end_of_stream if own.has_end else None,
-        bind=lambda stores, context, time: bind(instance, own, stores, context, time),
+        bind=lambda reach, context, time: bind(instance, own, reach, context, time),
     )
 
 

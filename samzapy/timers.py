@@ -18,10 +18,10 @@ and firing it are committed with state and outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 from samzapy.durations import is_duration
 from samzapy.errors import OutsideMessageError, TaskError, TaskModuleError
@@ -30,6 +30,7 @@ from samzapy.model.timer_entry import (
     STORE,
     Domain,
     Entry,
+    Reach,
     clear_moment,
     moment_of,
     set_moment,
@@ -65,7 +66,7 @@ class Timer:
     """A declared timer: at most one moment per key and tag."""
 
     # As of `State`.
-    __slots__ = ("_now_ms", "_on_set", "_resolution_ms", "_stores", "_without_tag", "domain", "name", "place")
+    __slots__ = ("_now_ms", "_on_set", "_reach", "_resolution_ms", "_without_tag", "domain", "name", "place")
 
     def __init__(self, domain: Domain, resolution_ms: int, place: str) -> None:
         """Declare it; `bound` makes the timer of one task."""
@@ -75,7 +76,7 @@ class Timer:
         # The sub-key of the timer without a tag, which most timers are.
         self._without_tag = b""
         self._resolution_ms = resolution_ms
-        self._stores: Mapping[str, Any] | None = None
+        self._reach: Reach | None = None
         self._now_ms: Callable[[], int] | None = None
         self._on_set: Callable[[int], bool] | None = None
 
@@ -83,17 +84,16 @@ class Timer:
         self.name = self.name or name
         self._without_tag = sub_key_of(self.name, "")
 
-    def bound(
-        self, stores: Mapping[str, Entry], now_ms: Callable[[], int], on_set: Callable[[int], bool] | None = None
-    ) -> Self:
+    def bound(self, reach: Reach, now_ms: Callable[[], int], on_set: Callable[[int], bool] | None = None) -> Self:
         """This timer in one task.
 
         Args:
+            reach: gives the stores of the message in hand.
             now_ms: the clock that it goes by.
             on_set: called with each moment; returns whether it may be set.
         """
         new = copy(self)
-        new._stores, new._now_ms, new._on_set = stores, now_ms, on_set
+        new._reach, new._now_ms, new._on_set = reach, now_ms, on_set
         return new
 
     def now_ms(self) -> int:
@@ -122,12 +122,13 @@ class Timer:
                 f"timer {self.name}: wanted a moment in whole milliseconds since 1970, found {time_ms!r}; for a time "
                 "from now on, add to now_ms()"
             )
-        stores, sub_key = self._stores, self._without_tag if tag == "" else self._sub_key(tag)
-        if stores is None:
+        reach, sub_key = self._reach, self._without_tag if tag == "" else self._sub_key(tag)
+        if reach is None:
             raise self._unbound()
+        entries = reach.in_hand[STORE]
         if self._on_set is None or self._on_set(time_ms):
             # Rounded up: a timer never fires before its moment.
-            set_moment(stores[STORE], sub_key, self.domain, time_ms, self._resolution_ms)
+            set_moment(entries, sub_key, self.domain, time_ms, self._resolution_ms)
 
     def clear(self, *, tag: str = "") -> None:
         """Let the timer not fire; nothing happens if it is not set."""
@@ -154,9 +155,9 @@ class Timer:
         return sub_key_of(self.name, tag)
 
     def _entries(self) -> Entry:
-        if self._stores is None:
+        if self._reach is None:
             raise self._unbound()
-        entries: Entry = self._stores[STORE]
+        entries: Entry = self._reach.in_hand[STORE]
         return entries
 
     def _unbound(self) -> OutsideMessageError:

@@ -306,7 +306,7 @@ def test_the_example_of_testing_a_job_passes(tmp_path: Path) -> None:
     )
 
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
 
     assert "3 passed" in ran.stdout, ran.stdout + ran.stderr
 

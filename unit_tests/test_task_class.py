@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 
 import pytest
 
@@ -395,7 +396,7 @@ def test_state_is_bound_to_the_instance_of_one_task(tmp_path: Path) -> None:
         entry = _Entry()
         own["seen"] = entry.values
         time = TaskTime(lambda: 0, None, HostExpiry(lambda: 0))
-        task.bind({"seen": entry, "total": _Entry()}, None, time)  # type: ignore[arg-type,misc]
+        task.bind(SimpleNamespace(in_hand={"seen": entry, "total": _Entry()}), None, time)  # type: ignore[arg-type,misc]
 
     one.process.__self__.seen.add(3)  # type: ignore[attr-defined]
 

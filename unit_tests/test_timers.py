@@ -149,7 +149,7 @@ def test_moments_are_rounded_up_to_the_resolution(tmp_path: Path) -> None:
 
 def test_a_timer_that_is_set_to_the_same_moment_writes_nothing(tmp_path: Path) -> None:
     """Its changelog record would be one more in each message."""
-    same = "self.quiet.set(t + 10) or self.quiet._stores['_timers']._state.bytes_held"
+    same = "self.quiet.set(t + 10) or self.quiet._reach.in_hand['_timers']._state.bytes_held"
 
     first, second = map(int, sent(run_of(tmp_path, same, same)))
 
@@ -185,7 +185,7 @@ def test_a_failing_handler_leaves_a_dead_letter_and_nothing_else(tmp_path: Path)
 
 def test_a_timer_that_the_task_no_longer_declares_is_named(tmp_path: Path) -> None:
     """Its entry was set by an earlier form of the task."""
-    put = "self.quiet._stores['_timers'].put(bytes(12), b'old\\x00')"
+    put = "self.quiet._reach.in_hand['_timers'].put(bytes(12), b'old\\x00')"
 
     with pytest.raises(TaskError, match=r"wanted a timer that the task declares \(.*late.*\), found old"):
         run_of(tmp_path, put)

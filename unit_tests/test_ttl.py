@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -141,7 +142,7 @@ def test_removed_entries_leave_no_expiry(job: Path) -> None:
 
 
 def test_writes_within_a_fiftieth_of_the_time_write_the_expiry_once(job: Path) -> None:
-    held = "(self.value.set(1), self.value._entries['_timers']._state.bytes_held)[1]"
+    held = "(self.value.set(1), self.value._reach.in_hand['_timers']._state.bytes_held)[1]"
 
     first, second = shown(run_task(job, [at(0, held), at(0, held)]))
 
@@ -152,7 +153,7 @@ def test_writes_within_a_fiftieth_of_the_time_write_the_expiry_once(job: Path) -
 
 def test_an_entry_of_before_expires_after_its_first_use(job: Path) -> None:
     """A ttl was given to a state that had none."""
-    put = "self.value._entries['value'].put(5)"
+    put = "self.value._reach.in_hand['value'].put(5)"
 
     run = run_task(
         job,
@@ -168,7 +169,7 @@ def test_no_entry_expires_once_its_state_has_no_ttl_any_more(tmp_path: Path) -> 
     path = tmp_path / "job.py"
     path.write_text(_JOB.replace("sz.value(sz.Long, default=0, ttl=1000)", "sz.value(sz.Long, default=0)"))
     path.with_suffix(".properties").write_text(_PROPERTIES)
-    expiry = f"self.counter._entries['_timers'].put({timer_value(Domain.PROCESSING, 5)!r}, b'ttl:value\\x00')"
+    expiry = f"self.counter._reach.in_hand['_timers'].put({timer_value(Domain.PROCESSING, 5)!r}, b'ttl:value\\x00')"
 
     run = run_task(path, [at(0, f"self.value.set(7), {expiry}"), at(2000, "self.value.get()")])
 
@@ -298,7 +299,7 @@ def test_an_expired_entry_is_not_seen_before_it_is_removed() -> None:
     def bound(state: Any) -> Any:
         state.name = "state"
         stores["state"].values.clear()
-        return state.bound(stores, HostExpiry(lambda: now_ms))
+        return state.bound(SimpleNamespace(in_hand=stores), HostExpiry(lambda: now_ms))
 
     value, counter = bound(sz.value(sz.Long, default=0, ttl=1000)), bound(sz.counter(ttl=1000))
     value.set(7)

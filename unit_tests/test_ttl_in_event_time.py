@@ -248,9 +248,8 @@ def test_the_clock_of_a_time_to_live_is_configuration(job: Path, tmp_path: Path)
 def expiring(domain: Domain, moment_ms: int) -> str:
     """Sets a value whose expiry another form of the task has set."""
     timer = timer_value(domain, moment_ms)
-    return (
-        f"(self.value._entries['value'].put(5), self.value._entries['_timers'].put({timer!r}, b'ttl:value\\x00'))[0]"
-    )
+    stores = "self.value._reach.in_hand"
+    return f"({stores}['value'].put(5), {stores}['_timers'].put({timer!r}, b'ttl:value\\x00'))[0]"
 
 
 def test_an_entry_of_the_host_s_clock_follows_event_time_from_its_next_use_on(job: Path) -> None:

@@ -83,7 +83,11 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
         "A transaction commits outputs, state and positions together.",
     ),
     _key("task.callback.timeout.ms", "task.transaction.timeout.ms", "No message may take a task longer."),
-    _key("task.callback.watermark.timeout.ms", "", "There are no watermarks yet."),
+    _key(
+        "task.callback.watermark.timeout.ms",
+        "",
+        "Watermarks come from the times of messages (docs/guides/time.md). No callback handles them.",
+    ),
     _key(
         "task.chooser.class",
         "systems.<system>.streams.<stream>.samza.priority",
@@ -194,7 +198,7 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key(
         "stores.<name>.rocksdb.ttl.ms",
         "",
-        "Entries do not age. A task can keep the time beside the value, and delete the entry.",
+        "A state of a task class may have a time to live: samzapy.value(..., ttl=samzapy.hours(1)).",
     ),
     _key("stores.<name>.rocksdb.<rest>", "", _LMDB),
     _key("stores-default.<rest>", "", _LMDB),

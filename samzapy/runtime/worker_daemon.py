@@ -22,6 +22,7 @@ PRELOADED: Final = (
     "samzapy.adapters.faults",
     "samzapy.adapters.host.interrupts",
     "samzapy.adapters.host.outputs_file",
+    "samzapy.adapters.host.threads",
     "samzapy.adapters.kafka.transactions",
     "samzapy.adapters.lmdb.store",
     "samzapy.container.orders",

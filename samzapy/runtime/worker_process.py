@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -21,6 +20,7 @@ from samzapy.adapters.faults import note_faults
 from samzapy.adapters.host.crash_points import crash_points
 from samzapy.adapters.host.interrupts import Interrupts
 from samzapy.adapters.host.outputs_file import OutputsFile
+from samzapy.adapters.host.threads import HostThreads
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.hanging import written_by_workers
 from samzapy.adapters.kafka.reading import read_to_end
@@ -327,7 +327,7 @@ class _WorkerProcess:
                 ),
                 crash_points=self._crash_points,
                 is_interrupted=lambda: self._interrupts.was_interrupted,
-                current_thread=threading.current_thread,
+                threads=HostThreads(),
             )
         return self._runners[first]
 

@@ -21,7 +21,6 @@ shown here; run the job on `samzapy dev up` for them.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from samzapy.adapters.host.threads import HostThreads
 from samzapy.config import JobConfig
 from samzapy.container.task.clocks import FAR_MS
 from samzapy.container.task.ports import Headers, LocalPosition
@@ -178,7 +178,7 @@ def run_task(
         ),
         crash_points=_NoCrashPoints(),
         is_interrupted=lambda: False,
-        current_thread=threading.current_thread,
+        threads=HostThreads(),
     )
     try:
         feed = _Feed(plan, declared)

@@ -22,7 +22,7 @@ MINIMAL = {"job.name": "flights", "task.inputs": "kafka.orders"}
         ("systems.kafka.producer.bootstrap.servers", "Use systems.<system>.client.<property>."),
         ("systems.kafka.consumer.zookeeper.connect", "Use systems.<system>.client.<property>."),
         ("stores.sums.factory", "Not needed: a store is an LMDB database"),
-        ("stores.sums.rocksdb.ttl.ms", "Entries do not age."),
+        ("stores.sums.rocksdb.ttl.ms", "A state of a task class may have a time to live"),
         ("stores.sums.rocksdb.compression", "Not needed: local state is kept in LMDB files"),
         ("yarn.am.opts", "Not needed: samzapy starts no containers on YARN"),
         ("serializers.registry.json.class", "Not needed: serdes are named bytes"),

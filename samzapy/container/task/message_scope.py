@@ -5,6 +5,9 @@ would act on another message or on none, and their outputs would be lost. So eac
 `process` has returned, a handle that user code still refers to expires, and the next message gets new ones. In nearly
 all cases there is no such reference, and the next message gets the same handles.
 
+State and timers of a task class belong to the instance, so they have no message of their own. They reach the stores by
+the thread that uses them: only the one that handles a message has any (`ThreadReach`).
+
 A handle that is used after its message raises OutsideMessageError there. User code may swallow the error, as a thread
 pool does, so the error is also kept here, and the task fails at its next commit.
 """
@@ -12,8 +15,8 @@ pool does, so the error is also kept here, and the task fails at its next commit
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import NoReturn, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn, Protocol
 
 from samzapy.errors import OutsideMessageError
 from samzapy.model.job import TaskName
@@ -35,26 +38,55 @@ class Thread(Protocol):
     def name(self) -> str: ...
 
 
+class ThreadReach(Protocol):
+    """The stores that the state of a task class acts on, for the current thread.
+
+    Attributes:
+        in_hand: those of the task while this thread handles a message; at other times a mapping that refuses.
+    """
+
+    in_hand: Mapping[str, Any]
+
+
+class Threads(Protocol):
+    """The threads of the worker process."""
+
+    def current(self) -> Thread: ...
+
+    def reach(self, elsewhere: Mapping[str, Any]) -> ThreadReach:
+        """A value of each thread, which begins with `elsewhere`."""
+        ...
+
+
 class MessageScope:
     """The thread that runs one task, and the first misuse of a handle.
 
     A misuse is a use outside of the handle's message.
+
+    Attributes:
+        stores: set by the owner of the stores.
+        has_begun: whether a message was ever in hand.
     """
 
-    def __init__(self, task_name: TaskName, current_thread: Callable[[], Thread]) -> None:
+    def __init__(self, task_name: TaskName, threads: Threads) -> None:
         self._task_name = task_name
-        self._current_thread = current_thread
-        self._thread = current_thread()
-        self._is_open = False
+        self._current_thread = threads.current
+        self._thread = threads.current()
+        self._is_open = self.has_begun = False
         self.misuse = ""
+        self.stores: Mapping[str, Any] = {}
+        self._elsewhere = _Elsewhere(self)
+        self.reachable = threads.reach(self._elsewhere)
 
     def begin(self) -> None:
         """Let this thread handle messages."""
-        self._thread, self._is_open = self._current_thread(), True
+        self._thread, self._is_open, self.has_begun = self._current_thread(), True, True
+        self.reachable.in_hand = self.stores
 
     def end(self) -> None:
         """Let no message be in hand."""
         self._is_open = False
+        self.reachable.in_hand = self._elsewhere
 
     def is_own_thread(self) -> bool:
         """Whether this is the thread that runs user code."""
@@ -79,3 +111,22 @@ class MessageScope:
             self.misuse = text
             _LOG.error("%s", text)
         raise OutsideMessageError(text)
+
+
+class _Elsewhere(Mapping[str, Any]):
+    """The stores of a thread that handles no message."""
+
+    def __init__(self, scope: MessageScope) -> None:
+        self._scope = scope
+
+    def __getitem__(self, name: str) -> NoReturn:
+        self._scope.refuse(f"state or a timer (store {name})", self._place)
+
+    def _place(self) -> str:
+        return "its message" if self._scope.has_begun else in_init()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._scope.stores)
+
+    def __len__(self) -> int:
+        return len(self._scope.stores)

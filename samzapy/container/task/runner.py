@@ -23,7 +23,7 @@ from samzapy.container.task.firing import FIRE_S, Timers
 from samzapy.container.task.handling import Handling
 from samzapy.container.task.joint_transaction import AbortedError, JointTransaction, Part, Work
 from samzapy.container.task.measures import Meter
-from samzapy.container.task.message_scope import MessageScope, Thread
+from samzapy.container.task.message_scope import MessageScope, Threads
 from samzapy.container.task.message_source import Gate, Source, noted, up_to
 from samzapy.container.task.output_checks import OutputChecks
 from samzapy.container.task.outputs import Collector
@@ -67,7 +67,7 @@ class TaskRunner:
         limits: TransactionLimits,
         crash_points: CrashPoints,
         is_interrupted: Callable[[], bool],
-        current_thread: Callable[[], Thread],
+        threads: Threads,
     ) -> None:
         """Make the user's instance and call its `init`.
 
@@ -81,7 +81,7 @@ class TaskRunner:
         self._crash_points = crash_points
         self._sources = {index: Source.of(plan.routes[index], config, declared) for index in routes}
         self._meter = Meter(limits.now_s)
-        self._scope = MessageScope(route.task_name, current_thread)
+        self._scope = MessageScope(route.task_name, threads)
         self._state = TaskState(
             route.task_name,
             config.stores,

@@ -103,6 +103,7 @@ class TaskState:
         self.stores: dict[str, Store] = {
             store.name: _STORES[form_of(store)](store, self, self._written[store.name], task_name) for store in stores
         }
+        scope.stores = self.stores
 
     def renew_stores(self) -> tuple[Store, ...]:
         """Make the stores of the next message."""

@@ -53,7 +53,7 @@ class UserInstance:
             process = task.handlers.get(str(source.ssp_kb.ssp.system_stream), task.process)
             self.processes[route] = time.timed(route, process)
         if task.bind is not None:
-            task.bind(calls.state.stores, calls.handles.context, time.of_task())
+            task.bind(calls.state.scope.reachable, calls.handles.context, time.of_task())
         time.call(task)
         if task.init is not None:
             task.init(calls.handles.context)

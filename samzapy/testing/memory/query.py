@@ -7,9 +7,9 @@ crash point ends the worker, not the container.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from samzapy.adapters.host.threads import HostThreads
 from samzapy.container.ports import BatchDone, EndsSeen, QueryEvent, QueryFailed
 from samzapy.container.task.clocks import ended
 from samzapy.container.task.lookup_table import lookup_table
@@ -70,7 +70,7 @@ class _Tasks:
                 ),
                 crash_points=self._crash_points,
                 is_interrupted=lambda: False,
-                current_thread=threading.current_thread,
+                threads=HostThreads(),
             )
         return self._runners[first]
 

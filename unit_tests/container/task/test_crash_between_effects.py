@@ -10,7 +10,6 @@ memory. The last tests take one safeguard away each and see it go wrong.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -20,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from samzapy.adapters.host.threads import HostThreads
 from samzapy.config import JobConfig
 from samzapy.container.local_state import restore
 from samzapy.container.local_state.restore import RestoreJob, catch_up_or_rebuild
@@ -286,7 +286,7 @@ class World:
             ),
             crash_points=crash_points,
             is_interrupted=lambda: False,
-            current_thread=threading.current_thread,
+            threads=HostThreads(),
         )
 
     def handled(self, runner: TaskRunner, slot: MemorySlot) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from samzapy.adapters.host.threads import HostThreads
 from samzapy.adapters.lmdb.store import LmdbEnvironment
 from samzapy.container.task.firing import FIRE_S
 from samzapy.container.task.joint_transaction import JointTransaction
@@ -93,7 +93,7 @@ class OneTask:
             ),
             crash_points=CrashAt(),
             is_interrupted=lambda: False,
-            current_thread=threading.current_thread,
+            threads=HostThreads(),
         )
 
     def _look(self) -> float:

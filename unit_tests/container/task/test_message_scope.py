@@ -6,13 +6,17 @@ import asyncio
 import re
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from samzapy.adapters.host.threads import HostThreads
+from samzapy.container.task.message_scope import MessageScope
 from samzapy.container.task.work_plan import ReportKind
-from samzapy.errors import OutsideMessageError
+from samzapy.errors import OutsideMessageError, SamzapyError
 from samzapy.task import LoadedTask
+from samzapy.testing.task_kit import run_task
 from unit_tests.fixtures.container_worlds import TASK, AWorker, a_job, rows, sum_up
 
 DEAD_LETTERS = {"task_error_policy": "dead-letter", "task_dead_letter_output": "dead"}
@@ -255,3 +259,85 @@ def test_messages_that_fail_keep_no_handle_for_the_next_one() -> None:
 
     assert (10, 5, 5) == (report.records_in, report.records_out, report.dead_letters)
     assert [1, 2, 3, 4, 5] == [value["total"] for _, value in worker.outputs()]
+
+
+_STATE = """
+import threading
+import samzapy as sz
+
+orders = sz.Stream("kafka.orders", key=sz.String, value=sz.Bytes)
+
+@sz.task(inputs=[orders])
+class Job(sz.Task[str, bytes]):
+    total = sz.value(sz.Long, default=0)
+    seen = sz.counter()
+    names = sz.map(sz.String, sz.String)
+    items = sz.list(sz.String)
+    kept = sz.value(sz.Long, default=0, ttl=sz.hours(1))
+    over = sz.timer("processing")
+
+    def process(self, message, out):
+        self.seen.add()
+        if message.key == "a":
+            return
+        thread = threading.Thread(target=self.late, name="late")
+        thread.start()
+        thread.join()
+
+    def late(self):
+        try:
+            {use}
+        except Exception:
+            pass
+
+    @over.fires
+    def is_over(self, timer, out):
+        pass
+"""
+
+
+@pytest.mark.parametrize("policy", ["fail", "dead-letter"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        "self.total.get()",
+        "self.total.set(1)",
+        "self.total.clear()",
+        "self.seen.add()",
+        "self.names.put('x', 'y')",
+        "list(self.names.items())",
+        "self.items.append('x')",
+        "len(self.items)",
+        "self.kept.set(1)",
+        "self.over.set(0)",
+        "self.over.get()",
+        "self.over.clear()",
+    ],
+)
+def test_state_of_a_task_class_that_another_thread_uses_ends_the_job_under_every_policy(
+    tmp_path: Path, use: str, policy: str
+) -> None:
+    """It would act on the message in hand, whichever that is."""
+    job = tmp_path / "job.py"
+    job.write_text(_STATE.format(use=use))
+    job.with_suffix(".properties").write_text(
+        "job.name=job\nsystems.kafka.bootstrap.servers=localhost:1\nlocal.store.dir=/data\n"
+        f"task.error.policy={policy}\ntask.dead.letter.output=dead\n"
+    )
+
+    with pytest.raises(
+        SamzapyError, match=r"wanted state or a timer \(store .*\) to be called only while .* thread late"
+    ):
+        run_task(job, [("a", b""), ("b", b"")])
+
+
+def test_state_of_a_task_class_is_refused_between_two_micro_batches() -> None:
+    scope = MessageScope(TASK, HostThreads())
+    scope.stores = {"seen": 1}
+
+    scope.begin()
+    assert 1 == scope.reachable.in_hand["seen"]
+    scope.end()
+
+    with pytest.raises(OutsideMessageError, match="after its message"):
+        scope.reachable.in_hand["seen"]

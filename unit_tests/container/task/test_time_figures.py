@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from samzapy.adapters.host.threads import HostThreads
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.transaction import TransactionLimits
 from samzapy.container.task.work_plan import Rows
@@ -91,7 +91,7 @@ class AWorker:
             ),
             crash_points=_NoCrashPoints(),
             is_interrupted=lambda: False,
-            current_thread=threading.current_thread,
+            threads=HostThreads(),
         )
 
     def handle(self, *messages: tuple[int, int], route: int = 0, keys: str = "") -> TaskStats:
