@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -26,6 +26,9 @@ class OutputsFile:
         """Read and write a file; without one, nothing is known."""
         self._path = path
         self._noted: set[str] = set()
+        # The topics as they were read last, and the file's inode, size and time of change before that.
+        self._read: tuple[str, ...] = ()
+        self._version: tuple[int, int, int] | None = None
 
     @classmethod
     def of(cls, config: JobConfig, scratch_dir: Path | None = None) -> Self:
@@ -60,17 +63,25 @@ class OutputsFile:
         except OSError as error:
             _LOG.warning("cannot note the output %s, so a transaction that hangs there stays: %s", topic, error)
 
-    def topics(self) -> Collection[str]:
-        """The topics that any worker has noted."""
+    def topics(self) -> Sequence[str]:
+        """The topics that any worker has noted, the newest last.
+
+        The file is read when it has changed: a container asks each second.
+        """
         try:
             if self._path is None:
-                return frozenset()
-            # A line that was cut short, or that a power cut has filled with zeros, names no topic.
-            lines = self._path.read_text(encoding="utf-8", errors="replace").split()
-            return frozenset(line for line in lines if is_topic_name(line))
+                return ()
+            status = self._path.stat()
+            version = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if version != self._version:
+                # A line that was cut short, or that a power cut has filled with zeros, names no topic.
+                lines = self._path.read_text(encoding="utf-8", errors="replace").split()
+                self._read = tuple(dict.fromkeys(line for line in lines if is_topic_name(line)))
+                self._version = version
+            return self._read
         except OSError:
             # Mostly there is none: a coordinator without containers has no state, and its directory may be none.
-            return frozenset()
+            return ()
 
 
 def _sync_directory(path: Path) -> None:

@@ -19,9 +19,40 @@ def test_a_note_of_one_process_is_read_by_another(tmp_path: Path) -> None:
         one.note(topic)
         other.note(topic)
 
-    assert {"sums", "totals"} == OutputsFile.of(config).topics()
+    assert ["sums", "totals"] == [*OutputsFile.of(config).topics()]
     (file,) = (tmp_path / config.job).iterdir()
     assert 2 == len(file.read_text().split()), "each once"
+
+
+def test_the_file_is_read_again_only_after_a_new_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container asks for its topics each second."""
+    one, other = OutputsFile.of(a_config(), tmp_path), OutputsFile.of(a_config(), tmp_path)
+    one.note("sums")
+    reads, read_text = [], Path.read_text
+
+    def counted(path: Path, encoding: str, errors: str) -> str:
+        reads.append(path)
+        return read_text(path, encoding, errors)
+
+    monkeypatch.setattr(Path, "read_text", counted)
+
+    before = [other.topics() for _ in range(3)]
+    reads_before = len(reads)
+    one.note("totals")
+    reads_of_note = len(reads) - reads_before
+
+    assert [("sums",)] * 3 == before
+    assert ("sums", "totals") == other.topics() == other.topics()
+    assert (1, 2) == (reads_before, len(reads) - reads_of_note)
+
+
+def test_the_newest_topic_is_the_last_one(tmp_path: Path) -> None:
+    outputs = OutputsFile.of(a_config(), tmp_path)
+
+    for topic in ("totals", "alerts", "sums", "totals"):
+        outputs.note(topic)
+
+    assert ["totals", "alerts", "sums"] == [*outputs.topics()]
 
 
 def test_a_note_is_on_the_disk_when_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +79,7 @@ def test_damage_to_the_file_hides_no_other_topic(damage: bytes, tmp_path: Path) 
 
     outputs.note("sums")
 
-    assert {"sums", "totals"} == outputs.topics() - {"su"}
+    assert {"sums", "totals"} == {*outputs.topics()} - {"su"}
 
 
 def test_a_job_that_keeps_nothing_on_the_disk_notes_its_outputs_for_its_execution(tmp_path: Path) -> None:
@@ -56,7 +87,7 @@ def test_a_job_that_keeps_nothing_on_the_disk_notes_its_outputs_for_its_executio
 
     outputs.note("sums")
 
-    assert {"sums"} == outputs.topics()
+    assert ["sums"] == [*outputs.topics()]
     assert () == tuple(OutputsFile.of(a_config()).topics())
 
 
