@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import IsolationLevel
 
+from integration_tests.candidates import Contest
+from integration_tests.small_job import heartbeat_from_elsewhere
+from samzapy.adapters.host.outputs_file import OutputsFile
 from samzapy.adapters.kafka import hanging
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.hanging import WrittenTopics
 from samzapy.adapters.kafka.reading import end_offsets, read_to_end
 from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_transactional_ids
 from samzapy.errors import TemporaryError
+from samzapy.model.container import slot_transactional_id
+from samzapy.model.job import ExecutionId
 from samzapy.testing.broker_cluster import DevCluster
+from samzapy.testing.builders import a_config
 from samzapy.testing.container_broker import wants_containers
 from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
@@ -55,7 +62,7 @@ def write(producer: TransactionalProducer, value: bytes) -> None:
     producer.flush()
 
 
-def time_out(cluster: DevCluster, connection: KafkaConnection) -> tuple[str, bytes, int]:
+def time_out(cluster: DevCluster, connection: KafkaConnection, transactional_id: str = "") -> tuple[str, bytes, int]:
     """Let a transaction time out while the only leader of some partitions is away.
 
     Its partitions have no leader then, and get no end of the transaction.
@@ -63,7 +70,7 @@ def time_out(cluster: DevCluster, connection: KafkaConnection) -> tuple[str, byt
     Returns:
         The transactional id, the value that its records have, and the broker that is away.
     """
-    transactional_id, value = f"w-{uuid.uuid4().hex}", uuid.uuid4().hex.encode()
+    transactional_id, value = transactional_id or f"w-{uuid.uuid4().hex}", uuid.uuid4().hex.encode()
     producer = TransactionalProducer(connection, transactional_id, transaction_timeout_ms=TIMEOUT_MS)
     producer.take_over()
     write(producer, value)
@@ -81,13 +88,13 @@ def bring_back(cluster: DevCluster, node_id: int) -> None:
     wait_until(lambda: len(cluster.leaders("hung")) == TOPICS["hung"], _WITHIN_S, "all partitions to be led")
 
 
-def hang(cluster: DevCluster, connection: KafkaConnection) -> tuple[str, bytes]:
+def hang(cluster: DevCluster, connection: KafkaConnection, transactional_id: str = "") -> tuple[str, bytes]:
     """Let a transaction hang in some of its partitions.
 
     Returns:
         The transactional id, and the value that its records have.
     """
-    transactional_id, value, node_id = time_out(cluster, connection)
+    transactional_id, value, node_id = time_out(cluster, connection, transactional_id)
     bring_back(cluster, node_id)
     fence_transactional_ids(connection, [transactional_id])
     assert open_places(connection, PLACES), "the fault: it is over, and open in the partitions of that broker"
@@ -147,6 +154,32 @@ def test_a_fence_ends_the_transactions_of_its_ids_where_a_broker_has_left_them_o
 
     wait_until(lambda: not open_places(connection, PLACES), _WITHIN_S, "all partitions to be readable to their ends")
     assert hung not in values(connection)
+
+
+def test_a_leader_ends_hanging_transactions_in_outputs_that_a_lost_host_has_named(
+    cluster: DevCluster, connection: KafkaConnection, tmp_path: Path
+) -> None:
+    """They are undeclared, and no other host has noted them."""
+    with Contest(cluster.bootstrap_servers, local_store_dir=str(tmp_path / "host-a")) as contest:
+        lost = a_config(job_name=contest.job_name, local_store_dir=str(tmp_path / "host-b"))
+        for topic in TOPICS:
+            OutputsFile.of(lost).note(topic)
+        _, hung = hang(cluster, connection, slot_transactional_id(lost.job, ExecutionId("e1"), 0))
+        leader = contest.candidate()
+
+        def is_heard() -> bool:
+            named = [*OutputsFile.of(lost).topics()]
+            answer = heartbeat_from_elsewhere(leader.url, lost.job, "e1", outputs=named)
+            return answer is not None and answer.alive
+
+        wait_until(is_heard, _WITHIN_S, "the container to be one of the job")
+        assert open_places(connection, PLACES)
+        heartbeat_from_elsewhere(leader.url, lost.job, "e1", exitCode=8, reason="the host is lost")
+
+        wait_until(
+            lambda: not open_places(connection, PLACES), _WITHIN_S, "all partitions to be readable to their ends"
+        )
+        assert hung not in values(connection)
 
 
 def test_without_that_the_next_commit_of_the_id_would_commit_the_records_too(

@@ -8,7 +8,7 @@ paused while the world continues, with its successor. So the ports below ask bef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -308,7 +308,7 @@ class _Fencing:
         self._process = process
         self._world = world
 
-    def fence(self, transactional_ids: Sequence[str]) -> None:
+    def fence(self, transactional_ids: Sequence[str], outputs: Collection[str]) -> None:
         for transactional_id in transactional_ids:
             self._world.between(self._process, "fence")
             MemoryLog(self._world.checkpoints, transactional_id).take_over()

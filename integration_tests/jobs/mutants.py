@@ -89,10 +89,10 @@ def replaying_before_fencing() -> None:
     from samzapy.adapters.kafka import positions
 
     fence, read = positions.KafkaFence.fence, positions.KafkaPositions.read
-    deferred: list[tuple[Any, Any]] = []
+    deferred: list[tuple[Any, ...]] = []
 
-    def fence_later(self: Any, transactional_ids: Any) -> None:
-        deferred.append((self, transactional_ids))
+    def fence_later(self: Any, *asked: Any) -> None:
+        deferred.append((self, *asked))
 
     def read_and_then_fence(self: Any, *asked: Any) -> Any:
         records = read(self, *asked)

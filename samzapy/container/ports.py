@@ -464,6 +464,7 @@ class HeartbeatContent:
         step: the current step of a start; empty at other times.
         slow_messages: the messages that user code has had in hand for long.
         kafka_silent_ms: how long no broker has answered reads of the coordinator stream; 0 while one answers.
+        outputs: the undeclared topics to which containers on this host have sent.
     """
 
     coordinator_url: str | None
@@ -483,6 +484,7 @@ class HeartbeatContent:
     step: str = ""
     slow_messages: tuple[SlowMessage, ...] = ()
     kafka_silent_ms: int = 0
+    outputs: tuple[str, ...] = ()
 
 
 class Heartbeats(Protocol):
@@ -524,6 +526,7 @@ class ContainerPorts:
     Attributes:
         tasks_here: lists the tasks with local state on this host.
         former_ends: None where nothing is kept on this host.
+        outputs: the undeclared topics to which containers on this host have sent, the newest last.
         in_force: is told the run and the generation in force when they change, for the log; "" and 0 before the first.
     """
 
@@ -542,6 +545,7 @@ class ContainerPorts:
     tasks_here: Callable[[], Sequence[TaskName]]
     pause: Callable[[int], None]
     former_ends: FormerEnds | None = None
+    outputs: Callable[[], Sequence[str]] = tuple
     in_force: Callable[[str, int], None] = lambda run_id, generation: None
 
 

@@ -41,6 +41,7 @@ from samzapy.errors import DeadlineError, LostContainerError, MissingTopicError,
 from samzapy.model.container_end import with_key_digests
 from samzapy.model.grant import Grant
 from samzapy.model.slow_message import SlowMessage
+from samzapy.model.topics import OUTPUTS_NAMED_MAX
 
 _LOG = logging.getLogger(__name__)
 _POLL_MS = 200
@@ -239,6 +240,7 @@ class ContainerService:
                 step=self._startup.step,
                 slow_messages=self._slow_messages(),
                 kafka_silent_ms=ownership.kafka_silent_ms,
+                outputs=tuple(self._ports.outputs()[-OUTPUTS_NAMED_MAX:]),
             )
         )
 

@@ -7,7 +7,7 @@ again later, because the state still asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from samzapy.config import AcceptedLoss, JobConfig
@@ -198,7 +198,7 @@ class ActionPerformer:
         # Fences alone: a task of a fenced execution is free only when the log says so.
         if fences := [action for action in wanted if isinstance(action, FenceExecution)]:
             asked.update(fences)
-            return self._fence(fences)
+            return self._fence(fences, view.liveness.outputs)
         if resolves := self._resolvable(wanted, view):
             asked.update(resolves)
             begun_ns = self._clock.monotonic_ns()
@@ -210,7 +210,7 @@ class ActionPerformer:
             return self._read_offsets(reads)
         return None
 
-    def _fence(self, wanted: Sequence[FenceExecution]) -> Sequence[Command]:
+    def _fence(self, wanted: Sequence[FenceExecution], outputs: Collection[str]) -> Sequence[Command]:
         fenced = []
         begun_ms = self._clock.monotonic_ms()
         # Executions whose fence failed last time come last: the others' tasks do not wait for them.
@@ -223,7 +223,7 @@ class ActionPerformer:
                 )
                 break
             try:
-                self._fencing.fence(action.transactional_ids)
+                self._fencing.fence(action.transactional_ids, outputs)
             except (TemporaryError, DeadlineError, ProducerError, FencedError, ConfigError) as error:
                 # Only this execution's tasks wait for it. The error is about that execution's id, not about the
                 # coordinator stream's, so the term goes on.

@@ -165,6 +165,7 @@ class Heartbeat:
         slow_messages: the messages that user code has had in hand for long.
         unanswered_ms: how long its heartbeats have had no answer, by its clock; 0: the last one had an answer.
         kafka_silent_ms: how long no broker has answered it; 0: one does.
+        outputs: the undeclared topics to which containers on its host have sent.
         received_ms: monotonic time at which the coordinator received it.
     """
 
@@ -196,6 +197,7 @@ class Heartbeat:
     slow_messages: tuple[SlowMessage, ...] = ()
     unanswered_ms: int = 0
     kafka_silent_ms: int = 0
+    outputs: frozenset[str] = frozenset()
     received_ms: int
 
 

@@ -21,6 +21,7 @@ from samzapy.coordinator.assignment.liveness import (
     hear,
     held_up,
     mark_fenced,
+    outputs_noted,
     sighted,
     still_named,
     without_the_dead,
@@ -237,7 +238,7 @@ def observe(command: Command, state: CoordinatorState, liveness: Liveness) -> Li
     """The sightings of a term after `command`; `state` is the one after the decision."""
     match command:
         case Heartbeat():
-            return noted_step(command, state, sighted(liveness, command, state))
+            return noted_step(command, state, sighted(outputs_noted(liveness, command, state), command, state))
         case Tick():
             return note_revoked(command, state, without_the_dead(liveness, state))
         case ReviewMembers():

@@ -5,7 +5,7 @@ Each port is as small as its use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from samzapy.coordinator.assignment.starts import ChangelogPlace, PositionsRead
@@ -44,10 +44,13 @@ class CommandSource(Protocol):
 class Fencing(Protocol):
     """Fences lost executions by their transactional ids."""
 
-    def fence(self, transactional_ids: Sequence[str]) -> None:
+    def fence(self, transactional_ids: Sequence[str], outputs: Collection[str]) -> None:
         """Initialise each id, which aborts its open transaction and fences its owner.
 
         Repeating it does no harm.
+
+        Args:
+            outputs: topics that containers have named. A broker may have left a transaction of an id open there.
 
         Raises:
             TemporaryError, DeadlineError, ProducerError, FencedError: some may not be fenced; the caller asks again.

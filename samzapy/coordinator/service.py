@@ -142,7 +142,7 @@ class CoordinatorService:
         # The term record is committed, so no other candidate had taken over when that began.
         self._verified_ms = began_ms
         # Silence counts from here: before its term record this process could not have received a heartbeat.
-        self._liveness = Liveness(listening_since_ms=self._clock.monotonic_ms())
+        self._liveness = replace(self._liveness, listening_since_ms=self._clock.monotonic_ms())
         self._look_next_ms = 0
         self._schedule.restart()
         self._performer.restart()
@@ -309,7 +309,8 @@ class CoordinatorService:
     def _end_term(self) -> None:
         self._stream.end_term()
         self._verified_ms = None
-        self._liveness = Liveness()
+        # The outputs are the job's. A broker's restart may end a term, and leave a transaction open in one of them.
+        self._liveness = Liveness(outputs=self._liveness.outputs)
         self._findings.clear()
         self._snapshot = self._publish()
 

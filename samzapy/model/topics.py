@@ -59,6 +59,10 @@ def changelog_topic(job: str, store: str) -> str:
 _SERDE_OF: Final = re.compile(r"systems\.[^.]+\.streams\.(?P<topic>.+)\.samza\.(?:key|msg)\.serde")
 
 
+OUTPUTS_NAMED_MAX: Final = 200
+"""The largest number of undeclared outputs that a heartbeat names. A name has 249 characters at most."""
+
+
 def declared_outputs(config: JobConfig) -> frozenset[str]:
     """The topics of outputs that a configuration names.
 

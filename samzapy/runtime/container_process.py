@@ -312,13 +312,13 @@ class _Run:
         from samzapy.adapters.spark.query import SparkQuery
 
         config = self.config
-        outputs = OutputsFile.of(config, self.scratch_dir)
+        outputs, known = OutputsFile.of(config, self.scratch_dir), written_by_workers(config)
         progress = KafkaProgressLog(
             self.connection,
             config.job,
             driver_transactional_id(config.job, self.execution_id),
             config.transaction_timeout_ms,
-            written_by_workers(config),
+            known,
         )
         store_dir = Path(config.local_store_dir) if config.local_store_dir else self.scratch_dir / "state"
         note_faults(faults_directory(store_dir / config.job))
@@ -348,6 +348,7 @@ class _Run:
             tasks_here=lambda: tasks_with_state(store_dir, config.job),
             pause=lambda ms: time.sleep(ms / 1000),
             former_ends=EndFiles.of(config.local_store_dir, config.job),
+            outputs=lambda: known.unknown_of(outputs.topics()),
             in_force=lambda run_id, generation: identify(run=run_id, generation=generation),
         )
 

@@ -401,6 +401,7 @@ class FakeContainer:
                 figures={"positions": self._inputs.positions(self._running)},
                 reason="drained" if self._state is P.STOPPED else "",
                 restart=self._restart,
+                outputs=(self._output,),
             )
         )
 

@@ -15,6 +15,7 @@ from samzapy.errors import (
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ProcessorId
 from samzapy.model.launch import LaunchPhase
+from samzapy.model.topics import OUTPUTS_NAMED_MAX
 from samzapy.stream.records import (
     ContainerPut,
     GrantPut,
@@ -98,6 +99,17 @@ def test_a_container_that_is_stopped_before_it_was_granted_anything_stops_cleanl
     container.run()
 
     assert [("STOPPED", ())] == [(content.state, content.held) for content in container.heartbeats.sent]
+
+
+def test_a_heartbeat_names_the_newest_undeclared_outputs() -> None:
+    container = AContainer(grants=())
+    container.outputs = [f"out-{number}" for number in range(OUTPUTS_NAMED_MAX + 3)]
+    container.ask_to_stop()
+
+    container.run()
+
+    (content,) = container.heartbeats.sent
+    assert tuple(container.outputs[3:]) == content.outputs
 
 
 def test_changed_grants_restart_the_query_after_a_drain() -> None:

@@ -53,6 +53,10 @@ def handle(world, service, *heartbeats):
     service.run_once(0)
 
 
+def naming(*outputs):
+    return replace(a_heartbeat(), outputs=frozenset(outputs))
+
+
 def look_for(world, service, ms, *, meanwhile=()):
     """Look at the stream again and again for that time; `meanwhile` is sent each time."""
     while ms > 0:
@@ -214,7 +218,7 @@ def waits_for_the_answer(world, service, log):
 def is_held_up_by_another(world, service, log):
     """The lost execution has an id that cannot be initialised for a long while."""
     fences = world.fence
-    world.fence = lambda ids: (world.clock.advance(60_000), fences(ids))
+    world.fence = lambda ids, outputs: (world.clock.advance(60_000), fences(ids, outputs))
     world.alive = {900: False}
     world.clock.advance(1_000)
     service.run_once(0)
@@ -336,6 +340,36 @@ def test_a_fence_that_fails_is_tried_again_and_nothing_is_granted_before(error):
     assert service.status().trouble == ""
 
 
+def test_a_fence_looks_at_the_outputs_that_a_lost_host_has_named():
+    world = World()
+    service = started(world)
+    handle(world, service, naming("sums"), replace(naming("totals"), execution_id="e2", pid=200))
+    assert [] == world.fenced
+    world.alive = {100: False}
+    world.clock.advance(1_000)
+
+    service.run_once(0)
+
+    assert {"e1"} == {transactional_id.split("/")[2] for transactional_id in world.fenced}
+    assert {"sums", "totals"} == world.outputs_looked_at
+
+
+def test_a_leader_that_begins_another_term_knows_the_outputs_that_containers_have_named():
+    """A broker's restart may end a term and leave a transaction open."""
+    world = World()
+    log = world.log()
+    service = started(world, log=log)
+    handle(world, service, naming("sums"))
+    log.break_next_append(committed=False)
+    world.alive = {100: False}
+    world.clock.advance(1_000)
+
+    service.run_once(0)
+
+    assert (2, "FENCED") == (service.status().state.term.term, service.status().state.containers["e1"].phase.value)
+    assert {"sums"} == world.outputs_looked_at
+
+
 def test_a_refused_id_of_a_lost_execution_ends_no_term():
     """Another process initialised the id at the same moment.
 
@@ -374,7 +408,7 @@ def test_failing_fences_are_tried_in_turn_while_heartbeats_are_answered():
     handle(world, service, *(a_heartbeat(name, pid=100 + number) for number, name in enumerate(names)))
     tried = []
 
-    def fence(transactional_ids):
+    def fence(transactional_ids, outputs):
         tried.append(transactional_ids[0].split("/")[2])
         world.clock.advance(3_000)
         if tried[-1] != "e5":

@@ -251,6 +251,7 @@ HEARTBEAT: dict[str, Any] = {
 _STANDBY = {**HEARTBEAT, "held": [], "warm": StandbyProgress(tasks=2, level=1, lag=3).as_json(), "step": "restoring"}
 _FAILING = {**HEARTBEAT, "failing": {"attempts": 1, "forMs": 5, "leftMs": 7, "reason": "why"}, "restart": 2}
 _LAST = {**HEARTBEAT, "state": "STOPPED", "finished": True, "exitCode": 3, "comesBack": False, "kafkaSilentMs": 4}
+_NAMING = {**HEARTBEAT, "outputs": ["sums", "alerts"]}
 _COORDINATOR = [record for record in EXAMPLES if not isinstance(record, CheckpointPut | ProgressPut)]
 _POSITIONS = [record for record in EXAMPLES if isinstance(record, CheckpointPut | ProgressPut)]
 _REQUEST: dict[str, Any] = {
@@ -326,7 +327,9 @@ CODECS = (
     ),
     Codec(
         name="heartbeat",
-        originals=[(b"", json.dumps(heartbeat).encode()) for heartbeat in (HEARTBEAT, _STANDBY, _FAILING, _LAST)],
+        originals=[
+            (b"", json.dumps(heartbeat).encode()) for heartbeat in (HEARTBEAT, _STANDBY, _FAILING, _LAST, _NAMING)
+        ],
         mutate_key=None,
         mutate_value=mutated_json,
         read=_read_heartbeat,

@@ -469,9 +469,9 @@ class SlowWorld(World):
         self.clock.advance(400)
         return super().read(ssps, changelogs)
 
-    def fence(self, transactional_ids: Any) -> None:
+    def fence(self, transactional_ids: Any, outputs: Any) -> None:
         self.clock.advance(7000)
-        super().fence(transactional_ids)
+        super().fence(transactional_ids, outputs)
 
 
 class SlowGrouper:

@@ -9,13 +9,14 @@ import logging
 import re
 import tempfile
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from samzapy.adapters.host.outputs_file import OutputsFile
 from samzapy.errors import EnvironmentMissingError, ExitCode, SamzapyError
 from samzapy.runtime import container_process, container_start
 from samzapy.runtime.signals import DrainRequest
@@ -109,6 +110,18 @@ def test_a_container_is_drained_before_its_coordinator_has_stopped(
         a_container_run(tmp_path)._run(cast(Any, spark), is_launched=False)
 
     assert [is_drained] == seen
+
+
+def test_a_container_names_its_undeclared_outputs(tmp_path: Path) -> None:
+    noted = OutputsFile.of(a_config(), tmp_path)
+    for topic in ("orders", "sums", "__samzapy-checkpoint-flights-1", "alerts"):
+        noted.note(topic)
+    unused = cast(Any, None)
+
+    with ExitStack() as clients:
+        ports = a_container_run(tmp_path)._ports(unused, unused, unused, unused, clients)
+
+        assert ["sums", "alerts"] == [*ports.outputs()]
 
 
 def test_a_job_that_is_asked_to_stop_ends_within_ten_seconds_whatever_its_batch_does() -> None:

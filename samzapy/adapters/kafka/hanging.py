@@ -49,14 +49,21 @@ class WrittenTopics:
         own: samzapy's own topics, which it alone reads.
         outputs: others. A reader of uncommitted records sees a record that is aborted there, so it is written only
             where a transaction does not end within half a second.
+        read: the inputs. No record is aborted there.
     """
 
     own: Collection[str]
     outputs: Callable[[], Collection[str]] = _none
+    read: frozenset[str] = frozenset()
 
     @property
     def all(self) -> frozenset[str]:
         return frozenset((*self.own, *self.outputs()))
+
+    def unknown_of(self, topics: Collection[str]) -> Sequence[str]:
+        """Those of `topics` that are not among these, nor inputs; in their order."""
+        known = self.all | self.read
+        return [topic for topic in topics if topic not in known]
 
 
 def written_by_workers(config: JobConfig, outputs: Callable[[], Collection[str]] = _none) -> WrittenTopics:
@@ -70,8 +77,8 @@ def written_by_workers(config: JobConfig, outputs: Callable[[], Collection[str]]
         *(changelog_topic(config.job, store.name) for store in config.stores),
         *(_topic(item.system_stream) for item in config.intermediates),
     ]
-    read, declared = {_topic(stream) for stream in config.streams_read}, declared_outputs(config)
-    return WrittenTopics(own=own, outputs=lambda: {*declared, *outputs()} - read)
+    read, declared = frozenset(_topic(stream) for stream in config.streams_read), declared_outputs(config)
+    return WrittenTopics(own=own, outputs=lambda: {*declared, *outputs()} - read, read=read)
 
 
 def _topic(stream: str) -> str:

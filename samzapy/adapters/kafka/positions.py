@@ -5,7 +5,7 @@ This is checkpoints and offsets for the coordinator, and fencing and progress re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from confluent_kafka import IsolationLevel
@@ -121,13 +121,22 @@ class KafkaFence:
         self._timeout_ms = timeout_ms
         self._deadline_s = deadline_s
 
-    def fence(self, transactional_ids: Sequence[str]) -> None:
+    def fence(self, transactional_ids: Sequence[str], outputs: Collection[str] = ()) -> None:
+        """Initialise each id, and end what hangs of it.
+
+        Args:
+            outputs: more topics in which it may hang.
+
+        Raises:
+            BrokerUnavailableError: at least one may not be fenced; fence them again.
+        """
         fence_transactional_ids(
             self._connection,
             transactional_ids,
             self._deadline_s,
             transaction_timeout_ms=self._timeout_ms,
             written=self._written,
+            named=outputs,
         )
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -493,6 +493,7 @@ def fence_transactional_ids(
     *,
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
     written: WrittenTopics | None = None,
+    named: Collection[str] = (),
 ) -> None:
     """Initialise each id, so that its owner can commit nothing any more.
 
@@ -503,6 +504,7 @@ def fence_transactional_ids(
         transaction_timeout_ms: a time-out that the cluster allows; no transaction is opened but to end what hangs.
         written: as of `TransactionalProducer`. What hangs there is ended if that can be done; readers of the topics
             wait for it, and the next owner of an id ends it before it commits.
+        named: more outputs. They come last, because one may have no leader, or be forbidden to this process.
 
     Raises:
         BrokerUnavailableError: at least one may not be fenced; fence them again.
@@ -521,26 +523,37 @@ def fence_transactional_ids(
             # `list` so that the first failure is raised here.
             list(pool.map(fence, transactional_ids))
         if written is not None and producers:
-            _end_hanging(connection, producers, written)
+            _end_hanging(connection, producers, written, written.unknown_of(named))
     finally:
         for producer in producers:
             producer.close()
 
 
 def _end_hanging(
-    connection: KafkaConnection, producers: Sequence[TransactionalProducer], written: WrittenTopics
+    connection: KafkaConnection,
+    producers: Sequence[TransactionalProducer],
+    written: WrittenTopics,
+    named: Collection[str],
 ) -> None:
-    """End what hangs of ids that were just taken over."""
+    """End what hangs of ids that were just taken over; in `named` last."""
     try:
-        places = places_that_hang(connection, written)
-        try:
-            for producer in producers:
-                end_in(producer, places)
-        except ProducerError:
-            refuse_without_write_right(connection, {topic for topic, _ in places})
-            raise
+        _end_all_in(connection, producers, written)
+        if named:
+            _end_all_in(connection, producers, WrittenTopics(own=(), outputs=lambda: named))
     except SamzapyError as error:
         _log.warning("cannot end transactions that may hang of ids that were fenced: %s", error)
+
+
+def _end_all_in(
+    connection: KafkaConnection, producers: Sequence[TransactionalProducer], written: WrittenTopics
+) -> None:
+    places = places_that_hang(connection, written)
+    try:
+        for producer in producers:
+            end_in(producer, places)
+    except ProducerError:
+        refuse_without_write_right(connection, {topic for topic, _ in places})
+        raise
 
 
 def _offset_reporter(on_offset: Callable[[int], None]) -> Callable[[KafkaError | None, Any], None]:

@@ -216,6 +216,7 @@ class HeartbeatThread:
             **({"slowMessages": [item.as_json() for item in content.slow_messages]} if content.slow_messages else {}),
             **({"step": content.step} if content.step else {}),
             **({"kafkaSilentMs": content.kafka_silent_ms} if content.kafka_silent_ms else {}),
+            **({"outputs": list(content.outputs)} if content.outputs else {}),
         }
 
 
@@ -229,7 +230,8 @@ def _acts(content: HeartbeatContent) -> tuple[object, ...]:
 def _progress(content: HeartbeatContent | None) -> tuple[object, ...]:
     """The progress that the coordinator may wait for.
 
-    It waits in a move of a processor, or for the end of an older plan. The statistics are not part of it: they change
-    with each micro-batch, and an input that grows, which waits for a position, has minutes.
+    It waits in a move of a processor, or for the end of an older plan. A new output is part of it, because the host may
+    be lost at any time. The statistics are not part of it: they change with each micro-batch, and an input that grows,
+    which waits for a position, has minutes.
     """
-    return () if content is None else (content.stream_offset, content.warm)
+    return () if content is None else (content.stream_offset, content.warm, content.outputs)

@@ -33,7 +33,8 @@ last heartbeat of a process that ends because of an error, which `reason` tells;
 `formerEnds`, the ends of earlier containers that the stream does not have (`model.container_end`);
 `slowMessages`, the messages that user code has had in hand for long (`model.slow_message`); `openForMs` of a position,
 for how long a transaction of another producer is open at its end; `unansweredMs`, the time since it sent the first
-heartbeat of those that had no answer; and `kafkaSilentMs`, the time since no broker answers it.
+heartbeat of those that had no answer; `kafkaSilentMs`, the time since no broker answers it; and `outputs`, the
+undeclared topics to which containers on its host have sent.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from samzapy.config import AcceptedLoss, accepted_loss
+from samzapy.config import AcceptedLoss, accepted_loss, is_topic_name
 from samzapy.coordinator.commands import Figures, Heartbeat
 from samzapy.coordinator.grant_values import HeldGrant, Position
 from samzapy.errors import ConfigError
@@ -56,6 +57,7 @@ from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.store_size import sizes_from_json
 from samzapy.model.strict_json import parse_json
 from samzapy.model.task_stats import TaskStats
+from samzapy.model.topics import OUTPUTS_NAMED_MAX
 
 # Part of transactional ids and keys, so no slash and nothing that needs escaping.
 _ID = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
@@ -112,6 +114,7 @@ def parse_heartbeat(body: bytes, *, received_ms: int) -> Heartbeat:
         ),
         unanswered_ms=_count(fields, "unansweredMs"),
         kafka_silent_ms=_count(fields, "kafkaSilentMs"),
+        outputs=_outputs(fields),
         received_ms=received_ms,
     )
 
@@ -194,6 +197,14 @@ def _accepted_losses(fields: Mapping[str, object]) -> tuple[AcceptedLoss, ...]:
     for loss in losses:
         _ssp_kb(loss.ssp_kb)
     return losses
+
+
+def _outputs(fields: Mapping[str, object]) -> frozenset[str]:
+    items = (_list(fields, "outputs") if "outputs" in fields else [])[:OUTPUTS_NAMED_MAX]
+    topics = [item for item in items if isinstance(item, str) and is_topic_name(item)]
+    if len(topics) < len(items):
+        raise _wrong("each of outputs", "the name of a topic", next(item for item in items if item not in topics))
+    return frozenset(topics)
 
 
 def _held(item: object) -> HeldGrant:

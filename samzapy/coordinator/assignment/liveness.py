@@ -59,6 +59,7 @@ TRANSITIONS: Final[Mapping[ContainerPhase, Mapping[News, ContainerPhase]]] = {
 
 LIVING: Final = frozenset({P.STARTED, P.RUNNING})
 _TROUBLE_LENGTH_MAX: Final = 500
+OUTPUTS_KEPT_MAX: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +157,7 @@ class Liveness:
         hosts: the facts about each host; they outlive the containers that reported them.
         standbys_missing: the reasons why standbys are not running and not started, by their names.
         troubles: the launcher's last reasons why executions are not started, or not killed.
+        outputs: the undeclared outputs that containers have named. They outlive the containers, and a term.
     """
 
     listening_since_ms: int = 0
@@ -168,6 +170,7 @@ class Liveness:
     hosts: Mapping[str, KnownHost] = field(default_factory=dict)
     standbys_missing: Mapping[str, str] = field(default_factory=dict)
     troubles: Mapping[ExecutionId, str] = field(default_factory=dict)
+    outputs: frozenset[str] = frozenset()
 
     def why_not(self, execution_id: ExecutionId) -> str:
         """The obstacle to its start or its end, to append to a text; empty if unknown."""
@@ -207,6 +210,19 @@ def sighted(liveness: Liveness, heartbeat: Heartbeat, state: CoordinatorState) -
     )
     last = {**liveness.last, heartbeat.execution_id: sighting}
     return replace(liveness, last=last, hosts=_with_host_of(heartbeat, state, liveness.hosts))
+
+
+def outputs_noted(liveness: Liveness, heartbeat: Heartbeat, state: CoordinatorState) -> Liveness:
+    """`liveness` with the outputs that `heartbeat` names.
+
+    The last heartbeat of an execution counts too: it is given up by that, and then fenced.
+    """
+    news = heartbeat.outputs - liveness.outputs
+    container = state.containers.get(heartbeat.execution_id)
+    if not news or container is None or not _is_of_process(heartbeat, container, state):
+        return liveness
+    room = OUTPUTS_KEPT_MAX - len(liveness.outputs)
+    return replace(liveness, outputs=liveness.outputs.union(sorted(news)[:room]))
 
 
 def _still_since(heartbeat: Heartbeat, before: Sighting | None) -> Mapping[SspKeyBucket, int]:
@@ -310,8 +326,10 @@ def is_expected(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
     Another process under the same id (a copied environment) is not: fencing the one would not fence the other.
     """
     container = state.containers.get(heartbeat.execution_id)
-    if container is None or container.phase not in LIVING:
-        return False
+    return container is not None and container.phase in LIVING and _is_of_process(heartbeat, container, state)
+
+
+def _is_of_process(heartbeat: Heartbeat, container: Container, state: CoordinatorState) -> bool:
     # The name that a launcher has for the host is recorded once; the heartbeat may say another one.
     host = container.host if heartbeat.execution_id in state.launches else heartbeat.host
     return _container(heartbeat, host=host, phase=container.phase, reason=container.reason) == container

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from samzapy.adapters.web.client import HeartbeatAnswer
 from samzapy.container.start_rules import positions_of
@@ -99,7 +99,7 @@ class MemoryCoordinator:
     def rejoin(self) -> None:
         """There is no other candidate."""
 
-    def fence(self, transactional_ids: Sequence[str]) -> None:
+    def fence(self, transactional_ids: Sequence[str], outputs: Collection[str]) -> None:
         for transactional_id in transactional_ids:
             self._kafka.init(transactional_id)
 

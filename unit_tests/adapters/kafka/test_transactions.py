@@ -11,8 +11,10 @@ import pytest
 
 from samzapy.adapters.kafka import end_txn_signs, transactions
 from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.hanging import WrittenTopics
 from samzapy.adapters.kafka.positions import KafkaFence
 from samzapy.adapters.kafka.transactions import TransactionalProducer
+from samzapy.errors import TemporaryError
 from samzapy.stream.end_txn_guard import ConnectionCounters
 from samzapy.testing.waiting import wait_until
 
@@ -56,3 +58,34 @@ def test_a_fence_asks_for_the_time_out_of_its_maker(monkeypatch: pytest.MonkeyPa
     KafkaFence(NOWHERE, 7_000).fence(["a", "b"])
 
     assert [("a", 7_000), ("b", 7_000)] == sorted(fences)
+
+
+def test_a_fence_looks_at_named_outputs_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has no leader keeps no other topic from being readable."""
+    ended: list[list[tuple[str, int]]] = []
+
+    class Producer:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def take_over(self, deadline_s: float) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    def places_that_hang(connection: KafkaConnection, written: WrittenTopics) -> list[tuple[str, int]]:
+        if "leaderless" in written.all:
+            raise TemporaryError("found no leader")
+        return [(topic, 0) for topic in sorted(written.all)]
+
+    monkeypatch.setattr(transactions, "TransactionalProducer", Producer)
+    monkeypatch.setattr(transactions, "places_that_hang", places_that_hang)
+    monkeypatch.setattr(transactions, "end_in", lambda producer, places: ended.append(places))
+    fence = KafkaFence(NOWHERE, 7_000, written=WrittenTopics(own=["own"], read=frozenset({"orders"})))
+
+    fence.fence(["a"], ["own", "sums", "orders"])
+    fence.fence(["a"], ["leaderless"])
+    fence.fence(["a"], ["orders"])
+
+    assert [[("own", 0)], [("sums", 0)], [("own", 0)], [("own", 0)]] == ended

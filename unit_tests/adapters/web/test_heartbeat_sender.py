@@ -35,7 +35,7 @@ class Coordinators:
         self.is_closed = True
 
 
-def content(url="http://a:1", term=1, offset=10, warm=None):
+def content(url="http://a:1", term=1, offset=10, warm=None, outputs=()):
     return HeartbeatContent(
         coordinator_url=url,
         term=term,
@@ -45,6 +45,7 @@ def content(url="http://a:1", term=1, offset=10, warm=None):
         figures={},
         reason="",
         warm=warm,
+        outputs=outputs,
     )
 
 
@@ -191,7 +192,12 @@ def test_a_heartbeat_thread_that_was_never_started_can_be_closed():
 
 @pytest.mark.parametrize(
     "news",
-    [content(offset=11), content(warm=StandbyProgress(lag=3)), content(warm=StandbyProgress(is_query_warm=False))],
+    [
+        content(offset=11),
+        content(warm=StandbyProgress(lag=3)),
+        content(warm=StandbyProgress(is_query_warm=False)),
+        content(outputs=("sums",)),
+    ],
 )
 def test_progress_is_sent_before_the_next_heartbeat_is_due(started, news):
     sender = started(Coordinators(a=HeartbeatAnswer(alive=True, term=1)), interval_ms=HOUR_MS)
@@ -201,6 +207,18 @@ def test_progress_is_sent_before_the_next_heartbeat_is_due(started, news):
     sender.thread.publish(news)
 
     until(lambda: len(sender.leases) > 1, "the second one")
+
+
+def test_outputs_are_in_a_heartbeat_if_there_are_any(started):
+    coordinators = Coordinators(a=HeartbeatAnswer(alive=True, term=1))
+    sender = started(coordinators, interval_ms=HOUR_MS)
+    sender.thread.publish(content())
+    until(lambda: sender.leases, "the first heartbeat")
+
+    sender.thread.publish(content(outputs=("sums", "alerts")))
+
+    until(lambda: len(sender.leases) > 1, "the second one")
+    assert [None, ["sums", "alerts"]] == [body.get("outputs") for body in coordinators.bodies]
 
 
 def test_a_heartbeat_without_an_answer_is_repeated_soon(started):

@@ -17,6 +17,7 @@ from samzapy.model.failing import Failing
 from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.store_size import StoreSize
 from samzapy.model.task_stats import TaskStats
+from samzapy.model.topics import OUTPUTS_NAMED_MAX
 from samzapy.testing.builders import a_heartbeat, an_ssp_kb
 
 BODY = {
@@ -190,6 +191,25 @@ def test_a_heartbeat_may_have_how_long_the_broker_was_silent():
     assert (1500, 40_000) == (heartbeat.unanswered_ms, heartbeat.kafka_silent_ms)
 
 
+def test_a_heartbeat_may_name_outputs():
+    assert frozenset() == parsed().outputs == parsed(outputs=[]).outputs
+    assert {"sums", "x" * 249} == parsed(outputs=["sums", "x" * 249, "sums"]).outputs
+
+
+def test_a_heartbeat_names_a_bounded_number_of_outputs():
+    names = [f"out-{number}" for number in range(OUTPUTS_NAMED_MAX + 1)]
+
+    assert {*names[:-1]} == parsed(outputs=names).outputs
+
+
+@pytest.mark.parametrize("wrong", ["", ".", "..", "a b", "a/b", "x" * 250, "\ud800", 1, None, ["sums"], {}])
+def test_an_output_that_is_no_topic_is_refused_in_a_short_text(wrong):
+    with pytest.raises(ValueError, match="each of outputs: wanted the name of a topic, found") as refused:
+        parsed(outputs=["sums", wrong])
+
+    assert len(str(refused.value)) < 200
+
+
 def test_a_heartbeat_may_have_a_fault_domain():
     assert ("", "", "rack-1") == tuple(
         parsed(**fields).fault_domain for fields in ({}, {"faultDomain": ""}, {"faultDomain": "rack-1"})
@@ -236,6 +256,8 @@ def test_each_other_field_is_required(field):
         {"reason": 5},
         {"acceptedLosses": "kafka.orders.0@1-2"},
         {"acceptedLosses": [1]},
+        {"outputs": "sums"},
+        {"outputs": None},
         {"acceptedLosses": ["kafka.orders.0@2-1"]},
         {"acceptedLosses": ["kafka.orders.0:0/3@1-2"]},
         {"acceptedLosses": ["kafka.orders.0:0/512@1-2"]},

@@ -6,6 +6,7 @@ import pytest
 
 from samzapy.coordinator.assignment.liveness import (
     LIVING,
+    OUTPUTS_KEPT_MAX,
     TRANSITIONS,
     Liveness,
     News,
@@ -16,6 +17,7 @@ from samzapy.coordinator.assignment.liveness import (
     is_expected,
     mark_fenced,
     may_register,
+    outputs_noted,
     sighted,
     without_the_dead,
 )
@@ -235,3 +237,40 @@ def test_sightings_of_living_containers_are_kept_and_the_others_forgotten_as_tim
 
     assert {"e1"} == set(observe(Tick(now_ms=1, lost_ms=10, release_ms=10), state, sighting).last)
     assert sighting.last["e1"] == without_the_dead(sighting, state).last["e1"]
+
+
+def naming(*outputs, **fields):
+    return replace(a_heartbeat(**fields), outputs=frozenset(outputs))
+
+
+def test_outputs_of_all_containers_are_kept_when_the_containers_are_gone():
+    state = a_state(a_container("e1"), a_container("e2"))
+    liveness = Liveness()
+    for heartbeat in (naming("sums"), naming("totals", execution_id="e2"), a_heartbeat("e2")):
+        liveness = observe(heartbeat, state, liveness)
+
+    gone = a_state(a_container("e1", phase=P.LOST), a_container("e2", phase=P.FENCED))
+
+    assert {"sums", "totals"} == observe(Tick(now_ms=1, lost_ms=10, release_ms=10), gone, liveness).outputs
+
+
+def test_the_heartbeat_with_which_a_container_ends_may_name_an_output():
+    """It is lost by then, and is fenced next."""
+    lost = a_state(a_container(phase=P.LOST))
+
+    assert {"sums"} == observe(naming("sums", exit_code=8), lost, Liveness()).outputs
+
+
+@pytest.mark.parametrize("change", [{"pid": 2}, {"boot_id": "b2"}, {"execution_id": "e9"}])
+def test_outputs_of_another_process_are_not_kept(change):
+    assert Liveness() == outputs_noted(Liveness(), naming("sums", **change), a_state(a_container()))
+
+
+def test_a_bounded_number_of_outputs_is_kept():
+    state, liveness = a_state(a_container()), Liveness()
+    for number in range(OUTPUTS_KEPT_MAX // 200 + 2):
+        names = [f"out-{number}-{topic}" for topic in range(199)]
+        liveness = outputs_noted(liveness, naming(*names), state)
+
+    assert OUTPUTS_KEPT_MAX == len(liveness.outputs)
+    assert "out-0-0" in liveness.outputs
