@@ -58,10 +58,13 @@ else:
     """Names in their modules that a module could not use for itself."""
 
     def __getattr__(name):
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
+        if name == "testing":
+            # Without an import of it, too: `samzapy.testing.crash_anywhere`. Only tests get here.
+            return import_module("samzapy.testing")
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         exported = getattr(import_module(_MODULES[name]), _OTHER_NAMES.get(name, name))
         globals()[name] = exported
         return exported

@@ -119,3 +119,10 @@ def test_type_checkers_of_job_files_see_the_package_s_types() -> None:
     from importlib import resources
 
     assert resources.files("samzapy").joinpath("py.typed").is_file()
+
+
+def test_the_kit_is_reached_from_the_package_without_an_import_of_it() -> None:
+    names = ["MemoryJob", "Message", "crash_anywhere", "run_task"]
+    code = f"import samzapy as sz; print([getattr(sz.testing, name).__name__ for name in {names}])"
+
+    assert str(names) == output_of(code)

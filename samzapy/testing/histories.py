@@ -3,9 +3,7 @@
 ```python
 from hypothesis import strategies as st
 
-from samzapy.testing.histories import crash_anywhere
-from samzapy.model import clock_entry
-from samzapy.testing.job import Message
+from samzapy.testing import Message, crash_anywhere
 
 payments = st.builds(Message, key=st.sampled_from("ab"), value=st.fixed_dictionaries({"amount": st.floats(0, 9e3)}))
 
@@ -35,7 +33,11 @@ from hypothesis import strategies as st
 from samzapy.model import clock_entry
 from samzapy.testing.job import CRASH_POINTS, DRIVER, TIMER_CRASH_POINTS, MemoryJob, Message
 
-_STEPS_MAX: Final = 40
+_STEPS: Final = (13, 52)
+"""The least and the largest number of steps. Hypothesis makes some 26 of them, with 50 messages."""
+_BURST_MAX: Final = 12
+_KINDS: Final = ("nothing", *("send",) * 5, "advance", "crash", "driver", "scale", "restart")
+"""A history is made shorter by steps that become the first kind."""
 _HITS_MAX: Final = 4
 _BATCH_MAX: Final = 5
 _ADVANCES_S: Final = (0, 1, 60, 1800, 86_400, 2_592_000)
@@ -93,7 +95,7 @@ def crash_anywhere(
         # To explain a failure takes many more histories than to find it.
         phases=(Phase.generate, Phase.shrink),
     )
-    @given(st.lists(_calls(messages, factors), max_size=_STEPS_MAX), st.integers(1, _BATCH_MAX))
+    @given(histories_of(messages, factors), st.integers(1, _BATCH_MAX))
     def holds(calls: list[_Call], batch_max: int) -> None:
         wanted = _results(path, [call for call in calls if not call.is_fault], 1000, world)
         actual = _results(path, calls, batch_max, world)
@@ -105,7 +107,18 @@ def crash_anywhere(
     holds()
 
 
-def _calls(messages: st.SearchStrategy[Message], factors: Sequence[int]) -> st.SearchStrategy[_Call]:
+def histories_of(messages: st.SearchStrategy[Message], factors: Sequence[int]) -> st.SearchStrategy[list[_Call]]:
+    """The calls of a history."""
+    steps = _steps(messages, factors)
+    # Hypothesis makes short lists unless it must not, and takes each of several equal strategies once.
+    lists = st.lists(st.sampled_from(_KINDS).flatmap(steps.__getitem__), min_size=_STEPS[0], max_size=_STEPS[1])
+    return lists.map(lambda made: [call for step in made for call in step])
+
+
+def _steps(
+    messages: st.SearchStrategy[Message], factors: Sequence[int]
+) -> Mapping[str, st.SearchStrategy[Sequence[_Call]]]:
+    """By kind, the calls of a step."""
     sends = messages.map(lambda message: _Call("send", (message.stream, message.value), (("key", message.key),)))
     places = (*CRASH_POINTS, *TIMER_CRASH_POINTS)
     crashes = st.tuples(st.sampled_from(places), st.integers(1, _HITS_MAX)).map(
@@ -114,8 +127,13 @@ def _calls(messages: st.SearchStrategy[Message], factors: Sequence[int]) -> st.S
     drivers = st.booleans().map(lambda loses: _Call("crash", (DRIVER,), (("loses_disk", loses),)))
     scales = st.sampled_from(factors).map(lambda factor: _Call("scale", (factor,)))
     advances = st.sampled_from(_ADVANCES_S).map(lambda seconds: _Call("advance", (), (("seconds", seconds),)))
-    # Named more than once: most steps are messages.
-    return st.one_of(sends, sends, sends, advances, crashes, drivers, scales, st.just(_Call("restart")))
+    one = {"advance": advances, "crash": crashes, "driver": drivers, "scale": scales}
+    return {
+        "nothing": st.just(()),
+        "send": st.lists(sends, min_size=1, max_size=_BURST_MAX),
+        "restart": st.just((_Call("restart"),)),
+        **{kind: calls.map(lambda call: (call,)) for kind, calls in one.items()},
+    }
 
 
 def _results(

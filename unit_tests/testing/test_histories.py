@@ -7,18 +7,20 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from samzapy.container.local_state import restore
-from samzapy.testing.histories import crash_anywhere
+from samzapy.testing.histories import crash_anywhere, histories_of
 from samzapy.testing.job import MemoryJob, Message
 
 _EXAMPLES = Path(__file__).parents[2] / "examples"
 _KEYS = st.sampled_from("abcdefgh")
 _AMOUNTS = st.integers(0, 6000).map(lambda amount: {"amount": float(amount)})
-_HISTORIES = 25
+_HISTORIES = 10
 _JOB = """
 import time
 import samzapy as sz
@@ -90,6 +92,22 @@ def test_the_examples_give_the_same_results_whatever_happens(name: str, values: 
 
 
 NUMBERS = st.builds(Message, key=st.sampled_from("ab"), value=st.integers(1, 9))
+
+
+def test_histories_have_many_messages_and_every_fault() -> None:
+    histories: list[list[str]] = []
+
+    @settings(max_examples=60, database=None, deadline=None, derandomize=True, phases=(Phase.generate,))
+    @given(histories_of(NUMBERS, (1, 2)))
+    def make(calls: list[Any]) -> None:
+        histories.append([call.method for call in calls])
+
+    make()
+
+    calls = [method for history in histories for method in history]
+    assert 40 <= calls.count("send") / len(histories) <= 80
+    assert {"send", "advance", "crash", "scale", "restart"} == {*calls}
+    assert all(calls.count(fault) >= len(histories) / 4 for fault in ("crash", "scale", "restart"))
 
 
 def test_a_right_job_passes(tmp_path: Path) -> None:
