@@ -174,14 +174,15 @@ def test_a_message_that_ends_its_worker_stops_the_job_with_its_place_and_key(
     assert [b"good"] == cluster.values(job.output("answers"))
 
 
+@pytest.mark.parametrize("order", [b"segfault", b"kill"])
 def test_a_message_that_ends_its_worker_becomes_a_dead_letter_and_all_others_are_handled_once(
-    cluster: Cluster, spark: WarmSpark, tmp_path: Path
+    cluster: Cluster, spark: WarmSpark, tmp_path: Path, order: bytes
 ) -> None:
     dead = cluster.topic("dead")
     policy = {"task_error_policy": "dead-letter", "task_dead_letter_output": dead}
     store = {"stores_counts_msg_serde": "bytes", "systems_kafka_samza_offset_end": "head"}
     job = a_job(cluster, tmp_path, **policy, **store)
-    cluster.publish(job.inputs[0], b"count 1", b"segfault", b"count 2", b"good")
+    cluster.publish(job.inputs[0], b"count 1", order, b"count 2", b"good")
 
     outcome = job.run(spark)
 
@@ -190,7 +191,7 @@ def test_a_message_that_ends_its_worker_becomes_a_dead_letter_and_all_others_are
     )
     assert [b"count 1", b"count 2", b"good"] == cluster.values(job.output("answers"))
     assert [b"1", b"2"] == cluster.values(job.output("counts"))
-    assert [b"segfault"] == cluster.values(dead)
+    assert [order] == cluster.values(dead)
 
 
 def test_a_message_slower_than_a_transaction_is_tried_three_times_and_then_reported(

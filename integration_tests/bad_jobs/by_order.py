@@ -34,6 +34,9 @@ def by_order(envelope, collector, context):
             os._exit(9)
         case b"segfault":
             os.kill(os.getpid(), signal.SIGSEGV)
+        case b"kill":
+            # As the kernel does where memory is short.
+            os.kill(os.getpid(), signal.SIGKILL)
         case b"slow":
             time.sleep(float(rest.split()[0]))
         case b"count" if "stores.counts.msg.serde" in context.config:

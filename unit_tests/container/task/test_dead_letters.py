@@ -5,7 +5,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samzapy.container.task.dead_letters import FITS_BYTES, DeadLetter
+from samzapy.container.task.dead_letters import FITS_BYTES, MARK_BYTES, DeadLetter
 from samzapy.container.task.record_size import record_bytes
 
 # Few draws and many bytes: it matters which part is large.
@@ -49,6 +49,10 @@ def test_each_part_of_a_dead_letter_is_whole_or_has_a_mark(letter: DeadLetter, s
         else:
             assert whole is not None and kept is not None and whole.startswith(kept)
             assert (marks[f"cut.{name}"] or b"").endswith(hashlib.sha256(whole).hexdigest().encode())
+    for text, cut in ((letter.error, fitted.error), (letter.traceback, fitted.traceback)):
+        # A text that is as short as its mark is cut without one.
+        if text != cut and len(text) > MARK_BYTES:
+            assert cut.endswith(hashlib.sha256(text).hexdigest().encode() + b"]")
     if list(letter.own_headers) != list(fitted.own_headers):
         assert (marks["cut.headers"] or b"").startswith(
             f"cut, whole length {len(letter.own_headers)} headers".encode()

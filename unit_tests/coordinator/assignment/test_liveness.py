@@ -8,6 +8,7 @@ from samzapy.coordinator.assignment.liveness import (
     LIVING,
     OUTPUTS_KEPT_MAX,
     TRANSITIONS,
+    KnownHost,
     Liveness,
     News,
     Sighting,
@@ -19,6 +20,7 @@ from samzapy.coordinator.assignment.liveness import (
     may_register,
     outputs_noted,
     sighted,
+    still_named,
     without_the_dead,
 )
 from samzapy.coordinator.commands import ExecutionFenced, Tick
@@ -44,6 +46,14 @@ def a_state(*containers):
 
 def phases(records):
     return [record.container.phase for record in records if isinstance(record, ContainerPut)]
+
+
+def test_a_host_is_known_as_long_as_the_cluster_manager_names_it():
+    liveness = Liveness(hosts={"host-a": KnownHost(), "host-b": KnownHost()})
+
+    assert {"host-b"} == {*still_named(liveness, ["host-b", "host-c"]).hosts}
+    # A cluster manager that names no hosts says nothing about them.
+    assert liveness == still_named(liveness, [])
 
 
 def test_the_phases_of_a_container_follow_the_table():
