@@ -174,7 +174,7 @@ def grant_before_fenced(patch: Patch) -> None:
 def fenced_without_fencing(patch: Patch) -> None:
     """L6: FENCED is recorded although the broker was not asked."""
 
-    def mutated(self, starts):  # type: ignore[no-untyped-def]
+    def mutated(self, starts, outputs):  # type: ignore[no-untyped-def]
         return [action_performer.ExecutionFenced(action.execution_id, action.attempt) for action in starts]
 
     patch.setattr(ActionPerformer, "_fence", mutated)
