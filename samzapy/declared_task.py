@@ -11,8 +11,9 @@ from samzapy.config import SCHEME_KEY, WINDOW_KEY, JobConfig, Setting, Source, S
 from samzapy.durations import is_duration
 from samzapy.errors import ConfigError, TaskModuleError
 from samzapy.model import clock_entry, timer_entry, window_entry
+from samzapy.model.reach import Reach
 from samzapy.model.serde import NamedSerde, key_serde_of, name_of, named, serde_of, with_flags
-from samzapy.model.timer_entry import Domain, Reach
+from samzapy.model.timer_entry import Domain
 from samzapy.state import ExpiryClock, State
 from samzapy.streams import STREAM_OF_HANDLER, AnyStream
 from samzapy.timers import TIMER_OF_HANDLER, Timer

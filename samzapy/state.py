@@ -18,13 +18,14 @@ entry of the message in hand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from copy import copy
 from itertools import islice
-from typing import Any, Final, Generic, NoReturn, Protocol, Self, TypeVar, overload
+from typing import Any, Final, Generic, Protocol, Self, TypeVar, overload
 
 from samzapy.durations import is_duration
-from samzapy.errors import OutsideMessageError, TaskModuleError
+from samzapy.errors import TaskModuleError
+from samzapy.model.reach import Reach, Unbound
 from samzapy.model.serde import (
     ORDERED,
     Bytes,
@@ -43,7 +44,6 @@ from samzapy.model.timer_entry import (
     STORE,
     Domain,
     Entry,
-    Reach,
     clear_moment,
     domain_of,
     expiry_of,
@@ -123,7 +123,7 @@ class State:
         self.place = place
         self.ttl_ms = ttl
         self.name = ""
-        self._reach: Reach = _Unbound(self)
+        self._reach: Reach = Unbound("state", self)
         self._clock: ExpiryClock | None = None
         self._is_refreshed_by_reads = refresh == "read"
         if scope not in SCOPES:
@@ -501,23 +501,3 @@ def list_(serde: Serde[T], *, scope: str = "key", ttl: int | None = None, refres
 
 
 _ORDERED: Final[tuple[object, ...]] = (Bytes, Integer, Long, String, Timestamp, Uuid)
-
-
-class _Unbound(Mapping[str, Any]):
-    """The stores of a state that belongs to no task."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self.in_hand = self
-
-    def __getitem__(self, name: str) -> NoReturn:
-        raise OutsideMessageError(
-            f"state {name} ({self._state.place}): wanted a use by an instance of its task while it handles a message, "
-            "found one before or elsewhere; in a test, run the task with samzapy.testing.task_kit.run_task"
-        )
-
-    def __iter__(self) -> NoReturn:
-        raise TypeError("the stores of a state are not listed")
-
-    def __len__(self) -> int:
-        return 0

@@ -30,7 +30,7 @@ from samzapy.model.text import error_text
 # The package imports this module at once, also for commands that load no task (samzapy/__init__.py).
 if TYPE_CHECKING:
     from samzapy.declared_task import Declared, Time
-    from samzapy.model.timer_entry import Reach
+    from samzapy.model.reach import Reach
     from samzapy.state import State
     from samzapy.streams import AnyStream, HeadersToSend, IncomingMessageEnvelope, Message, Output
     from samzapy.windows import Tick

@@ -24,13 +24,12 @@ from dataclasses import dataclass
 from typing import Final, Generic, Self, TypeVar
 
 from samzapy.durations import is_duration
-from samzapy.errors import OutsideMessageError, TaskError, TaskModuleError
+from samzapy.errors import TaskError, TaskModuleError
+from samzapy.model.reach import Reach, Unbound
 from samzapy.model.timer_entry import (
     MOMENT_MAX,
     STORE,
     Domain,
-    Entry,
-    Reach,
     clear_moment,
     moment_of,
     set_moment,
@@ -76,7 +75,7 @@ class Timer:
         # The sub-key of the timer without a tag, which most timers are.
         self._without_tag = b""
         self._resolution_ms = resolution_ms
-        self._reach: Reach | None = None
+        self._reach: Reach = Unbound("timer", self)
         self._now_ms: Callable[[], int] | None = None
         self._on_set: Callable[[int], bool] | None = None
 
@@ -102,7 +101,7 @@ class Timer:
         In event time this is the watermark of the task, 0 while there is none.
         """
         if self._now_ms is None:
-            raise self._unbound()
+            raise Unbound("timer", self).error()
         return self._now_ms()
 
     def set(self, time_ms: int, *, tag: str = "") -> None:
@@ -122,21 +121,18 @@ class Timer:
                 f"timer {self.name}: wanted a moment in whole milliseconds since 1970, found {time_ms!r}; for a time "
                 "from now on, add to now_ms()"
             )
-        reach, sub_key = self._reach, self._without_tag if tag == "" else self._sub_key(tag)
-        if reach is None:
-            raise self._unbound()
-        entries = reach.in_hand[STORE]
+        entries, sub_key = self._reach.in_hand[STORE], self._without_tag if tag == "" else self._sub_key(tag)
         if self._on_set is None or self._on_set(time_ms):
             # Rounded up: a timer never fires before its moment.
             set_moment(entries, sub_key, self.domain, time_ms, self._resolution_ms)
 
     def clear(self, *, tag: str = "") -> None:
         """Let the timer not fire; nothing happens if it is not set."""
-        clear_moment(self._entries(), self._sub_key(tag))
+        clear_moment(self._reach.in_hand[STORE], self._sub_key(tag))
 
     def get(self, *, tag: str = "") -> int | None:
         """The moment at which the timer fires; None if it is not set."""
-        value = self._entries().get(self._sub_key(tag))
+        value: bytes | None = self._reach.in_hand[STORE].get(self._sub_key(tag))
         return None if value is None else moment_of(value)
 
     def fires(self, method: Callable[[Own, Firing[K], Output], None]) -> Callable[[Own, Firing[K], Output], None]:
@@ -153,18 +149,6 @@ class Timer:
         if not isinstance(tag, str) or "\0" in tag:
             raise TaskError(f"timer {self.name}: wanted a tag as text without a zero character, found {tag!r}")
         return sub_key_of(self.name, tag)
-
-    def _entries(self) -> Entry:
-        if self._reach is None:
-            raise self._unbound()
-        entries: Entry = self._reach.in_hand[STORE]
-        return entries
-
-    def _unbound(self) -> OutsideMessageError:
-        return OutsideMessageError(
-            f"timer {self.name} ({self.place}): wanted a use by an instance of its task while it handles a message, "
-            "found one before or elsewhere; in a test, run the task with samzapy.testing.task_kit.run_task"
-        )
 
 
 def timer(domain: str, *, resolution_ms: int = 1) -> Timer:

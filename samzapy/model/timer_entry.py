@@ -8,7 +8,6 @@ timer's name, a zero byte, and the tag. Its value is a byte of flags, the domain
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Final, Protocol
 
@@ -31,17 +30,6 @@ class Entry(Protocol):
     def get(self, name: Any = "") -> Any: ...
     def put(self, value: Any, name: Any = "") -> None: ...
     def delete(self, name: Any = "") -> None: ...
-
-
-class Reach(Protocol):
-    """How a state or timer of a task's instance reaches its stores.
-
-    Attributes:
-        in_hand: by name, the stores for the call in hand of the current thread.
-    """
-
-    @property
-    def in_hand(self) -> Mapping[str, Any]: ...
 
 
 class Timers(Entry, Protocol):

@@ -127,11 +127,11 @@ def _steps(
     drivers = st.booleans().map(lambda loses: _Call("crash", (DRIVER,), (("loses_disk", loses),)))
     scales = st.sampled_from(factors).map(lambda factor: _Call("scale", (factor,)))
     advances = st.sampled_from(_ADVANCES_S).map(lambda seconds: _Call("advance", (), (("seconds", seconds),)))
-    one = {"advance": advances, "crash": crashes, "driver": drivers, "scale": scales}
+    restarts = st.just(_Call("restart"))
+    one = {"advance": advances, "crash": crashes, "driver": drivers, "scale": scales, "restart": restarts}
     return {
         "nothing": st.just(()),
         "send": st.lists(sends, min_size=1, max_size=_BURST_MAX),
-        "restart": st.just((_Call("restart"),)),
         **{kind: calls.map(lambda call: (call,)) for kind, calls in one.items()},
     }
 

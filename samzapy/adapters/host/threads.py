@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import Any
+
+from samzapy.model.reach import Stores
 
 
 class HostThreads:
@@ -13,17 +13,13 @@ class HostThreads:
     def current(self) -> threading.Thread:
         return threading.current_thread()
 
-    def reach(self, elsewhere: Mapping[str, Any]) -> ThreadReach:
+    def reach(self, elsewhere: Stores) -> ThreadReach:
         return ThreadReach(elsewhere)
 
 
 class ThreadReach(threading.local):
-    """The stores that the state of a task class acts on, for the current thread.
+    """A `model.reach.Reach` whose stores belong to the thread that set them."""
 
-    Attributes:
-        in_hand: those of the task while this thread handles a message; at other times a mapping that refuses.
-    """
-
-    def __init__(self, elsewhere: Mapping[str, Any]) -> None:
+    def __init__(self, elsewhere: Stores) -> None:
         """Each thread that comes begins with `elsewhere`."""
         self.in_hand = elsewhere

@@ -6,7 +6,7 @@ would act on another message or on none, and their outputs would be lost. So eac
 all cases there is no such reference, and the next message gets the same handles.
 
 State and timers of a task class belong to the instance, so they have no message of their own. They reach the stores by
-the thread that uses them: only the one that handles a message has any (`ThreadReach`).
+the thread that uses them: only the one that handles a message has any (`Threads.reach`).
 
 A handle that is used after its message raises OutsideMessageError there. User code may swallow the error, as a thread
 pool does, so the error is also kept here, and the task fails at its next commit.
@@ -15,11 +15,12 @@ pool does, so the error is also kept here, and the task fails at its next commit
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable
+from typing import NoReturn, Protocol
 
 from samzapy.errors import OutsideMessageError
 from samzapy.model.job import TaskName
+from samzapy.model.reach import Reach, Stores
 
 _LOG = logging.getLogger(__name__)
 Place = Callable[[], str]
@@ -38,22 +39,12 @@ class Thread(Protocol):
     def name(self) -> str: ...
 
 
-class ThreadReach(Protocol):
-    """The stores that the state of a task class acts on, for the current thread.
-
-    Attributes:
-        in_hand: those of the task while this thread handles a message; at other times a mapping that refuses.
-    """
-
-    in_hand: Mapping[str, Any]
-
-
 class Threads(Protocol):
     """The threads of the worker process."""
 
     def current(self) -> Thread: ...
 
-    def reach(self, elsewhere: Mapping[str, Any]) -> ThreadReach:
+    def reach(self, elsewhere: Stores) -> Reach:
         """A value of each thread, which begins with `elsewhere`."""
         ...
 
@@ -74,7 +65,7 @@ class MessageScope:
         self._thread = threads.current()
         self._is_open = self.has_begun = False
         self.misuse = ""
-        self.stores: Mapping[str, Any] = {}
+        self.stores: Stores = {}
         self._elsewhere = _Elsewhere(self)
         self.reachable = threads.reach(self._elsewhere)
 
@@ -113,7 +104,7 @@ class MessageScope:
         raise OutsideMessageError(text)
 
 
-class _Elsewhere(Mapping[str, Any]):
+class _Elsewhere:
     """The stores of a thread that handles no message."""
 
     def __init__(self, scope: MessageScope) -> None:
@@ -124,9 +115,3 @@ class _Elsewhere(Mapping[str, Any]):
 
     def _place(self) -> str:
         return "its message" if self._scope.has_begun else in_init()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._scope.stores)
-
-    def __len__(self) -> int:
-        return len(self._scope.stores)

@@ -635,12 +635,18 @@ def test_of_two_active_containers_of_a_processor_the_one_that_does_not_run_its_t
     assert [("e1", LaunchPhase.STOPPING)] == [(launch.execution_id, launch.phase) for launch in launches_of(not_up)]
 
 
-def test_a_container_that_does_not_end_in_time_is_killed():
+def a_job_whose_container_is_deaf_to_its_stop(**request):
+    """A restart was asked for, and read."""
     job = LaunchedJob(count=1)
     deaf = job.execution("0")
     job.processes[deaf].is_deaf = True
-    job.ask(1, Action.RESTART_CONTAINER, request_expiry=None)
+    job.ask(1, Action.RESTART_CONTAINER, **request)
     job.reads()
+    return job, deaf
+
+
+def test_a_container_that_does_not_end_in_time_is_killed():
+    job, deaf = a_job_whose_container_is_deaf_to_its_stop(request_expiry=None)
 
     job.settles(20)
     assert [] == job.killed
@@ -651,11 +657,7 @@ def test_a_container_that_does_not_end_in_time_is_killed():
 
 
 def test_a_container_that_does_not_stop_in_time_is_given_up_even_if_it_cannot_be_killed():
-    job = LaunchedJob(count=1)
-    deaf = job.execution("0")
-    job.processes[deaf].is_deaf = True
-    job.ask(1, Action.RESTART_CONTAINER)
-    job.reads()
+    job, deaf = a_job_whose_container_is_deaf_to_its_stop()
     job.kills = lambda launch: None
 
     job.settles(80)
@@ -1106,11 +1108,7 @@ def test_a_container_that_runs_has_no_deadline_to_count_anew():
 
 
 def test_a_container_that_hangs_is_killed_in_time_though_the_clock_was_set_back():
-    job = LaunchedJob(count=1)
-    hangs = job.execution("0")
-    job.processes[hangs].is_deaf = True
-    job.ask(1, Action.RESTART_CONTAINER)
-    job.reads()
+    job, hangs = a_job_whose_container_is_deaf_to_its_stop()
     job.world.clock.jump_wall(-HOUR_MS)
 
     job.settles(2 * MINUTE_MS // ROUND_MS)
