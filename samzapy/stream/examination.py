@@ -157,7 +157,8 @@ class _Examination:
             fact = fact_of(record, headers, topic=self._topic)
         except CorruptRecordError as error:
             self._has_hole = True
-            return [Fault(code="record-unreadable", offset=record.offset, text=str(error)), *of_number]
+            text = f"{error} ({record.size_and_digest})"
+            return [Fault(code="record-unreadable", offset=record.offset, text=text), *of_number]
         if fact is None:
             return of_number
         faults = [*self._content(record, fact), *of_number]
@@ -228,7 +229,7 @@ def examine_checkpoints(records: Iterable[LogRecord], *, topic: str) -> tuple[Fi
         try:
             fact = decode(record, topic=topic)
         except CorruptRecordError as error:
-            tally.add("record-unreadable", str(error))
+            tally.add("record-unreadable", f"{error} ({record.size_and_digest})")
             continue
         if not isinstance(fact, CheckpointPut | ProgressPut | Removed) and unheard_end_of(fact) is None:
             tally.add(
@@ -255,7 +256,8 @@ def examine_changelog(records: Iterable[LogRecord], *, topic: str, partition: in
                 raise ValueError("wanted a key, found none")
             split_changelog_key(record.key)
         except ValueError as error:
-            tally.add("record-unreadable", f"{topic}-{partition} at offset {record.offset}: {error}")
+            text = f"{topic}-{partition} at offset {record.offset}: {error} ({record.size_and_digest})"
+            tally.add("record-unreadable", text)
     return tally.findings(
         topic,
         {"record-unreadable": f"It is no entry of any store, and changes none, but {_ONLY_OURS}"},

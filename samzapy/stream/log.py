@@ -6,6 +6,7 @@ Two implementations keep this contract and one conformance suite holds them to i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -33,6 +34,21 @@ class LogRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of key and value."""
+        return len(self.key or b"") + len(self.value or b"")
+
+    @property
+    def digest(self) -> str:
+        """The first 16 digits of the SHA-256 of key and value."""
+        return hashlib.sha256((self.key or b"") + (self.value or b"")).hexdigest()[:16]
+
+    @property
+    def size_and_digest(self) -> str:
+        """A text to recognise the record by, such as `13 bytes, sha256 77af778b51abd4a3`."""
+        return f"{self.size} bytes, sha256 {self.digest}"
 
 
 class CompactedLog(Protocol):

@@ -14,7 +14,6 @@ and repairs that (`coordinator.repair`).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -304,7 +303,6 @@ def is_key(key: bytes | None) -> bool:
 
 def foreign_record(record: LogRecord, code: str, reason: str) -> Foreign:
     """`record`, told as a foreign one; one that cannot be read either says so."""
-    key, value = record.key or b"", record.value or b""
     unreadable = unreadable_reason(record)
     if unreadable:
         code = "record-unreadable" if code == "record-foreign" else code
@@ -315,7 +313,7 @@ def foreign_record(record: LogRecord, code: str, reason: str) -> Foreign:
         key=record.key,
         code=code,
         reason=reason,
-        size=len(key) + len(value),
-        digest=hashlib.sha256(key + value).hexdigest()[:16],
+        size=record.size,
+        digest=record.digest,
         is_readable=not unreadable,
     )

@@ -121,7 +121,7 @@ def read_message(
     try:
         key = parse_placement_key(record.key)
     except ValueError as error:
-        return Unreadable(offset=record.offset, reason=_shortened(str(error)))
+        return Unreadable(offset=record.offset, reason=f"{_shortened(str(error))} ({record.size_and_digest})")
     if key.message_type != REQUEST_TYPE:
         return None
     place = Place(namespace=key.namespace, key_form=key.form, encoding=_encoding_of(record.value))

@@ -193,7 +193,9 @@ def test_positions_and_their_removal_have_no_finding_on_the_checkpoint_topic_and
 
     assert examine_checkpoints(well, topic="t") == ()
     assert codes(examine_checkpoints([written(None)], topic="t")) == ["record-foreign"]
-    assert codes(examine_checkpoints([written(None, value=b"x")], topic="t")) == ["record-unreadable"]
+    (unreadable,) = examine_checkpoints([written(None, value=b"x")], topic="t")
+    assert unreadable.code == "record-unreadable"
+    assert "bytes, sha256 " in unreadable.found
 
 
 def test_a_report_on_an_unheard_end_has_no_finding_on_the_checkpoint_topic() -> None:
@@ -218,6 +220,7 @@ def test_entries_of_a_changelog_have_keys_that_can_be_taken_apart() -> None:
         (finding,) = examine_changelog([entry(wrong)], topic="t", partition=2)
         assert finding.code == "record-unreadable"
         assert "t-2 at offset 3" in finding.found
+        assert f"({len(wrong or b'') + 1} bytes, sha256 " in finding.found
 
 
 def test_a_record_on_the_placement_topic_that_is_no_request_is_reported_until_it_is_removed() -> None:
@@ -239,4 +242,5 @@ def test_a_record_on_the_placement_topic_that_is_no_request_is_reported_until_it
     findings = standing((good.key, b"junk"), (b"junk", b"x"), (good.key, good.value), (b"other", b"y"))
     assert ["p-0 at offset 1:", "p-0 at offset 3:"] == [finding.found[:16] for finding in findings]
     assert ["request-unreadable"] * 2 == codes(findings)
+    assert "(5 bytes, sha256 " in findings[0].found
     assert standing((b"junk", b"x"), (b"junk", None)) == ()
