@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from integration_tests.crash_points_run import Points, die_at
+from integration_tests.crash_points_run import Points, die_at, die_in_ticks
 from integration_tests.ledger_run import TAILS, LedgerRun
 from integration_tests.sizes import sized
 from integration_tests.support.ledger import describe_violations
@@ -36,13 +36,24 @@ WAYS = {
     # Timers fire in micro-batches of their tasks, and in ticks without rows.
     "micro-batches": Way(
         {"task.batch.interval.ms": "1000", "task.tail.ms": "0"},
-        sized({"before-fire": 50, "after-fire": 120}, short={"after-fire": 50}),
+        sized(
+            {
+                "before-fire": 50,
+                "in-the-middle-of-due": 40,
+                "after-fire": 120,
+                "tick-before-begin": 1,
+                "tick-in-the-middle-of-due": 1,
+                "tick-after-kafka-commit": 2,
+            },
+            short={"in-the-middle-of-due": 20, "tick-before-begin": 1, "tick-after-kafka-commit": 1},
+        ),
     ),
     "tails": Way(
         TAILS,
         sized(
             {
                 "tail-before-fire": 30,
+                "tail-in-the-middle-of-due": 20,
                 "tail-after-fire": 60,
                 "tail-after-produce": 40,
                 "tail-after-kafka-commit": 80,
@@ -64,7 +75,7 @@ def test_each_timer_fires_once_though_workers_die_as_it_fires_and_the_job_is_dow
     environment = {**points.environment, "TIMED_SUMS_LATE_MAX_MS": str(LATE_MAX_MS)}
     with LedgerRun(tmp_path, seed=1, environment=environment, overrides=way.settings, subject=subject) as run:
         die_at(run, points)
-        run.feeder.pause()
+        die_in_ticks(run, points)
         # On a slow machine the timers of all records before may have fired by now.
         wanted = run.watcher.count() + WAITING
         run.feeder.feed_now(WAITING)

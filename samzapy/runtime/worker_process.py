@@ -192,7 +192,8 @@ class _WorkerProcess:
         """
         tasks = ((routes, ()) for routes in plan.tasks[number :: plan.slot_count])
         # Without rows everything that the driver knows as read is handled.
-        return self._run(plan, tasks, Stopwatch(time.monotonic), self._covered_ms(plan))
+        with self._crash_points.during("tick"):
+            return self._run(plan, tasks, Stopwatch(time.monotonic), self._covered_ms(plan))
 
     def _covered_ms(self, plan: WorkPlan) -> Mapping[int, int]:
         """By route, up to which moment everything is handled, as the driver knows it."""

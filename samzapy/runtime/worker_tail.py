@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from samzapy.adapters.host.crash_points import ArmedCrashPoints
@@ -69,11 +70,8 @@ class WorkerTails:
             due_ms=due_ms,
             ends=None if ends is None else _TailEnds(ends, plan.query_number),
         )
-        self._crash_points.in_tail = True
-        try:
+        with self._crash_points.during("tail"):
             Tail(plan, plan.tasks[board.group :: groups], self._file.read_from(), ports, run_tasks).run()
-        finally:
-            self._crash_points.in_tail = False
 
     def close(self) -> None:
         """Close the connection; the next tail opens another one."""
@@ -98,14 +96,23 @@ class _TailEnds:
 class WorkerCrashPoints:
     """Crash points of a worker.
 
-    Each name also counts as `tail-<name>` while the worker tails.
+    Each name also counts as `tail-<name>` while the worker tails, and as `tick-<name>` in a tick.
     """
 
     def __init__(self, points: ArmedCrashPoints) -> None:
         self._points = points
-        self.in_tail = False
+        self._prefix = ""
+
+    @contextmanager
+    def during(self, stage: str) -> Iterator[None]:
+        """Count each name also as one of this stage."""
+        before, self._prefix = self._prefix, f"{stage}-"
+        try:
+            yield
+        finally:
+            self._prefix = before
 
     def hit(self, name: str) -> None:
         self._points.hit(name)
-        if self.in_tail and not name.startswith("tail-"):
-            self._points.hit(f"tail-{name}")
+        if self._prefix and not name.startswith(self._prefix):
+            self._points.hit(f"{self._prefix}{name}")

@@ -71,7 +71,7 @@ CRASH_POINTS: Final = (
     "after-local-commit",
 )
 """Where `MemoryJob.crash` can end a worker: between any two effects of its transactions."""
-TIMER_CRASH_POINTS: Final = ("before-fire", "after-fire")
+TIMER_CRASH_POINTS: Final = ("before-fire", "in-the-middle-of-due", "after-fire")
 """The same, for a worker that fires timers."""
 DRIVER: Final = "driver"
 """Ends the whole container at once."""

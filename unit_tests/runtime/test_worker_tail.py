@@ -17,24 +17,34 @@ class Hits(ArmedCrashPoints):
         self.names.append(name)
 
 
-def test_a_crash_point_in_a_tail_also_has_a_name_of_its_own() -> None:
+def test_a_crash_point_in_a_tail_or_a_tick_also_has_a_name_of_its_own() -> None:
     hits = Hits()
     points = WorkerCrashPoints(hits)
 
     points.hit("before-begin")
-    points.in_tail = True
-    points.hit("before-begin")
-    points.in_tail = False
+    with points.during("tick"):
+        points.hit("before-fire")
+        with points.during("tail"):
+            points.hit("before-begin")
+        points.hit("after-fire")
     points.hit("before-commit")
 
-    assert ["before-begin", "before-begin", "tail-before-begin", "before-commit"] == hits.names
+    of_tick = [
+        "before-fire",
+        "tick-before-fire",
+        "before-begin",
+        "tail-before-begin",
+        "after-fire",
+        "tick-after-fire",
+    ]
+    assert ["before-begin", *of_tick, "before-commit"] == hits.names
 
 
 def test_a_crash_point_that_only_tails_have_is_hit_once() -> None:
     hits = Hits()
     points = WorkerCrashPoints(hits)
-    points.in_tail = True
 
-    points.hit("tail-at-the-common-end")
+    with points.during("tail"):
+        points.hit("tail-at-the-common-end")
 
     assert ["tail-at-the-common-end"] == hits.names

@@ -84,6 +84,8 @@ class TimerCalls:
                     return done, True
                 # A handler before may have moved or cleared it.
                 if written.get(changelog_key, value) == value:
+                    if done == 1:
+                        self._hit("in-the-middle-of-due")
                     last, since_s, is_kept = row, at_s, False
                     is_of_task = self._fire(row, collector, transaction, handled)
                     if domain is Domain.PROCESSING and is_of_task:

@@ -64,12 +64,14 @@ class TimedWorld(ClockedWorld):
     """The clock advances by 10 ms per message; at the end timers fire without any."""
 
     output = "fired"
+    late_ms = 0
+    """How long after a timer's moment the next tick comes."""
 
     def consume(self, life, starts, environment, slot, crash_points):  # type: ignore[no-untyped-def]
         super().consume(life, starts, environment, slot, crash_points)
         runner = self.runner(life, environment, crash_points)
         while (due_ms := runner.due_ms()) != NO_TIMER:
-            self.wall_ms = max(self.wall_ms, due_ms)
+            self.wall_ms = max(self.wall_ms, due_ms + self.late_ms)
             self.tick(runner, slot)
 
     def check(self) -> None:
@@ -93,6 +95,14 @@ def test_a_crash_at_any_place_lets_each_timer_fire_once(
     job: Job, end: str, at_hit: int, moved: bool, disk: str
 ) -> None:
     die_twice(TimedWorld(WORKLOAD, job), end, at_hit, moved=moved, disk=disk)
+
+
+@pytest.mark.parametrize("at_hit", [1, 2])
+def test_a_crash_between_two_timers_that_are_due_lets_each_fire_once(job: Job, at_hit: int) -> None:
+    world = TimedWorld(WORKLOAD, job)
+    world.late_ms = 1000
+
+    die_twice(world, "in-the-middle-of-due", at_hit, moved=False, disk="kept")
 
 
 @settings(max_examples=200, deadline=None)
