@@ -24,6 +24,7 @@ from samzapy.errors import DeadlineError, ExitCode
 from samzapy.model.job import ProcessorId
 from samzapy.placement import ANY_HOST, ContainerPlacementMetadataStore, StatusCode
 from samzapy.stream.records import ConfigPut, ContainerPut, PlacedPut, RunPut, TermPut
+from samzapy.testing.broker import DevBroker
 from samzapy.testing.waiting import wait_until
 
 PROCESSORS = 3
@@ -77,6 +78,7 @@ class ComingsAndGoings(LedgerRun):
         environment: Mapping[str, str] | None = None,
         overrides: Mapping[str, str] | None = None,
         subject: Subject | None = None,
+        broker: DevBroker | None = None,
     ) -> None:
         super().__init__(
             directory,
@@ -86,6 +88,7 @@ class ComingsAndGoings(LedgerRun):
             environment=environment,
             overrides={**_SOON, **(overrides or {})},
             subject=subject,
+            broker=broker,
         )
         self.comings = Comings()
         self.processors = {f"p{number}": self._processor(f"p{number}") for number in range(processors)}

@@ -61,9 +61,9 @@ TICKS = "tick-"
 
 
 def die_at(run: LedgerRun, points: Points) -> None:
-    """Let the job die at each of the crash points but those in ticks, which need a job without messages.
+    """Let the job die at each crash point but those in ticks.
 
-    A dead driver is started again.
+    Ticks need a pause of the feed. A dead driver is started again.
     """
     run.feed(RECORDS_PER_S)
     run.wait(lambda: not points.missing(but=TICKS) or None, 2 * _WITHIN_S, "every crash point to fire")

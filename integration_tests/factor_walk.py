@@ -25,6 +25,7 @@ from integration_tests.support.ledger import Violation
 from samzapy.adapters.host.crash_points import CrashPoint, arming
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.placement import StatusCode
+from samzapy.testing.broker import DevBroker
 
 T = TypeVar("T")
 
@@ -103,6 +104,7 @@ class FactorWalk(ComingsAndGoings):
         seed: int,
         environment: Mapping[str, str] | None = None,
         subject: Subject | None = None,
+        broker: DevBroker | None = None,
     ) -> None:
         super().__init__(
             directory,
@@ -112,6 +114,7 @@ class FactorWalk(ComingsAndGoings):
             environment=environment,
             overrides=_EXPANDING,
             subject=subject,
+            broker=broker,
         )
         self.changes = Changes()
         self.wrong: list[Violation] = []

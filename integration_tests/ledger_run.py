@@ -78,6 +78,8 @@ _MOVES_WITHIN_S = 30.0
 _LAG_MAX, _LAG_MAX_S = 12_000, 40
 _LOOK_FOR_TAILS_EVERY_S = 1.0
 
+PROBE = b"probe"
+"""Key and value of the last record of each partition at the end; no record of a job."""
 TAILS = {"task.batch.interval.ms": "0", "task.batch.offsets.max": "20000", "task.tail.ms": "10000"}
 """Overrides of a run whose workers tail, again and again for up to ten seconds; see `await_work`."""
 
@@ -693,7 +695,7 @@ class LedgerRun:
             probes[message.topic(), message.partition()] = message.offset()
 
         for topic, number in [*_partitions(self.subject.outputs), *own]:
-            producer.produce(topic, b"probe", b"probe", number, on_delivery=delivered)
+            producer.produce(topic, PROBE, PROBE, number, on_delivery=delivered)
         assert producer.flush(10) == 0
         for (topic, number), offset in sorted(probes.items()):
             if not self._becomes_readable(topic, number, offset, 5.0):

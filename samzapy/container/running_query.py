@@ -188,7 +188,8 @@ class RunningQuery:
     def tick_if_due(self) -> None:
         """Have timers fire that no micro-batch and no tail fires."""
         now_ms = self._clock.monotonic_ms()
-        if self._ticks.is_due(self._clock.wall_ms(), now_ms, self.event_time.covered_ms) and self._query.tick():
+        tasks = self._ticks.due_tasks(self._clock.wall_ms(), now_ms, self.event_time.covered_ms)
+        if tasks and self._query.tick(tasks):
             self._ticks.ticked(now_ms)
 
     def wants_ends(self, seen_at_ms: int, now_ms: int) -> bool:

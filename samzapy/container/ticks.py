@@ -7,7 +7,7 @@ next timer of each task is due: by the clock, or, in event time, once its inputs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from samzapy.config import JobConfig
 from samzapy.container.task.work_plan import NO_TIMER, Report, Route
@@ -39,8 +39,8 @@ class Ticks:
                 self._due_ms[routes[report.route].task_name] = report.due_ms
                 self._due_when_quiet_ms[routes[report.route].task_name] = report.due_when_quiet_ms
 
-    def is_due(self, wall_ms: int, now_ms: int, covered_ms: Mapping[TaskName, int]) -> bool:
-        """Whether a tick is to be ordered.
+    def due_tasks(self, wall_ms: int, now_ms: int, covered_ms: Mapping[TaskName, int]) -> Collection[TaskName]:
+        """The tasks for which a tick is to be ordered; empty if none is.
 
         Args:
             wall_ms: the clock of timers.
@@ -48,11 +48,13 @@ class Ticks:
             covered_ms: by task, up to which moment its inputs are covered.
         """
         if self._ticked_at_ms is not None and now_ms < self._ticked_at_ms + self._interval_ms:
-            return False
-        return any(due_ms != NO_TIMER and due_ms <= wall_ms for due_ms in self._due_ms.values()) or any(
-            due_ms != NO_TIMER and task in covered_ms and due_ms <= covered_ms[task]
+            return ()
+        by_clock = {task for task, due_ms in self._due_ms.items() if due_ms != NO_TIMER and due_ms <= wall_ms}
+        return by_clock | {
+            task
             for task, due_ms in self._due_when_quiet_ms.items()
-        )
+            if due_ms != NO_TIMER and task in covered_ms and due_ms <= covered_ms[task]
+        }
 
     def is_due_when_quiet(self, after_ms: int, until_ms: int) -> bool:
         """Whether a timer in event time becomes due within a time.

@@ -22,16 +22,16 @@ def a_tick(*reports: Any) -> BatchDone:
 
 def test_a_query_begins_with_a_tick_that_looks_at_the_timers() -> None:
     ticks = Ticks(a_job(**TIMERS))
-    assert not ticks.is_due(0, 0, {})
+    assert not ticks.due_tasks(0, 0, {})
 
     ticks.query_starts([*ROUTES, OTHER])
-    assert ticks.is_due(0, 0, {})
+    assert {ROUTES[0].task_name, "other"} == ticks.due_tasks(0, 0, {})
 
     ticks.reported([a_report(0, due_ms=NO_TIMER)], ROUTES)
-    assert ticks.is_due(0, 0, {}), "the timers of the other task are not known"
+    assert {"other"} == ticks.due_tasks(0, 0, {}), "its timers are not known"
 
     ticks.reported([a_report(1, due_ms=NO_TIMER)], [*ROUTES, OTHER])
-    assert not ticks.is_due(10**15, 0, {})
+    assert not ticks.due_tasks(10**15, 0, {})
 
 
 def test_a_job_without_timers_has_no_ticks() -> None:
@@ -40,7 +40,7 @@ def test_a_job_without_timers_has_no_ticks() -> None:
     ticks.query_starts(ROUTES)
     ticks.reported([a_report(0, due_ms=0)], ROUTES)
 
-    assert not ticks.is_due(10**15, 0, {})
+    assert not ticks.due_tasks(10**15, 0, {})
 
 
 def test_a_tick_is_due_from_the_moment_of_the_first_timer_on() -> None:
@@ -49,7 +49,7 @@ def test_a_tick_is_due_from_the_moment_of_the_first_timer_on() -> None:
 
     ticks.reported([a_report(0, due_ms=500), a_report(1, due_ms=300)], [*ROUTES, OTHER])
 
-    assert [False, True] == [ticks.is_due(wall_ms, 0, {}) for wall_ms in (299, 300)]
+    assert [set(), {"other"}] == [ticks.due_tasks(wall_ms, 0, {}) for wall_ms in (299, 300)]
 
 
 def test_ticks_keep_the_resolution_apart() -> None:
@@ -58,7 +58,7 @@ def test_ticks_keep_the_resolution_apart() -> None:
 
     ticks.ticked(1000)
 
-    assert [False, True] == [ticks.is_due(0, now_ms, {}) for now_ms in (1249, 1250)]
+    assert [False, True] == [bool(ticks.due_tasks(0, now_ms, {})) for now_ms in (1249, 1250)]
 
 
 def test_the_timers_of_an_earlier_query_are_not_known_to_the_next_one() -> None:
@@ -68,7 +68,7 @@ def test_the_timers_of_an_earlier_query_are_not_known_to_the_next_one() -> None:
 
     ticks.query_starts([OTHER])
 
-    assert ticks.is_due(0, 0, {})
+    assert ticks.due_tasks(0, 0, {})
 
 
 def ticked(container: AContainer) -> int:

@@ -23,7 +23,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ from samzapy.container.ports import BatchDone, EndsSeen, QueryEvent, QueryFailed
 from samzapy.container.task.lookup_table import lookup_table
 from samzapy.container.task.work_plan import Report, WorkPlan
 from samzapy.errors import SamzapyError
+from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 
 _LOG = logging.getLogger(__name__)
@@ -221,12 +222,12 @@ class SparkQuery:
             return replace(event, keyhash_ns=self._keyhash.ns)
         return event
 
-    def tick(self) -> bool:
+    def tick(self, tasks: Collection[TaskName]) -> bool:
         """Begin a tick, unless a micro-batch runs (`container.ports.Query`).
 
         It runs in a thread of its own.
         """
-        return self._run is not None and self._query is not None and self._run.tick(self._session)
+        return self._run is not None and self._query is not None and self._run.tick(self._session, tasks)
 
     def note_ends(self, seen: EndsSeen) -> None:
         """Give the workers the ends of the inputs (`container.ports.Query`)."""
@@ -331,8 +332,11 @@ class _TickJobs:
         # In the module of the entry.
         self._call = worker_function(f"{worker_entry.partition(':')[0]}:tick", plan)
         self._slot_count = plan.slot_count
+        self._share_of = {
+            plan.routes[routes[0]].task_name: number % plan.slot_count for number, routes in enumerate(plan.tasks)
+        }
         self._group = f"samzapy-tick-{plan.query_number}"
-        self._frame: DataFrame | None = None
+        self._frames: dict[range, DataFrame] = {}
         self._count = 0
 
     def begin(self) -> int:
@@ -340,20 +344,29 @@ class _TickJobs:
         self._count += 1
         return self._count
 
-    def run(self, session: SparkSession) -> tuple[Report, ...]:
+    def shares_of(self, tasks: Collection[TaskName]) -> range:
+        """The share of the tasks that has all of `tasks`; all shares if there is none.
+
+        Half of the cost of a tick with two shares is each share's Spark task.
+        """
+        shares = {self._share_of[task] for task in tasks if task in self._share_of}
+        (share,) = shares if len(shares) == 1 else (None,)
+        return range(self._slot_count) if share is None else range(share, share + 1)
+
+    def run(self, session: SparkSession, shares: range) -> tuple[Report, ...]:
         """Run one tick, and return the reports of its workers."""
         session.sparkContext.setJobGroup(self._group, "timers", interruptOnCancel=True)
-        return tuple(map(report_of, self._frame_of(session).collect()))
+        return tuple(map(report_of, self._frame_of(session, shares).collect()))
 
-    def _frame_of(self, session: SparkSession) -> DataFrame:
-        """One row for each slot, its number, and the worker's reports of it.
+    def _frame_of(self, session: SparkSession, shares: range) -> DataFrame:
+        """A row for each share, its number, and the worker's reports of it.
 
         It is made once, so that a tick has nothing to plan.
         """
-        if self._frame is None:
-            count = self._slot_count
-            self._frame = session.range(0, count, 1, count).mapInArrow(self._call, REPORT_TYPE)
-        return self._frame
+        if shares not in self._frames:
+            numbers = session.range(shares.start, shares.stop, 1, len(shares))
+            self._frames[shares] = numbers.mapInArrow(self._call, REPORT_TYPE)
+        return self._frames[shares]
 
     def cancel(self, session: SparkSession) -> None:
         """Cancel the tick that runs, if there is one."""
@@ -440,7 +453,7 @@ class _Run:
             self.must_restart = True
             self.end_early()
 
-    def tick(self, session: SparkSession) -> bool:
+    def tick(self, session: SparkSession, tasks: Collection[TaskName]) -> bool:
         """Begin a tick; False while a micro-batch runs, and once the query is to end.
 
         Its Spark job reads no input, and holds the lock of micro-batches. It ends when its tails end.
@@ -452,10 +465,12 @@ class _Run:
             self.lock.release()
             return False
         number = self._tick_jobs.begin()
-        threading.Thread(target=self._tick, args=(session, number), name="tick", daemon=True).start()
+        # The tails of a tick are of all tasks.
+        shares = self._tick_jobs.shares_of(tasks if self.tails is None else ())
+        threading.Thread(target=self._tick, args=(session, number, shares), name="tick", daemon=True).start()
         return True
 
-    def _tick(self, session: SparkSession, number: int) -> None:
+    def _tick(self, session: SparkSession, number: int, shares: range) -> None:
         self._begun_ns = begun_ns = time.monotonic_ns()
         try:
             if self.tails is not None:
@@ -463,7 +478,7 @@ class _Run:
                 if self.draining.is_set():
                     # As in `_begin_tails`.
                     self.tails.end()
-            reports = self._tick_jobs.run(session)
+            reports = self._tick_jobs.run(session, shares)
             done = BatchDone(
                 reports=reports, offsets_end={}, duration_ns=time.monotonic_ns() - begun_ns, is_tick=True
             )

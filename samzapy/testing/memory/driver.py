@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from samzapy.container.ports import (
     BatchDone,
@@ -14,6 +14,7 @@ from samzapy.container.ports import (
 from samzapy.container.task.so_far import SoFar
 from samzapy.container.task.work_plan import WorkPlan
 from samzapy.model.checkpoint import Progress
+from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.stream.codec import decode, encode, headers
 from samzapy.stream.log import LogRecord
@@ -227,7 +228,7 @@ class ScriptedQuery:
             self._clock.advance(timeout_ms)
         return event
 
-    def tick(self) -> bool:
+    def tick(self, tasks: Collection[TaskName]) -> bool:
         self.ticked_at_ms.append(self._clock.monotonic_ms())
         return self.runs
 

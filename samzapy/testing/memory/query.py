@@ -7,7 +7,7 @@ crash point ends the worker, not the container.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from samzapy.adapters.host.threads import HostThreads
 from samzapy.container.ports import BatchDone, EndsSeen, QueryEvent, QueryFailed
@@ -18,6 +18,7 @@ from samzapy.container.task.tail_routes import TailRoutes
 from samzapy.container.task.transaction import TransactionLimits
 from samzapy.container.task.work_plan import NO_TIMER, Report, Rows, WorkPlan, any_failed
 from samzapy.errors import SamzapyError
+from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.stream.log import LogRecord
 from samzapy.task import TaskFactory
@@ -159,7 +160,7 @@ class MemoryQuery:
     def must_restart(self) -> bool:
         return False
 
-    def tick(self) -> bool:
+    def tick(self, tasks: Collection[TaskName]) -> bool:
         self._must_tick = self._plan is not None
         return self._must_tick
 

@@ -18,6 +18,7 @@ from samzapy.adapters.spark.query import (
     SparkQuery,
     _collected,
     _Run,
+    _TickJobs,
     is_direct,
     kind_of,
     reason_of,
@@ -35,6 +36,7 @@ from samzapy.errors import (
     UndeliveredError,
 )
 from samzapy.model.grant import BucketStart, Floor
+from samzapy.model.job import TaskName
 from samzapy.testing.builders import a_work_plan, an_ssp_kb
 from unit_tests.fixtures.unbounded_rows import NoBound
 
@@ -160,7 +162,7 @@ def test_no_tick_begins_after_a_micro_batch_that_failed(tmp_path: Path) -> None:
     with pytest.raises(BatchFailedError):
         run.on_batch(cast(DataFrame, AFrameThatFails()), 1)
 
-    assert not run.tick(NO_SESSION)
+    assert not run.tick(NO_SESSION, ())
     assert not run.lock.locked()
 
 
@@ -182,18 +184,29 @@ def test_no_tick_begins_that_waits_for_the_lock_while_a_micro_batch_fails(tmp_pa
     lock = TheLockOfABatchThatFails()
     run.lock = cast(threading.Lock, lock)
 
-    assert not run.tick(NO_SESSION)
+    assert not run.tick(NO_SESSION, ())
     assert not lock.lock.locked()
 
 
 def test_no_micro_batch_begins_after_a_tick_that_failed(tmp_path: Path) -> None:
     run, frame = a_run(tmp_path), AFrameThatFails()
 
-    assert run.tick(NO_SESSION)
+    assert run.tick(NO_SESSION, ())
     assert isinstance(run.events.get(timeout=10), QueryFailed)
     run.on_batch(cast(DataFrame, frame), 1)
 
     assert 0 == frame.collected
+
+
+def test_a_tick_has_a_spark_task_for_the_one_share_that_has_due_timers() -> None:
+    names = [TaskName(f"p{number}") for number in range(5)]
+    plan = a_work_plan(*((name, f"kafka.views.{number}") for number, name in enumerate(names)), slot_count=2)
+    jobs = _TickJobs(plan, "no.module:run")
+
+    assert range(1, 2) == jobs.shares_of({names[1], names[3]})
+    assert range(0, 1) == jobs.shares_of({names[4]})
+    assert range(2) == jobs.shares_of({names[0], names[1]})
+    assert range(2) == jobs.shares_of(())
 
 
 @pytest.mark.parametrize("error", ["AssertionError", "asyncio.exceptions.TimeoutError", "KeyboardInterrupt"])
