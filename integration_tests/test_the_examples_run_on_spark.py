@@ -1,4 +1,4 @@
-"""The examples of task classes send on real Kafka and Spark the messages that they send in the kit."""
+"""The examples of task classes send the same messages on Spark and in the kit."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ EXAMPLES = (
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_an_example_sends_on_spark_what_it_sends_in_the_kit(
+def test_examples_send_the_same_messages_on_spark_and_in_the_kit(
     broker: DevBroker | ContainerBroker, spark: WarmSpark, tmp_path: Path, example: Example
 ) -> None:
     cluster, job, job_file = Cluster(broker.bootstrap_servers), unique(example.name), tmp_path / "job.py"

@@ -1,4 +1,4 @@
-"""A walk over factors of a job with timers, with every kind of fault that timers can meet.
+"""A walk over factors of a job with timers, with every kind of fault.
 
 Beside what a `FactorWalk` does, workers die between a timer and its outputs, ends of transactions arrive late, the
 broker dies, and processors move to other hosts. In the end each store must have what the kit has, with factor 1 and
@@ -54,7 +54,7 @@ class TimersWalk(FactorWalk):
         self.late_answers: list[int] = []
 
     def stroll(self, rounds: int) -> None:
-        """In each round the factor changes twice, and each fault of this walk happens once."""
+        """In each round the factor changes twice, and each fault happens once."""
         for number in range(rounds):
             for factor in OFTEN:
                 self._be_quiet()
@@ -65,7 +65,7 @@ class TimersWalk(FactorWalk):
             self._move_and_return(f"p{number % len(self.processors)}")
 
     def _deliver_late(self) -> None:
-        """An end of a transaction reaches the broker when its sender is two transactions further."""
+        """An end of a transaction reaches the broker many transactions later."""
         before = self._proxy.held_count
         self._proxy.hold_next()
         self.wait(lambda: self._proxy.held_count > before, DONE_WITHIN_S, "an end of a transaction to be held")
@@ -99,7 +99,7 @@ class TimersWalk(FactorWalk):
 
 
 def differences_from_the_kit(run: LedgerRun) -> Iterator[Violation]:
-    """How the stores at the end differ from those of a job in memory that met no fault.
+    """The differences of the stores from those of a job in memory without faults.
 
     Its timers are due at once: their moments change no state.
     """
@@ -123,7 +123,10 @@ def differences_from_the_kit(run: LedgerRun) -> Iterator[Violation]:
 
 
 def _entries(run: LedgerRun, store: str) -> Mapping[str, object]:
-    """The values of a store without sub-keys by message key; those with sub-keys as texts."""
+    """The values of a store by message key.
+
+    Those with sub-keys are left as bytes.
+    """
     latest = dict(run.changelog_records(store))
     entries: dict[str, object] = {}
     for key, value in latest.items():

@@ -417,7 +417,9 @@ class Query(Protocol):
     def next_event(self, timeout_ms: int) -> QueryEvent | None: ...
 
     def tick(self, tasks: Collection[TaskName]) -> bool:
-        """Begin a micro-batch without rows, which fires the timers of these tasks, and maybe of others.
+        """Begin a micro-batch without rows, which fires the timers of `tasks`.
+
+        Those of other tasks may fire, too.
 
         Its tails, if there are any, fire the next ones. Returns False while a micro-batch or its tails run, and once
         the query is to end.

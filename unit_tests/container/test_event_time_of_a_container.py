@@ -38,7 +38,7 @@ def test_a_tick_is_due_once_the_inputs_of_a_task_are_covered_up_to_its_moment() 
     ticks.query_starts(ROUTES)
     ticks.reported([quiet(5000)], ROUTES)
 
-    due = [ticks.is_due(10**15, 0, covered_ms) for covered_ms in ({}, {TASK: 4999}, {TASK: 5000})]
+    due = [bool(ticks.due_tasks(10**15, 0, covered_ms)) for covered_ms in ({}, {TASK: 4999}, {TASK: 5000})]
 
     assert [False, False, True] == due
 
