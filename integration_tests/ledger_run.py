@@ -282,11 +282,19 @@ def _partitions(inputs: Inputs) -> list[tuple[str, int]]:
 
 
 class Watcher:
-    """Reads the outputs along, read_committed, through all faults."""
+    """Reads the outputs along, read_committed, through all faults.
+
+    Attributes:
+        seen: the records of each output.
+        arrivals_s: when answers of each output partition arrived, by `time.monotonic`; once for those that arrived
+            together.
+        keys: those of all outputs.
+    """
 
     def __init__(self, bootstrap_servers: str, subject: Subject) -> None:
         places = _partitions(subject.outputs)
         self.seen: dict[tuple[str, int], list[Seen]] = {place: [] for place in places}
+        self.arrivals_s: dict[tuple[str, int], list[float]] = {place: [] for place in _partitions(subject.answers)}
         self.keys: set[bytes | None] = set()
         self._answers = subject.answers
         self._consumer = Consumer(_reader_settings(bootstrap_servers))
@@ -315,6 +323,7 @@ class Watcher:
     def _run(self) -> None:
         try:
             while not self._ended.is_set():
+                arrived = set[tuple[str, int]]()
                 for message in self._consumer.consume(1000, 0.1):
                     _check(message)
                     if message.error() is None:
@@ -322,6 +331,10 @@ class Watcher:
                         assert topic is not None and partition is not None
                         self.seen[topic, partition].append(_seen(message))
                         self.keys.add(message.key())
+                        arrived.add((topic, partition))
+                now_s = time.monotonic()
+                for place in arrived & self.arrivals_s.keys():
+                    self.arrivals_s[place].append(now_s)
         except BaseException as error:
             self._error = error
 
