@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import click
 
-from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.admin import KafkaAdmin, heard
 from samzapy.adapters.kafka.clients import Admin
 from samzapy.adapters.kafka.key_sample import SAMPLE_WAIT_S
 from samzapy.adapters.kafka.open_transactions import open_transactions, still_open
@@ -50,7 +50,7 @@ from samzapy.inspection.intermediate_records import examine_intermediate, partit
 from samzapy.inspection.invariants import Invariants
 from samzapy.inspection.load import json_rows
 from samzapy.model.container import election_group
-from samzapy.model.finding import Finding
+from samzapy.model.finding import Finding, losing_data
 from samzapy.model.job import ExecutionId
 from samzapy.model.topic_checks import TopicFound, check_topic, missing
 from samzapy.model.topics import (
@@ -218,6 +218,15 @@ class _Examination:
         return beginning_offsets(self._offsets, [(topic, 0)], READ_WAIT_S)[topic, 0]
 
     def _look(self, state: CoordinatorState, stream: str) -> TopicsLooked:
+        """The job's topics.
+
+        They are looked at again while one is wrong, because it may have been corrected just now.
+        """
+        return heard(
+            lambda: self._look_once(state, stream), lambda looked: not losing_data(topic_findings(state, looked))
+        )
+
+    def _look_once(self, state: CoordinatorState, stream: str) -> TopicsLooked:
         names = sorted({*topics_of(state), stream})
         topics = self._admin.look(state.own_topics, names)
         self._led = self._admin.led(names)

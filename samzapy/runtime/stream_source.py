@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.admin import KafkaAdmin, heard
 from samzapy.adapters.kafka.clients import Admin, KafkaConnection
 from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets, offsets_at, read_to_end
 from samzapy.errors import ConfigError, RejectedError
-from samzapy.model.topic_checks import Cluster, TopicFound
-from samzapy.model.topics import coordinator_topic
+from samzapy.model.finding import losing_data
+from samzapy.model.topic_checks import Cluster, TopicFound, check_topic
+from samzapy.model.topics import coordinator_spec, coordinator_topic
 from samzapy.runtime.job_address import READ_WAIT_S, JobAddress, no_such_job
 from samzapy.stream.audit import time_text
 from samzapy.stream.export import ExportHeader, merged, read_export, write_export
@@ -63,7 +64,8 @@ def source_of_topic(address: JobAddress) -> StreamSource:
     topic = coordinator_topic(address.job)
     admin = KafkaAdmin(address.connection, deadline_s=READ_WAIT_S)
     admin.check_reachable()
-    looked = admin.look([topic]).get(topic)
+    cluster = admin.cluster()
+    looked = heard(lambda: admin.look([topic]).get(topic), lambda seen: not _is_wrong(seen, address.job, cluster))
     if looked is None:
         raise no_such_job(address.job)
     where, asked = (topic, 0), Admin(address.connection)
@@ -81,10 +83,14 @@ def source_of_topic(address: JobAddress) -> StreamSource:
         extent=extent_of_topic(offset_first=first, offset_of_horizon=of_horizon, offset_end=end, now_ms=now_ms),
         offset_first=first,
         looked=looked,
-        cluster=admin.cluster(),
+        cluster=cluster,
         records=lambda: read_to_end(address.connection, topic, 0, first, deadline_s=READ_WAIT_S),
         connection=address.connection,
     )
+
+
+def _is_wrong(topic: TopicFound | None, job: str, cluster: Cluster) -> bool:
+    return topic is not None and bool(losing_data(check_topic(coordinator_spec(job), topic, cluster)))
 
 
 def source_of_files(files: Sequence[Path], stack: ExitStack) -> StreamSource:

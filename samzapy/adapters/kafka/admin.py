@@ -11,10 +11,10 @@ missing (`questions`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs forget to export them
@@ -31,12 +31,15 @@ from samzapy.adapters.kafka.groups import member_count
 from samzapy.adapters.kafka.questions import APPEARS_WITHIN_S, Questions
 from samzapy.config import MESSAGE_BYTES_MAX
 from samzapy.errors import DeadlineError, MissingTopicError, TopicPolicyError
+from samzapy.model.finding import losing_data
 from samzapy.model.topic_checks import REPLICATION_FACTOR_DEFAULT, Cluster, TopicFound, check_topic, refuse
 from samzapy.model.topics import TopicSpec
 
+T = TypeVar("T")
 _HEARD_WITHIN_S = 2.0
-"""How long a topic that may not exist is looked for: after a misspelled name, the error takes this long."""
+"""How long brokers may take to hear of a change: after a misspelled name, the error takes this long."""
 
+_LOOK_AGAIN_S = 0.05
 _NOT_DELETABLE = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_DELETION_DISABLED})
 
 
@@ -142,18 +145,20 @@ class KafkaAdmin:
     def ensure_topic(self, spec: TopicSpec) -> TopicFound:
         """Create the topic, or check the one that is there.
 
-        Partitions are added to a topic that may grow.
+        Partitions are added to a topic that may grow. A wrong setting may have been corrected just now, so the topic is
+        looked at again for up to 2 s.
 
         Raises:
             TopicPolicyError: it is not as it must be; the text has each setting and the command to mend it.
         """
-        topic = self.find([spec.name]).get(spec.name)
-        if topic is None:
+        if not self.find([spec.name]):
             self._create(spec)
-            topic = self._appeared(spec.name)
-        topic = self._grown(spec, topic)
-        topic = replace(topic, settings=self._settings([spec.name])[spec.name])
-        refuse(check_topic(spec, topic, self.cluster()))
+        cluster = self.cluster()
+        topic = heard(
+            lambda: self._with_settings(self._grown(spec, self._appeared(spec.name))),
+            lambda seen: not losing_data(check_topic(spec, seen, cluster)),
+        )
+        refuse(check_topic(spec, topic, cluster))
         return topic
 
     def grown_topic(self, spec: TopicSpec) -> TopicFound | None:
@@ -234,7 +239,7 @@ class KafkaAdmin:
                     f"wanted the topic {name} to be gone within {APPEARS_WITHIN_S:.0f} s, found it still there; the "
                     "cluster may delete it later, so look again"
                 )
-            time.sleep(0.05)
+            time.sleep(_LOOK_AGAIN_S)
 
     def cluster(self) -> Cluster:
         """The cluster as `model.topic_checks` needs it."""
@@ -309,13 +314,14 @@ class KafkaAdmin:
 
         Waits up to `wait_s` until all do, with `partition_count` partitions.
         """
-        started = time.monotonic()
-        while True:
-            topics = self.find(names)
-            is_whole = all(name in topics and topics[name].partition_count >= partition_count for name in names)
-            if is_whole or time.monotonic() - started >= wait_s:
-                return topics
-            time.sleep(0.05)
+
+        def is_whole(topics: Mapping[str, TopicFound]) -> bool:
+            return all(name in topics and topics[name].partition_count >= partition_count for name in names)
+
+        return heard(lambda: self.find(names), is_whole, wait_s)
+
+    def _with_settings(self, topic: TopicFound) -> TopicFound:
+        return replace(topic, settings=self._settings([topic.name])[topic.name])
 
     def _settings(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
@@ -346,6 +352,19 @@ class KafkaAdmin:
             return {name: topic for name, topic in topics.items() if topic is not None}
 
         return self._questions.ask(f"describing {', '.join(wanted)}", ask)
+
+
+def heard(look: Callable[[], T], is_right: Callable[[T], bool], within_s: float = _HEARD_WITHIN_S) -> T:
+    """The result of `look`, which is repeated for `within_s` until it is right.
+
+    The broker that is asked may not have heard of a topic, or of a change that corrected it.
+    """
+    started = time.monotonic()
+    while True:
+        seen = look()
+        if is_right(seen) or time.monotonic() - started >= within_s:
+            return seen
+        time.sleep(_LOOK_AGAIN_S)
 
 
 def topic_id(connection: KafkaConnection, name: str) -> str:

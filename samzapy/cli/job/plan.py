@@ -23,7 +23,13 @@ from samzapy.cli.target.address import Target, connection_to_read, job_file_opti
 from samzapy.cli.target.requests import recorded_state
 from samzapy.config import FACTOR_KEY, JobConfig, is_id
 from samzapy.coordinator.assignment.replanning import recorded_facts
-from samzapy.coordinator.lifecycle.submission import check_readable, factor_to_be, inputs_to_read, stores_after
+from samzapy.coordinator.lifecycle.submission import (
+    check_readable,
+    factor_to_be,
+    inputs_to_read,
+    partition_count_now,
+    stores_after,
+)
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of
 from samzapy.errors import ConfigError, PartitionerError
 from samzapy.model.container import Locality
@@ -242,7 +248,10 @@ def _by_cluster(config: JobConfig, timeout_s: float) -> tuple[JobConfig, Known]:
     state = _recorded(config, connection, admin)
     refuse_fewer_partitions(config.intermediates, state.config)
     config = inputs_to_read(config, {stream: topic.topic_id for stream, topic in topics.items()}, state)
-    counts = {stream: topic.partition_count for stream, topic in topics.items()}
+    counts = {
+        stream: partition_count_now(topic.partition_count, topic.topic_id, state.inputs.get(stream))
+        for stream, topic in topics.items()
+    }
     recorded = {stream: state.inputs[stream].partition_count for stream in state.inputs}
     to_be = {SystemStream.parse(text): change.partition_count for text, change in changes.items()}
     return config, Known(

@@ -430,10 +430,20 @@ def _input_records(command: SubmitJob, state: CoordinatorState) -> Iterable[Coor
             continue  # Looks at the topics remove it, and add it again.
         wanted = replace(without_refusals(known), gone_at_ms=0, gone_refused="")
         # Partitions that were added to an input that is read come with a later look at the topics.
-        if current.system_stream not in read or current.partition_count < known.partition_count:
-            wanted = replace(known, partition_count=current.partition_count, expansions=())
+        if current.system_stream not in read:
+            count = partition_count_now(current.partition_count, current.topic_id, known)
+            wanted = replace(known, partition_count=count, expansions=())
         if known != wanted:
             yield wanted
+
+
+def partition_count_now(seen: int, topic_id: str, known: InputPut | None) -> int:
+    """How many partitions the topic has of which a broker told `seen`.
+
+    Kafka takes no partition away, so a smaller count of the recorded topic is from a broker that has not heard of the
+    others yet.
+    """
+    return max(seen, known.partition_count) if known is not None and known.topic_id == topic_id else seen
 
 
 def _streams_read(state: CoordinatorState) -> frozenset[SystemStream]:

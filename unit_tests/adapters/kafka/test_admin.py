@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from samzapy.adapters.kafka.acls import KafkaAcls
+from samzapy.adapters.kafka.admin import heard
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.errors import BrokerUnavailableError, ConfigError, MissingTopicError, TopicPolicyError
 
@@ -251,3 +252,10 @@ class FailoverClient(Client):
 
 def test_a_question_reaches_the_controller_that_took_over_from_a_killed_one() -> None:
     assert 3 == an_admin(FailoverClient(), deadline_s=3.0).partition_count("orders")
+
+
+def test_a_look_is_repeated_until_it_is_right_for_a_bounded_time() -> None:
+    looks = iter(range(10))
+
+    assert 3 == heard(lambda: next(looks), lambda seen: seen == 3)
+    assert 4 == heard(lambda: next(looks), lambda seen: False, within_s=0)

@@ -137,11 +137,13 @@ def test_only_settings_that_changed_are_written():
     assert (ConfigPut(config_key="job.container.heartbeat.ms", value="500"),) == records
 
 
-def test_a_refused_plan_is_refused_before_anything_is_written():
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_late_broker_takes_no_partitions_away(is_read):
     state = after(with_a_term(), submitted(with_a_term()))
+    if is_read:
+        state = after(state, [GrantPut(grant=a_grant())])
 
-    with pytest.raises(PartitionSchemeError):
-        submitted(state, partition_counts={"kafka.orders": 2})
+    assert () == submitted(state, partition_counts={"kafka.orders": 2})
 
 
 @pytest.mark.parametrize(("expected", "actual"), [(1, 0), (0, 1), (2, 1)])
