@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from samzapy.config.keys import KEYS, REQUIRED, ConfigKey
@@ -24,8 +25,10 @@ ID: Final = re.compile(r"[A-Za-z0-9_]+")
 _FACTORY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
+@lru_cache(maxsize=4096)
 def spec_of(key: str) -> ConfigKey | None:
     """The entry of `key`: its own or its family's; None for an unknown key."""
+    # Each configuration that is read from the stream asks for all its keys again.
     return next((spec for spec, pattern in _PATTERNS if pattern.fullmatch(key)), None)
 
 

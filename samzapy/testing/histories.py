@@ -13,16 +13,24 @@ def test_fraud_is_exactly_once():
 ```
 
 Each history sends messages to the job, lets time pass, and disturbs it: workers and containers crash, the factor
-changes, the container restarts. Its outputs per key and its state must be those of an undisturbed job of one task per
-partition, once all timers in event time have fired, and all entries that expire by it are gone. A history that fails is
-made as short as possible, and is shown as a script.
+changes, the container restarts or moves to another host. Its outputs per key and its state must be those of an
+undisturbed job of one task per partition, once all timers in event time have fired, and all entries that expire by it
+are gone. A history that fails is made as short as possible, and is shown as a script.
+
+Inputs are rewound and the host's clock jumps in both jobs at the same places, because results depend on it. In event
+time, which messages are late depends on the other keys of the task, and so on the factor. It does not while messages
+come in the order of their time. So histories of such a job are of two kinds: half of them have neither messages out of
+order nor rewinds, and in the others both jobs are scaled, at the same places.
+
+The undisturbed job runs in another process, in which sets have another order.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,12 +40,15 @@ from hypothesis import strategies as st
 
 from samzapy.model import clock_entry
 from samzapy.testing.job import CRASH_POINTS, DRIVER, TIMER_CRASH_POINTS, MemoryJob, Message
+from samzapy.testing.other_process import OtherProcess
 
-_STEPS: Final = (13, 52)
-"""The least and the largest number of steps. Hypothesis makes some 26 of them, with 50 messages."""
+_STEPS: Final = (8, 40)
+"""The least and the largest number of steps. Hypothesis makes some 16 of them, with 50 messages."""
 _BURST_MAX: Final = 12
-_KINDS: Final = ("nothing", *("send",) * 5, "advance", "crash", "driver", "scale", "restart")
+_FAULTS: Final = ("crash", "driver", "scale", "restart", "move", "clock")
+_KINDS: Final = ("nothing", *("send",) * 9, "advance", *_FAULTS, "rewind")
 """A history is made shorter by steps that become the first kind."""
+_JUMPS_S: Final = (3600, -3600)
 _HITS_MAX: Final = 4
 _BATCH_MAX: Final = 5
 _ADVANCES_S: Final = (0, 1, 60, 1800, 86_400, 2_592_000)
@@ -45,15 +56,16 @@ _ADVANCES_S: Final = (0, 1, 60, 1800, 86_400, 2_592_000)
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call of a method of the job."""
+    """A call of a method of the job.
+
+    Attributes:
+        is_fault: whether an undisturbed job does without it.
+    """
 
     method: str
     arguments: tuple[Any, ...] = ()
     named: tuple[tuple[str, Any], ...] = ()
-
-    @property
-    def is_fault(self) -> bool:
-        return self.method in ("crash", "scale", "restart")
+    is_fault: bool = False
 
     def do(self, job: MemoryJob) -> None:
         getattr(job, self.method)(*self.arguments, **dict(self.named))
@@ -61,6 +73,22 @@ class _Call:
     def __str__(self) -> str:
         given = [*map(repr, self.arguments), *(f"{name}={value!r}" for name, value in self.named)]
         return f"job.{self.method}({', '.join(given)})"
+
+
+_SETTLE: Final = _Call("settle")
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """The job of all histories, and its surroundings."""
+
+    path: Path
+    partitions: int
+    settings: Mapping[str, str]
+    outside: Callable[[], Any] | None
+
+    def job(self) -> MemoryJob:
+        return MemoryJob(self.path, partitions=self.partitions, settings=self.settings)
 
 
 def crash_anywhere(
@@ -71,6 +99,7 @@ def crash_anywhere(
     factors: Sequence[int] = (1, 2, 4),
     partitions: int = 2,
     settings_of_job: Mapping[str, str] | None = None,
+    outside: Callable[[], Any] | None = None,
 ) -> None:
     """Compare the job with itself in histories of chance.
 
@@ -79,12 +108,16 @@ def crash_anywhere(
         histories: how many are tried.
         factors: the factors among which the job is scaled.
         settings_of_job: configuration keys that replace those of the properties file.
+        outside: takes away, and returns, the traces that a job has left elsewhere than in its outputs and its state,
+            for instance in a file. They are compared, too. A function of a module.
 
     Raises:
         AssertionError: a history has other outputs or another state; shows it as a script.
     """
     path = Path(job_file).absolute()
-    world: dict[str, Any] = {"partitions": partitions, "settings": dict(settings_of_job or {})}
+    world = _World(path, partitions, dict(settings_of_job or {}), outside)
+    with world.job() as job:
+        orders = _orders(job)
 
     @settings(
         max_examples=histories,
@@ -95,52 +128,119 @@ def crash_anywhere(
         # To explain a failure takes many more histories than to find it.
         phases=(Phase.generate, Phase.shrink),
     )
-    @given(histories_of(messages, factors), st.integers(1, _BATCH_MAX))
+    @given(histories_of(messages, factors, orders), st.integers(1, _BATCH_MAX))
     def holds(calls: list[_Call], batch_max: int) -> None:
-        wanted = _results(path, [call for call in calls if not call.is_fault], 1000, world)
-        actual = _results(path, calls, batch_max, world)
+        wait = other.begin(_results, world, [call for call in calls if not call.is_fault], 1000)
+        if outside is not None:
+            # Both leave their traces in the same place.
+            once = wait()
+            wait = lambda: once  # noqa: E731
+        try:
+            actual = _results(world, calls, batch_max)
+        finally:
+            wanted = wait()
         difference = _difference(wanted, actual)
         if difference:
             # Not an assert statement: pytest rewrites those of a plugin, and would indent the script.
-            raise AssertionError(_script(path, calls, batch_max, world, difference))
+            raise AssertionError(_script(world, calls, batch_max, difference))
 
-    holds()
+    with OtherProcess() as other:
+        holds()
 
 
-def histories_of(messages: st.SearchStrategy[Message], factors: Sequence[int]) -> st.SearchStrategy[list[_Call]]:
+class Order(Enum):
+    """Whether the results of a job depend on the factor, which they do in event time."""
+
+    NO_EVENT_TIME = "no event time"
+    IN_ORDER = "messages in the order of their time"
+    OUT_OF_ORDER = "messages of any time, and rewinds"
+
+
+def _orders(job: MemoryJob) -> Sequence[Order]:
+    """The kinds of histories of a job."""
+    declared = job.declared
+    if not declared.goes_by_event_time:
+        return (Order.NO_EVENT_TIME,)
+    if any(stream.event_time is not None for stream in declared.inputs):
+        # The order is in the values.
+        return (Order.OUT_OF_ORDER,)
+    return Order.IN_ORDER, Order.OUT_OF_ORDER
+
+
+def histories_of(
+    messages: st.SearchStrategy[Message],
+    factors: Sequence[int],
+    orders: Sequence[Order] = (Order.NO_EVENT_TIME,),
+) -> st.SearchStrategy[list[_Call]]:
     """The calls of a history."""
-    steps = _steps(messages, factors)
+    return st.sampled_from(orders).flatmap(lambda order: _histories_in(order, messages, factors))
+
+
+def _histories_in(
+    order: Order, messages: st.SearchStrategy[Message], factors: Sequence[int]
+) -> st.SearchStrategy[list[_Call]]:
+    steps = _steps(messages, factors, order)
     # Hypothesis makes short lists unless it must not, and takes each of several equal strategies once.
-    lists = st.lists(st.sampled_from(_KINDS).flatmap(steps.__getitem__), min_size=_STEPS[0], max_size=_STEPS[1])
+    kinds = st.sampled_from([kind for kind in _KINDS if kind in steps])
+    lists = st.lists(kinds.flatmap(steps.__getitem__), min_size=_STEPS[0], max_size=_STEPS[1])
     return lists.map(lambda made: [call for step in made for call in step])
 
 
 def _steps(
-    messages: st.SearchStrategy[Message], factors: Sequence[int]
+    messages: st.SearchStrategy[Message], factors: Sequence[int], order: Order
 ) -> Mapping[str, st.SearchStrategy[Sequence[_Call]]]:
     """By kind, the calls of a step."""
-    sends = messages.map(lambda message: _Call("send", (message.stream, message.value), (("key", message.key),)))
+    is_scaled_alike = order is Order.OUT_OF_ORDER
+    sends = messages.map(lambda message: _send(message, order))
+    bursts = st.lists(sends, min_size=1, max_size=_BURST_MAX)
     places = (*CRASH_POINTS, *TIMER_CRASH_POINTS)
     crashes = st.tuples(st.sampled_from(places), st.integers(1, _HITS_MAX)).map(
-        lambda crash: _Call("crash", (crash[0],), (("hit", crash[1]),))
+        lambda crash: _Call("crash", (crash[0],), (("hit", crash[1]),), is_fault=True)
     )
-    drivers = st.booleans().map(lambda loses: _Call("crash", (DRIVER,), (("loses_disk", loses),)))
-    scales = st.sampled_from(factors).map(lambda factor: _Call("scale", (factor,)))
+    drivers = st.booleans().map(lambda loses: _Call("crash", (DRIVER,), (("loses_disk", loses),), is_fault=True))
+    scales = st.sampled_from(factors).map(lambda factor: _Call("scale", (factor,), is_fault=not is_scaled_alike))
     advances = st.sampled_from(_ADVANCES_S).map(lambda seconds: _Call("advance", (), (("seconds", seconds),)))
-    restarts = st.just(_Call("restart"))
-    one = {"advance": advances, "crash": crashes, "driver": drivers, "scale": scales, "restart": restarts}
-    return {
+    rewinds = st.tuples(messages, st.sampled_from(("oldest", "newest"))).map(
+        lambda rewind: _Call("rewind", (rewind[0].stream, rewind[1]))
+    )
+    # Event time goes on as if there was no jump, but a message between the two would have the time of the wrong clock.
+    meanwhile = bursts if order is Order.NO_EVENT_TIME else st.just([])
+    one = {
+        "advance": advances,
+        "crash": crashes,
+        "driver": drivers,
+        "restart": st.just(_Call("restart", is_fault=True)),
+        "move": st.just(_Call("move", is_fault=True)),
+    }
+    steps: dict[str, st.SearchStrategy[Sequence[_Call]]] = {
         "nothing": st.just(()),
-        "send": st.lists(sends, min_size=1, max_size=_BURST_MAX),
+        "send": bursts,
+        "scale": scales.map(lambda call: (_SETTLE, call) if is_scaled_alike else (call,)),
+        "clock": st.tuples(st.sampled_from(_JUMPS_S), meanwhile).map(
+            lambda jump: (_jump(jump[0]), *jump[1], _jump(-jump[0]))
+        ),
         **{kind: calls.map(lambda call: (call,)) for kind, calls in one.items()},
     }
+    if order is not Order.IN_ORDER:
+        steps["rewind"] = rewinds.map(lambda call: (_SETTLE, call))
+    return steps
 
 
-def _results(
-    path: Path, calls: Sequence[_Call], batch_max: int, world: Mapping[str, Any]
-) -> Mapping[str, Mapping[Any, Any]]:
+def _send(message: Message, order: Order) -> _Call:
+    ahead_ms = 0 if order is Order.IN_ORDER else message.ahead_ms
+    named = [("key", message.key), *([("ahead_ms", ahead_ms)] if ahead_ms else [])]
+    return _Call("send", (message.stream, message.value), tuple(named))
+
+
+def _jump(seconds: int) -> _Call:
+    return _Call("jump_clock", (), (("seconds", seconds),))
+
+
+def _results(world: _World, calls: Sequence[_Call], batch_max: int) -> Mapping[str, Mapping[Any, Any]]:
     """By topic and store, the committed messages of each key, and the entries."""
-    with MemoryJob(path, **world) as job:
+    if world.outside is not None:
+        world.outside()
+    with world.job() as job:
         job.batch_max = batch_max
         for call in calls:
             call.do(job)
@@ -152,6 +252,8 @@ def _results(
                 by_key.setdefault(plain(output.key), []).append(plain(output.value))
         for store in sorted({*job.stores()} - {clock_entry.STORE}):
             results[f"state {store}"] = {plain(key): plain(value) for key, value in job.state(store).items()}
+        if world.outside is not None:
+            results["outside"] = {"": plain(world.outside())}
         return results
 
 
@@ -175,17 +277,13 @@ def _difference(
     return None
 
 
-def _script(
-    path: Path,
-    calls: Sequence[_Call],
-    batch_max: int,
-    world: Mapping[str, Any],
-    difference: tuple[str, Any, Any, Any],
-) -> str:
+def _script(world: _World, calls: Sequence[_Call], batch_max: int, difference: tuple[str, Any, Any, Any]) -> str:
     """The history as a test that fails in the same way."""
     what, key, wanted, actual = difference
-    kind, name = what.split(" ", 1)
-    if kind == "read":
+    kind, _, name = what.partition(" ")
+    if kind == "outside":
+        check = "plain(outside())  # That of `crash_anywhere`."
+    elif kind == "read":
         check = f"[plain(output.value) for output in job.read({name!r}) if plain(output.key) == {key!r}]"
     else:
         check = f"{{plain(k): plain(v) for k, v in job.state({name!r}).items()}}.get({key!r})"
@@ -195,9 +293,11 @@ def _script(
         "",
         "",
         "def test_this_history():",
-        f"    with MemoryJob({str(path)!r}, **{dict(world)!r}) as job:",
+        *(["    outside()"] if kind == "outside" else []),
+        f"    with MemoryJob({str(world.path)!r}, partitions={world.partitions}, settings={world.settings!r}) as job:",
         f"        job.batch_max = {batch_max}",
         *(f"        {call}" for call in calls),
+        *(["        job.fire_event_timers()"] if kind == "outside" else []),
         "",
         f"        # Found: {actual!r}",
         f"        assert {[] if wanted is None and kind == 'read' else wanted!r} == {check}",

@@ -37,6 +37,7 @@ from samzapy.config import JobConfig
 from samzapy.container.task.clocks import FAR_MS
 from samzapy.container.task.work_plan import NO_TIMER
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
+from samzapy.declared_task import Declared
 from samzapy.errors import ConfigError, SamzapyError, TaskError
 from samzapy.model.placement import (
     Action,
@@ -76,17 +77,24 @@ TIMER_CRASH_POINTS: Final = ("before-fire", "in-the-middle-of-due", "after-fire"
 DRIVER: Final = "driver"
 """Ends the whole container at once."""
 _STEP_MS = 200
+_BOOTED_LATER_MS = 10**9
 _ROUNDS_MAX = 20_000
 _FIRINGS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A message for `crash_anywhere`; `stream` is empty for the first input."""
+    """A message for `crash_anywhere`.
+
+    Attributes:
+        stream: empty for the first input.
+        ahead_ms: how far the record's time is ahead of the present; below 0, how far it is behind.
+    """
 
     key: Any
     value: Any
     stream: str = ""
+    ahead_ms: int = 0
 
 
 class MemoryJob:
@@ -101,6 +109,9 @@ class MemoryJob:
 
     Raises:
         ConfigError, TaskModuleError: as `samzapy run`.
+
+    Attributes:
+        declared: the declarations of the job's task.
     """
 
     def __init__(
@@ -124,6 +135,7 @@ class MemoryJob:
         self._config, self._new_task = load_job(Path(job_file).absolute(), config_path, overrides, {})
         if self._config.intermediates or self._config.input_patterns:
             raise ConfigError("wanted a job without intermediate streams and patterns, which are not in memory yet")
+        self.declared: Declared = self._new_task.declared
         self._partitions = partitions
         self._world = _World(_submission(self._config, partitions), self._new_task)
         self._clock, self._kafka = self._world.clock, self._world.kafka
@@ -161,6 +173,7 @@ class MemoryJob:
         key: Any = None,
         *,
         timestamp_ms: int | None = None,
+        ahead_ms: int = 0,
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
         """Put a message on an input.
@@ -169,6 +182,7 @@ class MemoryJob:
             stream: `system.stream`, or a topic of the job's default system; empty for the first input.
             value, key: encoded with the serdes of the input; a dict stands for a Struct, too.
             timestamp_ms: the record's time; the present by default.
+            ahead_ms: how much later the record's time is; below 0, how much earlier.
 
         Raises:
             TaskError: the job has no such input.
@@ -183,7 +197,7 @@ class MemoryJob:
         partition = key_bucket(raw_key, 0, 256) % self._partitions
         topic = SystemStream.parse(qualified).stream
         at_ms = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
-        self._kafka.write(topic, partition, [(raw_key, raw_value)], headers=headers, timestamp_ms=at_ms)
+        self._kafka.write(topic, partition, [(raw_key, raw_value)], headers=headers, timestamp_ms=at_ms + ahead_ms)
         if len(self._config.streams_read) > 1:
             # Between inputs there is no order but that of arrival.
             self.settle()
@@ -259,8 +273,18 @@ class MemoryJob:
             due_ms = self._world.container.query.due_when_quiet_ms()
             if due_ms in (NO_TIMER, FAR_MS):
                 return
-            self.advance(seconds=max(0, due_ms - self._clock.wall_ms()) / 1000)
+            self.advance(seconds=max(0, due_ms - self._clock.boot_ms()) / 1000)
         raise SamzapyError(f"wanted no timer in event time any more after {_FIRINGS_MAX}, found others")
+
+    def jump_clock(self, *, seconds: float = 0, hours: float = 0) -> None:
+        """Set the host's clock forward, or back if below 0.
+
+        An administrator or NTP does so. No time passes. Timers in processing time and windows go by this clock, event
+        time does not.
+        """
+        self.settle()
+        self._clock.set_ahead(round(1000 * (seconds + 3600 * hours)))
+        self.settle()
 
     # --- operators and faults ---
 
@@ -276,13 +300,14 @@ class MemoryJob:
         """Move the positions of an input, as `samzapy job rewind` does.
 
         Args:
+            stream: as of `send`.
             to: `oldest`, `newest`, an offset or a time.
 
         Raises:
             ConfigError: as `scale`.
         """
         try:
-            arguments = rewind_arguments(self._config.qualified(stream), to)
+            arguments = rewind_arguments(self._config.qualified(stream or self._config.inputs[0]), to)
         except ValueError as error:
             raise ConfigError(f"rewind: {error}") from error
         self._ask(Action.REWIND, arguments)
@@ -290,10 +315,16 @@ class MemoryJob:
     def restart(self) -> None:
         """Stop the container in good order, and start another one."""
         self.settle()
-        container = self._world.container
-        container.ask_to_stop()
-        self._world.until(lambda: container.is_over, "the container to stop")
-        self._world.start()
+        self._world.restart()
+        self.settle()
+
+    def move(self) -> None:
+        """Stop the container in good order, and start one on the other of two hosts.
+
+        Its local state there is what the last container left, which may be none. It has another clock since its boot.
+        """
+        self.settle()
+        self._world.restart(moves=True)
         self.settle()
 
     def crash(self, at: str = DRIVER, *, hit: int = 1, loses_disk: bool = False) -> None:
@@ -367,8 +398,21 @@ class MemoryJob:
 class _Clock(VirtualClock):
     """Time as tasks see it, which stands still while the job works."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._booted_ms = 0
+
     def boot_ms(self) -> int:
-        return self.wall_ms()
+        return self.wall_ms() - self._booted_ms
+
+    def set_ahead(self, ms: int) -> None:
+        """Set the clock of the host forward; below 0, back."""
+        self.jump_wall(ms)
+        self._booted_ms += ms
+
+    def change_host(self, ms: int) -> None:
+        """Go on with the clock of a host that was booted so much later; below 0, earlier."""
+        self._booted_ms += ms
 
 
 class _CrashPoints(CrashAt):
@@ -393,7 +437,7 @@ class _World:
     """The surroundings of a job, its coordinator and its container, which take turns.
 
     Attributes:
-        disks: by task, its local state, which outlives containers.
+        disks: by task, its local state on the present host, which outlives containers.
         batch_max: the most records of a partition in a micro-batch of the next containers.
         container: the one that was started last.
     """
@@ -404,11 +448,29 @@ class _World:
         self.clock = _Clock()
         self.kafka = MemoryKafka()
         self.disks: dict[str, MemoryStateDirectory] = {}
+        self._disks_elsewhere: dict[str, MemoryStateDirectory] = {}
+        self._booted_later_ms = _BOOTED_LATER_MS
         self.crash_points = _CrashPoints()
         self.batch_max = BATCH_MAX
         self._config, self._new_task = submission.config, new_task
         self._executions = 0
         self.coordinator = MemoryCoordinator(submission, self.kafka, self.clock, self._is_alive)
+
+    def restart(self, *, moves: bool = False) -> None:
+        """Stop the container in good order, and start another one.
+
+        `moves`: on the other host.
+        """
+        self.container.ask_to_stop()
+        self.until(lambda: self.container.is_over, "the container to stop")
+        if moves:
+            self._change_host()
+        self.start()
+
+    def _change_host(self) -> None:
+        self.disks, self._disks_elsewhere = self._disks_elsewhere, self.disks
+        self.clock.change_host(self._booted_later_ms)
+        self._booted_later_ms *= -1
 
     def start(self) -> None:
         """Start another container."""

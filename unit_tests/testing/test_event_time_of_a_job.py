@@ -296,6 +296,45 @@ def test_a_container_that_dies_keeps_its_watermark(job: MemoryJob, loses_disk: b
     assert [[0, 1], ["late", 1]] == results(job, "a")
 
 
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_clock_that_jumps_moves_no_clock_of_an_input(job: MemoryJob, hours: int) -> None:
+    send(job, "a", 1, 10)
+    job.settle()
+
+    job.jump_clock(hours=hours)
+
+    job.advance(seconds=79)
+    assert [] == results(job)
+    job.advance(seconds=1)
+    assert [[0, 1]] == results(job)
+
+
+def test_a_quiet_minute_closes_once_on_another_host(job: MemoryJob) -> None:
+    """Each host counts from its own boot."""
+    send(job, "a", 1, 10)
+    job.advance(seconds=40)
+
+    job.move()
+
+    job.advance(seconds=39)
+    assert [] == results(job)
+    job.advance(seconds=1)
+    job.move()
+    assert [[0, 1]] == results(job)
+
+
+def test_a_timer_that_is_set_stays_at_a_rewind(job: MemoryJob) -> None:
+    send(job, "a", 1, 10)
+    job.settle()
+
+    job.rewind("orders", "newest")
+    assert [] == results(job)
+
+    send(job, "b", 1, 70)
+    job.fire_event_timers()
+    assert [[0, 1]] == results(job, "a")
+
+
 def test_a_rewound_input_begins_without_a_clock(job: MemoryJob) -> None:
     send(job, "a", 1, 10)
     send(job, "a", 2, 70)

@@ -128,6 +128,51 @@ def test_a_rewind_brings_the_messages_again(job_file: Path) -> None:
         assert [["x", 1], ["x", 2]] == seen(job, "a")
 
 
+@pytest.mark.parametrize("loses_disk", [False, True])
+def test_a_container_that_moves_takes_state_and_timers_along(job_file: Path, loses_disk: bool) -> None:
+    with MemoryJob(job_file) as job:
+        job.send("words", "x", key="a")
+        job.move()
+        job.crash(loses_disk=loses_disk)
+        job.send("words", "y", key="a")
+        # The first host has the state of before.
+        job.move()
+        job.send("words", "z", key="a")
+        job.advance(seconds=10)
+
+        assert [["x", 1], ["y", 2], ["z", 3], ["quiet", 3]] == seen(job, "a")
+
+
+def test_timers_follow_a_clock_that_jumps_and_fire_once(job_file: Path) -> None:
+    with MemoryJob(job_file) as job:
+        job.send("words", "x", key="a")
+        job.jump_clock(hours=1)
+        assert [["x", 1], ["quiet", 1]] == seen(job, "a")
+
+        job.jump_clock(hours=-1)
+        job.advance(seconds=10)
+        assert [["x", 1], ["quiet", 1]] == seen(job, "a")
+
+        job.send("words", "y", key="a")
+        job.jump_clock(hours=-1)
+        job.advance(minutes=60)
+        assert [["x", 1], ["quiet", 1], ["y", 1]] == seen(job, "a")
+        job.advance(seconds=10)
+        assert [["x", 1], ["quiet", 1], ["y", 1], ["quiet", 1]] == seen(job, "a")
+
+
+def test_a_rewind_leaves_a_timer_that_is_set(job_file: Path) -> None:
+    with MemoryJob(job_file) as job:
+        job.send("words", "x", key="a")
+        job.settle()
+        job.advance(seconds=9)
+
+        job.rewind("", "newest")
+
+        job.advance(seconds=1)
+        assert [["x", 1], ["quiet", 1]] == seen(job, "a")
+
+
 def test_inputs_meet_in_the_order_in_which_they_were_sent(tmp_path: Path) -> None:
     with MemoryJob(a_job_file(tmp_path, ", more")) as job:
         for number in range(4):

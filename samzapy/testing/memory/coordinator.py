@@ -26,6 +26,8 @@ from samzapy.testing.memory_placement import MemoryPlacementWriter, read_inbox
 from samzapy.testing.virtual_clock import VirtualClock
 
 URL = "memory"
+_IDLE_MS = 1000
+"""How long a leader waits that is not asked for anything."""
 
 
 class MemoryCoordinator:
@@ -48,6 +50,7 @@ class MemoryCoordinator:
         self._clock = clock
         self._is_alive = is_alive
         self._queue: list[Command] = []
+        self._idle_until_ms = 0
         self._service = CoordinatorService(
             log=MemoryLog(self.stream, coordinator_transactional_id(config.job)),
             config=config,
@@ -69,8 +72,12 @@ class MemoryCoordinator:
 
     def round(self) -> None:
         """Read requests, and do one round of the loop."""
+        now_ms, position = self._clock.monotonic_ms(), self.state.inbox.offset_next
+        is_asked = self._queue or self.placement.stable_offset > position
+        if self._service.is_leader and not is_asked and now_ms < self._idle_until_ms:
+            return
+        self._idle_until_ms = now_ms + _IDLE_MS
         self.stream.now_ms = self.placement.now_ms = self._clock.wall_ms()
-        position = self.state.inbox.offset_next
         command = read_inbox(self.placement, position, self._clock.wall_ms())
         if command.offset_next > position:
             self._queue.append(command)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from samzapy.adapters.host.threads import HostThreads
 from samzapy.container.ports import BatchDone, EndsSeen, QueryEvent, QueryFailed
-from samzapy.container.task.clocks import ended
+from samzapy.container.task.clocks import FAR_MS, ended
 from samzapy.container.task.lookup_table import lookup_table
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.tail_routes import TailRoutes
@@ -191,16 +191,16 @@ class MemoryQuery:
         return has_fired and (self.due_when_quiet_ms() == NO_TIMER or self._is_level_in_event_time())
 
     def due_ms(self) -> int:
-        """When the next timer of a task is due, or `NO_TIMER`, in a job that is level.
-
-        In a job in memory, the clock since boot is the clock of timers.
-        """
-        due = [*(runner.due_ms() for runner in self._timed_runners()), self.due_when_quiet_ms()]
+        """When the next timer of a task is due, or `NO_TIMER`, in a job that is level."""
+        quiet_ms = self.due_when_quiet_ms()
+        if quiet_ms not in (NO_TIMER, FAR_MS):
+            quiet_ms += self._clock.wall_ms() - self._clock.boot_ms()
+        due = [*(runner.due_ms() for runner in self._timed_runners()), quiet_ms]
         # What should be due by now waits for something else than time.
         return _first(due_ms for due_ms in due if due_ms > self._clock.wall_ms())
 
     def due_when_quiet_ms(self) -> int:
-        """The same for timers in event time."""
+        """The same for timers in event time, on the host's clock since its boot."""
         return _first(runner.due_when_quiet_ms() for runner in self._timed_runners())
 
     def _is_level_in_event_time(self) -> bool:
