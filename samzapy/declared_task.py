@@ -207,7 +207,7 @@ class Declared:
 
 
 def _setting(key: str, value: str, place: str) -> Setting:
-    return Setting(key=key, value=value, source=Source.JOB, place=place)
+    return Setting(key=key, value=value, source=Source.JOB, place=str(place))
 
 
 def declared(
@@ -301,6 +301,12 @@ def _attributes(marked: Any, kind: type[_Attribute]) -> Iterator[_Attribute]:
         if name != attribute.name:
             raise TaskModuleError(
                 f"{attribute.place}: wanted one name for a {what}, found {attribute.name} and {name}"
+            )
+        other = attribute.place.before.get(name)
+        if isinstance(other, State | Timer):
+            raise TaskModuleError(
+                f"{attribute.place}: wanted one declaration of {name}, found another at {other.place}, which this one "
+                "would replace; give them different names"
             )
         yield attribute
 

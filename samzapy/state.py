@@ -51,7 +51,7 @@ from samzapy.model.timer_entry import (
     put_off,
     set_moment,
 )
-from samzapy.streams import place_of_caller
+from samzapy.streams import Place, place_in_class
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -116,7 +116,7 @@ class State:
     sub_keys = "string"
 
     def __init__(
-        self, serde: Serde[Any], scope: str, place: str, ttl: int | None = None, refresh: str = "write"
+        self, serde: Serde[Any], scope: str, place: Place, ttl: int | None = None, refresh: str = "write"
     ) -> None:
         self.serde = serde
         self.scope = scope
@@ -206,7 +206,7 @@ class Value(State, Generic[T, D]):
     __slots__ = ("_default",)
 
     def __init__(
-        self, serde: Serde[T], default: D, scope: str, place: str, ttl: int | None = None, refresh: str = "write"
+        self, serde: Serde[T], default: D, scope: str, place: Place, ttl: int | None = None, refresh: str = "write"
     ) -> None:
         super().__init__(serde, scope, place, ttl, refresh)
         self._default = default
@@ -269,7 +269,7 @@ class Map(State, Generic[S, T]):
     kind = "map"
 
     def __init__(
-        self, sub_keys: str, serde: Serde[T], scope: str, place: str, ttl: int | None = None, refresh: str = "write"
+        self, sub_keys: str, serde: Serde[T], scope: str, place: Place, ttl: int | None = None, refresh: str = "write"
     ) -> None:
         super().__init__(serde, scope, place, ttl, refresh)
         self.sub_keys = sub_keys
@@ -425,7 +425,7 @@ def value(
     Raises:
         TaskModuleError: a scope or refresh that there is not, a default that can change, or a ttl without keys.
     """
-    return Value(serde, default, scope, place_of_caller(), ttl, refresh)
+    return Value(serde, default, scope, place_in_class(), ttl, refresh)
 
 
 def counter(*, scope: str = "key", ttl: int | None = None, refresh: str = "write") -> Counter:
@@ -433,7 +433,7 @@ def counter(*, scope: str = "key", ttl: int | None = None, refresh: str = "write
 
     Args and errors are those of `value`.
     """
-    return Counter(Long, scope, place_of_caller(), ttl, refresh)
+    return Counter(Long, scope, place_in_class(), ttl, refresh)
 
 
 @overload
@@ -477,7 +477,7 @@ def map(
     Raises:
         TaskModuleError: a serde without order, or as `value`.
     """
-    place = place_of_caller()
+    place = place_in_class()
     serdes = sub_key if isinstance(sub_key, tuple) else (sub_key,)
     names = [name_of(one) for one in serdes]
     for name, one in zip(names, serdes, strict=True):
@@ -497,7 +497,7 @@ def list_(serde: Serde[T], *, scope: str = "key", ttl: int | None = None, refres
 
     Args and errors are those of `value`; a ttl is of each value.
     """
-    return ListState(serde, scope, place_of_caller(), ttl, refresh)
+    return ListState(serde, scope, place_in_class(), ttl, refresh)
 
 
 _ORDERED: Final[tuple[object, ...]] = (Bytes, Integer, Long, String, Timestamp, Uuid)

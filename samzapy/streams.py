@@ -204,4 +204,22 @@ def place_of_caller(depth: int = 2) -> str:
     return f"{PurePath(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
+class Place(str):
+    """Where a class declares something, `job.py:12`.
+
+    Attributes:
+        before: the names that the class had by then.
+    """
+
+    before: Mapping[str, object]
+
+
+def place_in_class() -> Place:
+    """The place of the declaration whose function calls this."""
+    place, names = Place(place_of_caller(3)), sys._getframe(2).f_locals
+    # Elsewhere than in the body of a class, a second declaration replaces no attribute.
+    place.before = dict(names) if "__qualname__" in names else {}
+    return place
+
+
 AnyStream = Stream[Any, Any]

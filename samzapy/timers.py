@@ -35,7 +35,7 @@ from samzapy.model.timer_entry import (
     set_moment,
     sub_key_of,
 )
-from samzapy.streams import Output, place_of_caller
+from samzapy.streams import Output, Place, place_in_class
 
 K = TypeVar("K")
 Own = TypeVar("Own")
@@ -67,7 +67,7 @@ class Timer:
     # As of `State`.
     __slots__ = ("_now_ms", "_on_set", "_reach", "_resolution_ms", "_without_tag", "domain", "name", "place")
 
-    def __init__(self, domain: Domain, resolution_ms: int, place: str) -> None:
+    def __init__(self, domain: Domain, resolution_ms: int, place: Place) -> None:
         """Declare it; `bound` makes the timer of one task."""
         self.domain = domain
         self.place = place
@@ -163,7 +163,7 @@ def timer(domain: str, *, resolution_ms: int = 1) -> Timer:
     Raises:
         TaskModuleError: a domain that there is not, or a resolution below 1.
     """
-    place = place_of_caller()
+    place = place_in_class()
     if domain not in _DOMAINS:
         raise TaskModuleError(
             f"{place}: wanted a timer of the domain {' or '.join(map(repr, _DOMAINS))}, found {domain!r}"

@@ -9,9 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from samzapy.config.values import OWN_STORES
 from samzapy.container.task.entry_time import HostExpiry
 from samzapy.container.task.event_time import TaskTime
 from samzapy.errors import ConfigError, SamzapyError, TaskError, TaskModuleError
+from samzapy.model import clock_entry, timer_entry, window_entry
 from samzapy.runtime.job_config import load_job
 from samzapy.task import load_task_factory
 from samzapy.testing.task_kit import InputMessage, run_task
@@ -365,9 +367,77 @@ def test_a_value_that_the_new_type_refuses_names_its_store(tmp_path: Path) -> No
         )
 
 
+_OLD_VALUES = """
+    tried = sz.Stream("kafka.tried", key=sz.String, value=sz.Json())
+
+    class Old(sz.Struct):
+        name: str
+
+    class New(sz.Struct):
+        item: str
+
+    class Grown:
+        '''The store as a release before wrote it.'''
+        def encode(self, value):
+            return sz.Json(Old).encode(value)
+
+        def decode(self, raw):
+            return {serde}.decode(raw)
+
+    @sz.task(inputs=[orders], outputs=[tried])
+    class Task(sz.Task[str, Order]):
+        last = sz.value(Grown())
+
+        def process(self, message, out):
+            if message.value.amount:
+                out.send(tried, self.last.get().item, key=message.key)
+            else:
+                self.last.set(Old(name="x"))
+"""
+
+
+def test_an_old_value_that_the_new_type_refuses_names_store_task_and_key(tmp_path: Path) -> None:
+    job = a_job(tmp_path, dedent(_OLD_VALUES).format(serde="sz.Json(New)"))
+
+    with pytest.raises(TaskError) as failed:
+        run_task(job, [an_order("b", 0), an_order("account 7", 0), an_order("account 7", 1)])
+
+    text = str(failed.value)
+    assert "store last: " in text and "missing required field `item`" in text
+    assert text.startswith("task Partition 0 failed at kafka.orders.0 offset 2, key b'account 7': ")
+
+
+def test_an_upgrade_of_an_old_value_in_a_store_is_tried_first(tmp_path: Path) -> None:
+    serde = "sz.Json(New, upgrade=lambda old: New(item=old['name']))"
+    job = a_job(tmp_path, dedent(_OLD_VALUES).format(serde=serde))
+
+    run = run_task(job, [an_order("a", 0), an_order("a", 1)])
+
+    assert ["x"] == [sent.value for sent in run.outputs]
+
+
 def test_a_map_of_the_properties_alone_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"stores.other.kind: wanted value, found map, .* samzapy.map\(...\)"):
         run_task(a_job(tmp_path, _TOTALS, "stores.other.kind=map\n"), [])
+
+
+@pytest.mark.parametrize(
+    "name", ["_mine.msg.serde=json", "_timers.msg.serde=json", "_clocks.scope=task", "_window.msg.serde=long"]
+)
+def test_a_store_of_the_properties_whose_name_is_samzapy_s_own_is_refused(tmp_path: Path, name: str) -> None:
+    own = name.partition(".")[0]
+    function = "@sz.task\ndef task(envelope, collector, context): pass\n"
+
+    with pytest.raises(ConfigError, match=f"stores.{own}: wanted a store whose name does not begin with _"):
+        run_task(a_job(tmp_path, function, f"task.inputs=kafka.orders\nstores.{name}\n"), [])
+
+
+def test_the_stores_that_samzapy_keeps_itself_are_known_to_the_configuration() -> None:
+    assert OWN_STORES == {
+        timer_entry.STORE: "timer",
+        window_entry.STORE: window_entry.KIND,
+        clock_entry.STORE: clock_entry.KIND,
+    }
 
 
 @pytest.mark.parametrize("serde", ["long", "json", "string,long"])
@@ -482,6 +552,14 @@ def test_a_serde_of_the_user_s_own_is_used_and_its_error_names_it(tmp_path: Path
         (
             f"{_CLASS}    x = y = sz.counter()\n    def process(self, message, out): pass",
             "wanted one name for a state, found x and y",
+        ),
+        (
+            f"{_CLASS}    x = sz.counter()\n    x = sz.map(sz.Long, sz.Long)\n    def process(self, m, out): pass",
+            r"job.py:\d+: wanted one declaration of x, found another at job.py:\d+, which this one would replace",
+        ),
+        (
+            f"{_CLASS}    x = sz.list(sz.Long)\n    x = sz.timer('event')\n    def process(self, m, out): pass",
+            "wanted one declaration of x, found another at job.py",
         ),
         ("sz.value(sz.Json(), default=[])", "wanted a default that does not change, found list"),
         ("sz.map(sz.Double, sz.Bytes)", r"job.py:9: wanted a serde of sub-keys that has an order .*, found double"),

@@ -9,7 +9,7 @@ from typing import Final
 from samzapy.config.job_config import JobConfig, exposes_coordinator, is_pattern, pattern_of
 from samzapy.config.keys import ALL_SSPS_TO_SINGLE_TASK, CLIENT_PROPERTIES_REFUSED
 from samzapy.config.lookup import PATTERN_SIGN, is_number, nearest
-from samzapy.config.values import declares_store
+from samzapy.config.values import OWN_STORES, declares_store
 from samzapy.errors import ConfigError
 
 _TOPIC_CHARS_MAX: Final = 249
@@ -113,6 +113,15 @@ def _check_election_time(config: JobConfig) -> None:
 
 
 _NAME_SERDES: Final = ("string", "bytes")
+
+
+def _check_store_names(config: JobConfig) -> None:
+    for store in config.stores:
+        if store.name.startswith("_") and OWN_STORES.get(store.name) != store.kind:
+            raise ConfigError(
+                f"stores.{store.name}: wanted a store whose name does not begin with _, because such names are "
+                "samzapy's own, found this one; give the store another name, or leave its lines out"
+            )
 
 
 def _check_stores(config: JobConfig) -> None:
@@ -391,6 +400,7 @@ CHECKS: Final[tuple[Callable[[JobConfig], None], ...]] = (
     _check_lost_time,
     _check_heartbeat_time,
     _check_election_time,
+    _check_store_names,
     _check_stores,
     _check_client,
     _check_paths,

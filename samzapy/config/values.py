@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from samzapy.config.lookup import ID
 from samzapy.errors import ConfigError
 
+OWN_STORES: Final = {"_timers": "timer", "_window": "window", "_clocks": "clock"}
+"""The kind of each store that samzapy keeps for a task."""
 RETENTION_MS_DEFAULT = 7 * 24 * 60 * 60 * 1000
 _INTERMEDIATE = "task.intermediate."
 _NUMBER = r"(?:0|[1-9][0-9]{0,17})"
@@ -51,7 +54,7 @@ class StoreConfig:
     @property
     def is_own(self) -> bool:
         """Whether samzapy keeps it for timers, windows or event time of a task."""
-        return self.kind in ("timer", "window", "clock")
+        return self.kind in OWN_STORES.values()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

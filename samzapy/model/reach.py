@@ -27,7 +27,9 @@ class _Declaration(Protocol):
     """A state or a timer."""
 
     name: str
-    place: str
+
+    @property
+    def place(self) -> str: ...
 
 
 class Unbound:

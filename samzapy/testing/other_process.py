@@ -19,7 +19,8 @@ from typing import IO, Any, Self
 class OtherProcess:
     """A Python with another order of sets.
 
-    As a context manager it is ended at the end. Functions, arguments and results go through pickle, so they are of importable modules. Both ends are of one test.
+    As a context manager it is ended at the end. Functions, arguments and results go through pickle, so they are of
+    importable modules. Both ends are of one test.
     """
 
     def __init__(self) -> None:
