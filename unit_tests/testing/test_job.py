@@ -107,6 +107,48 @@ def test_a_crash_at_any_place_changes_nothing(job_file: Path, point: str, factor
         assert point == DRIVER or job.crashes >= 1
 
 
+@pytest.mark.parametrize("point", ["", *CRASH_POINTS, *TIMER_CRASH_POINTS])
+@pytest.mark.parametrize("factors", [(1, 4), (4, 1)])
+def test_timers_that_are_due_while_the_factor_changes_fire_once(
+    job_file: Path, factors: tuple[int, int], point: str
+) -> None:
+    with MemoryJob(job_file, factor=factors[0], partitions=2) as job:
+        for key in KEYS:
+            job.send("words", "x", key=key)
+        job.settle()
+        if point:
+            job.crash(point)
+
+        # The tick and the change are under way together.
+        job._world.clock.jump_wall(10_000)
+        job.scale(factors[1])
+
+        assert {key: [["x", 1], ["quiet", 1]] for key in KEYS} == {key: seen(job, key) for key in KEYS}
+        assert {} == job.state("_timers")
+
+
+def test_a_container_that_is_to_stop_during_a_tick_lets_its_timers_fire_once(job_file: Path) -> None:
+    with MemoryJob(job_file, partitions=2) as job:
+        for key in KEYS:
+            job.send("words", "x", key=key)
+        job.settle()
+        container, run = job._world.container, job._world.container.query._run
+        ticks: list[bool] = []
+
+        def run_and_stop(plan: object, works: object, ends: object, *, is_tick: bool) -> object:
+            container.ask_to_stop()
+            ticks.append(is_tick)
+            return run(plan, works, ends, is_tick=is_tick)  # type: ignore[arg-type]
+
+        container.query._run = run_and_stop  # type: ignore[assignment,method-assign]
+        job._world.clock.jump_wall(10_000)
+        job._world.until(lambda: container.is_over, "the container to stop")
+        job._world.start()
+
+        assert [True] == ticks
+        assert {key: [["x", 1], ["quiet", 1]] for key in KEYS} == {key: seen(job, key) for key in KEYS}
+
+
 def test_a_crash_that_loses_the_disk_restores_state_from_the_changelog(job_file: Path) -> None:
     with MemoryJob(job_file) as job:
         job.send("words", "x", key="a")

@@ -64,6 +64,22 @@ def test_windows_count_each_message_once_while_the_job_is_scaled(job_file: Path,
         check(job, len(factors) + 1)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_clock_that_is_set_back_an_hour_repeats_no_tick(job_file: Path, restarts: bool) -> None:
+    with MemoryJob(job_file) as job:
+        for hours in (0, -1, 1, -1):
+            job.jump_clock(hours=hours)
+            if restarts:
+                job.restart()
+            for key in KEYS:
+                job.send("words", "x", key=key)
+            job.advance(seconds=25)
+        # Until the clock is where it was, no tick comes.
+        job.advance(hours=2)
+
+        check(job, 4)
+
+
 @pytest.mark.parametrize("point", [DRIVER, *CRASH_POINTS])
 @pytest.mark.parametrize("factor", [1, 4])
 def test_windows_count_each_message_once_where_workers_and_drivers_crash(

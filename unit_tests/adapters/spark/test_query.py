@@ -3,6 +3,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -207,6 +208,64 @@ def test_a_tick_has_a_spark_task_for_the_one_share_that_has_due_timers() -> None
     assert range(0, 1) == jobs.shares_of({names[4]})
     assert range(2) == jobs.shares_of({names[0], names[1]})
     assert range(2) == jobs.shares_of(())
+
+
+class SlowTickJobs:
+    """Jobs of ticks that run until a test lets them end."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.cancelled = 0
+
+    def begin(self) -> int:
+        return 1
+
+    def shares_of(self, tasks: object) -> range:
+        return range(2)
+
+    def run(self, session: object, shares: range) -> tuple[()]:
+        self.begun.set()
+        assert self.may_end.wait(timeout=10)
+        return ()
+
+    def cancel(self, session: object) -> None:
+        self.cancelled += self.begun.is_set() and not self.may_end.is_set()
+
+
+@pytest.fixture
+def ticking(tmp_path: Path) -> Iterator[tuple[SparkQuery, _Run, SlowTickJobs]]:
+    query, run, jobs = a_query(tmp_path), a_run(tmp_path), SlowTickJobs()
+    run._tick_jobs = jobs  # type: ignore[assignment]
+    query._run = run
+    assert run.tick(NO_SESSION, ()) and jobs.begun.wait(timeout=10)
+    yield query, run, jobs
+    jobs.may_end.set()
+
+
+def test_a_drain_during_a_tick_waits_for_it_and_begins_no_other(
+    ticking: tuple[SparkQuery, _Run, SlowTickJobs],
+) -> None:
+    query, run, jobs = ticking
+    drained: list[bool] = []
+    draining = threading.Thread(target=lambda: drained.append(query.drain(10_000)))
+
+    draining.start()
+    assert run.draining.wait(timeout=10) and draining.is_alive()
+    jobs.may_end.set()
+    draining.join(timeout=10)
+
+    assert [True] == drained and 0 == jobs.cancelled
+    event = run.events.get_nowait()
+    assert isinstance(event, BatchDone) and event.is_tick
+    assert not run.tick(NO_SESSION, ())
+
+
+def test_a_tick_that_outlasts_the_drain_is_cancelled(ticking: tuple[SparkQuery, _Run, SlowTickJobs]) -> None:
+    query, run, jobs = ticking
+
+    assert not query.drain(0)
+
+    assert 1 == jobs.cancelled and not run.tick(NO_SESSION, ())
 
 
 @pytest.mark.parametrize("error", ["AssertionError", "asyncio.exceptions.TimeoutError", "KeyboardInterrupt"])

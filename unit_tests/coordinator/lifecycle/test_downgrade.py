@@ -308,6 +308,12 @@ REFUSED = {
     ),
     "task.partition.scheme=cogroup": lambda state: ConfigPut(config_key="task.partition.scheme", value="cogroup"),
     "stores.seen.scope=task": lambda state: ConfigPut(config_key="stores.seen.scope", value="task"),
+    **{
+        f"stores.{store}.kind={kind}": lambda state, store=store, kind=kind: ConfigPut(
+            config_key=f"stores.{store}.kind", value=kind
+        )
+        for store, kind in (("_timers", "timer"), ("_clocks", "clock"), ("_window", "window"), ("seen", "map"))
+    },
     "task.broadcast.inputs=kafka.rules": lambda state: ConfigPut(
         config_key="task.broadcast.inputs", value="kafka.rules"
     ),
