@@ -119,6 +119,7 @@ class SimulatedContainer:
         is_deaf: it does not stop on any request.
         answers_until_ms: from then on, in true time, its heartbeats arrive and every answer to it is lost; None: never.
         unanswered_since_ms: when it sent the first heartbeat of those that had no answer; None while the last one had.
+        committed_ms: when a commit last moved a position, in true time.
         was_level: it once reported the state of all tasks of its processor as complete.
     """
 
@@ -158,6 +159,8 @@ class SimulatedContainer:
         self._wanted: tuple[Orders | None, tuple[Grant, ...]] = (None, ())
         self.serving: tuple[Grant, ...] = ()
         self.positions: dict[SspKeyBucket, int] = {}
+        self.committed_ms: dict[SspKeyBucket, int] = {}
+        self._reported: Mapping[SspKeyBucket, int] = {}
         # Where the next micro-batch begins; a tail does not move it.
         self._scanned: dict[SspKeyBucket, int] = {}
         self._is_tailing = False
@@ -216,6 +219,25 @@ class SimulatedContainer:
         """A grant once read stays in the list until it is released."""
         wanted = () if self.state is ContainerPhase.STOPPED else self.wanted()
         return frozenset(HeldGrant(grant.task_name, grant.epoch) for grant in (*wanted, *self.serving))
+
+    def reported(self) -> Mapping[SspKeyBucket, int]:
+        """The positions of a heartbeat.
+
+        Those of a query that ended stay until the next one begins.
+        """
+        held = {start.ssp_kb for grant in self.wanted() for start in grant.starts}
+        known = self.positions or {ssp_kb: at for ssp_kb, at in self._reported.items() if ssp_kb in held}
+        self._reported = dict(known)
+        return self._reported
+
+    def step_of_start(self) -> str:
+        """The step of its start, as in a heartbeat; empty once its query runs.
+
+        It is also empty where the start is a launch.
+        Executions that die at one step suspend their processor: no other history would come to rest.
+        """
+        is_starting = bool(self.wanted()) and not self.serving and self.state is not ContainerPhase.STOPPED
+        return "reading positions" if is_starting and not self._is_launched else ""
 
     # --- state that is kept warm ---
 
@@ -661,6 +683,8 @@ class SimulatedContainer:
         for ssp_kb, first, end in work.ranges:
             begins = {bucket: max(first, begin) for bucket, begin in self._begins[ssp_kb].items()}
             self._ledger.commit(grant_of[ssp_kb], ssp_kb, begins, end, self.execution_id)
+            if end > self.positions[ssp_kb]:
+                self.committed_ms[ssp_kb] = self._clock.monotonic_ms()
             self.positions[ssp_kb] = max(end, self.positions[ssp_kb])
         for handled in work.handled:
             for store, written in handled.written.items():

@@ -26,6 +26,7 @@ from samzapy.coordinator.grant_values import HeldGrant, Position
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import BrokerUnavailableError
+from samzapy.inspection.standstill import Cause
 from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import Grant
 from samzapy.model.ssp import SystemStreamPartition
@@ -52,6 +53,7 @@ from simulation.coordinators import CoordinatorProcess, ProcessEnded, is_drivabl
 from simulation.events import containers, coordinators, environment, inputs, operator
 from simulation.inputs import FACTORS, FINEST, Inputs, ssps_of
 from simulation.operator import Operator
+from simulation.standstills import StandstillChecks
 from simulation.state import HOSTS, Changelogs, Disk
 
 T = TypeVar("T")
@@ -91,6 +93,7 @@ class _Message:
     finished: bool
     warm: StandbyProgress | None
     unanswered_ms: int
+    step: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ class History:
         runs: of the job; more than one if all left, or a bounded one had read everything, and a container came.
         factor_changes: as recorded. `expansions`: how often more partitions of an input were taken in.
         restored: values that a leader wrote again, behind records of another program.
+        causes: of tasks that stood still, as leaders named them.
         virtual_ms: how long it lasted for those inside.
         topics: as they were left.
     """
@@ -127,6 +131,7 @@ class History:
     factor_changes: int = 0
     expansions: int = 0
     restored: int = 0
+    causes: frozenset[Cause] = frozenset()
     kind: Kind = Kind.STATELESS
     virtual_ms: int = 0
     trace: tuple[str, ...] = ()
@@ -215,6 +220,7 @@ class World:
             self._launch_truth(),
         )
         self.containers: list[SimulatedContainer] = []
+        self.standstills = StandstillChecks(self.clock, lambda: self.containers)
         self.network: list[_Message] = []
         self._set_up()
         self.candidates = [self.a_candidate(name) for name in CANDIDATES[: 2 + self.random.randrange(2)]]
@@ -259,6 +265,7 @@ class World:
             factor_changes=self.checks.factor_changes,
             expansions=self.checks.expansions,
             restored=self.checks.restored,
+            causes=frozenset(self.standstills.seen),
             kind=self.kind,
             virtual_ms=self.clock.monotonic_ms() - self._began_ms,
             trace=tuple(self.trace),
@@ -369,11 +376,12 @@ class World:
                 figures=Figures(
                     positions={
                         ssp_kb: Position(at, self.inputs.end(ssp_kb.ssp))
-                        for ssp_kb, at in container.positions.items()
+                        for ssp_kb, at in container.reported().items()
                     }
                 ),
                 finished=container.has_finished(),
                 warm=container.warmth(),
+                step=container.step_of_start(),
             )
         )
 
@@ -418,6 +426,7 @@ class World:
             finished=message.finished,
             warm=message.warm,
             unanswered_ms=message.unanswered_ms,
+            step=message.step,
             received_ms=process.monotonic_ms(),
         )
         if not process.answers():
@@ -426,10 +435,12 @@ class World:
         state = process.service.status().state
         if may_register(state, heartbeat):
             process.queue.append(heartbeat)
+            self.standstills.hear(process, heartbeat.execution_id, message)
             return
         expected = is_expected(state, heartbeat)
         if expected:
             process.queue.append(heartbeat)
+            self.standstills.hear(process, heartbeat.execution_id, message)
         if container.answers_until_ms is not None and self.clock.monotonic_ms() >= container.answers_until_ms:
             self.fault("answer lost", f"{process.name} to {container.execution_id}")
             return
@@ -608,6 +619,8 @@ class World:
         truth = self.checks.state
         if held.term == truth.term and not self._are_equal(process, held, truth):
             raise BrokenLawError(f"L5, {process.name} holds another state than the log")
+        if held.term == truth.term:
+            self.standstills.observe(process)
 
     def _are_equal(self, process: CoordinatorProcess, held: CoordinatorState, truth: CoordinatorState) -> bool:
         """`held == truth`, faster.

@@ -26,6 +26,7 @@ from samzapy.task import load_task_factory
 from samzapy.testing.builders import a_config
 from samzapy.testing.task_kit import InputMessage, run_task
 from samzapy.version import __version__
+from simulation.standstills import OF_HISTORIES, OF_LAUNCHES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -129,6 +130,18 @@ def test_every_cause_of_a_standstill_is_explained() -> None:
     causes = re.findall(r"^\| `([a-z-]+)` \|", text_of("docs/guides/standstill.md"), re.MULTILINE)
 
     assert [cause.value for cause in Cause] == causes
+
+
+def test_every_cause_of_a_standstill_has_a_test_that_makes_it_true() -> None:
+    table = text_of("docs/internals/testing.md").partition("### Causes of a standstill")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z-]+)` \| (?:(the simulation)|`(\w+\.py)::(\w+)`) \|$", table, re.MULTILINE)
+    files = [path for part in ("unit_tests", "integration_tests") for path in (ROOT / part).rglob("test_*.py")]
+
+    assert [cause.value for cause in Cause] == [cause for cause, *_ in rows]
+    assert OF_HISTORIES | OF_LAUNCHES == {cause for cause, is_simulated, *_ in rows if is_simulated}
+    for _, is_simulated, file_name, name in rows:
+        texts = [path.read_text() for path in files if path.name == file_name]
+        assert is_simulated or any(f"def {name}(" in text for text in texts), name
 
 
 def test_every_metric_is_in_the_table_with_its_kind_its_labels_and_its_meaning() -> None:

@@ -6,38 +6,47 @@ instance, also has a failing query.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from samzapy.coordinator.assignment.cut_off import KAFKA_SILENT_MS
-from samzapy.coordinator.assignment.grants import is_run, newest_grants
-from samzapy.coordinator.assignment.liveness import LIVING, Liveness, Sighting, living_runners
+from samzapy.coordinator.assignment.grants import is_free, is_run, newest_grants
+from samzapy.coordinator.assignment.liveness import Liveness, Sighting, living_runners
+from samzapy.coordinator.assignment.replanning import config_of
 from samzapy.coordinator.launching.launches import runner_of
-from samzapy.coordinator.state import CoordinatorState, works_for
+from samzapy.coordinator.lifecycle.membership import grace_left_ms
+from samzapy.coordinator.state import CoordinatorState, remembered, works_for
+from samzapy.errors import ConfigError, LostRangeError
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.launch import LaunchPhase
 from samzapy.model.start_step import waits_for_transaction
+from samzapy.stream.audit import time_text
 
 if TYPE_CHECKING:
     from samzapy.model.grant import Grant
-    from samzapy.model.job import ProcessorId, TaskName
+    from samzapy.model.job import ExecutionId, ProcessorId, TaskName
     from samzapy.model.slow_message import SlowMessage
-    from samzapy.model.ssp import SspKeyBucket
+    from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
     from samzapy.stream.records import PlannedTaskPut
 
 STILL_MS: Final = 15_000
 """A position that does not move for so long, with messages behind it, stands still. It is three default heartbeats."""
 _SILENT_MS: Final = 15_000
+_SERVERS: Final = re.compile(r"systems\.[^.]+\.bootstrap\.servers")
 
 
 class Cause(StrEnum):
     """The reason why a task does not move."""
 
+    LOST_RANGE = "lost-range"
     SUSPENDED = "processor-suspended"
     NO_ROOM = "no-room"
     STARTING = "container-starting"
+    DEBOUNCE = "waits-for-return"
     NO_CONTAINER = "no-container"
     FENCING = "container-lost"
     RELEASE = "waits-for-release"
@@ -51,6 +60,7 @@ class Cause(StrEnum):
     OPEN_TRANSACTION = "transaction-open"
     SLOW_MESSAGE = "slow-message"
     NO_COMMIT = "no-commit"
+    WATERMARK = "watermark-held"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,16 +113,16 @@ def _standstill(
 ) -> Standstill | None:
     container = None if grant is None else state.containers.get(grant.execution_id)
     if grant is None or container is None or not is_run(grant, state):
-        cause, detail = _without_owner(planned, grant, state, liveness)
+        cause, detail = _without_owner(planned, grant, state, liveness, now_ms)
         return Standstill(task_name=planned.task_name, cause=cause, for_ms=None, detail=detail)
-    unheard = _unheard(container, liveness, now_ms)
+    unheard = _unheard(container, state, liveness, now_ms)
     if unheard is not None:
         cause, for_ms, detail = unheard
         return Standstill(task_name=planned.task_name, cause=cause, for_ms=for_ms, detail=detail)
     sighting = liveness.last.get(grant.execution_id)
     still_ms = None if sighting is None else _still_ms(grant, sighting, now_ms)
     if sighting is None or still_ms is None or still_ms < STILL_MS:
-        return None
+        return _held_in_time(grant, sighting, state, now_ms)
     if works_for(container, planned.processor_id, state):
         cause, detail = _at_work(grant, container, sighting)
     else:
@@ -120,7 +130,9 @@ def _standstill(
     return Standstill(task_name=planned.task_name, cause=cause, for_ms=still_ms, detail=detail)
 
 
-def _unheard(container: Container, liveness: Liveness, now_ms: int) -> tuple[Cause, int, str] | None:
+def _unheard(
+    container: Container, state: CoordinatorState, liveness: Liveness, now_ms: int
+) -> tuple[Cause, int, str] | None:
     """The cause of a silent container, or of one without a broker; else None."""
     name, sighting = _named(container), liveness.last.get(container.execution_id)
     if sighting is None:
@@ -130,8 +142,15 @@ def _unheard(container: Container, liveness: Liveness, now_ms: int) -> tuple[Cau
     if for_ms >= _SILENT_MS:
         return Cause.SILENT, for_ms, detail
     if sighting is not None and sighting.kafka_silent_ms >= KAFKA_SILENT_MS:
-        return Cause.BROKER, sighting.kafka_silent_ms, f"no broker has answered {name} since then"
+        detail = f"no broker of {_brokers(state)} has answered {name} since then"
+        return Cause.BROKER, sighting.kafka_silent_ms, detail
     return None
+
+
+@remembered
+def _brokers(state: CoordinatorState) -> str:
+    """The bootstrap servers of the job, as its configuration names them."""
+    return ", ".join(value for key, value in sorted(state.config.items()) if _SERVERS.fullmatch(key)) or "the job"
 
 
 def _still_ms(grant: Grant, sighting: Sighting, now_ms: int) -> int | None:
@@ -193,6 +212,34 @@ def _at_work(grant: Grant, container: Container, sighting: Sighting) -> tuple[Ca
     )
 
 
+def _held_in_time(grant: Grant, sighting: Sighting | None, state: CoordinatorState, now_ms: int) -> Standstill | None:
+    """A task that goes on, and whose timers wait for a watermark; else None.
+
+    An input without messages holds it back for `task.event.time.idle.ms` in any case.
+    """
+    stood = None if sighting is None else sighting.watermarks.get(grant.task_name)
+    stats = None if sighting is None else sighting.figures.tasks.get(grant.task_name)
+    if stood is None or stats is None or stats.time is None or stats.records_in == stood.records_in:
+        return None
+    for_ms = now_ms - stood.since_ms
+    if for_ms < STILL_MS + _event_time_idle_ms(state):
+        return None
+    at = "there is none" if stood.watermark_ms is None else f"it is {time_text(stood.watermark_ms)}"
+    return Standstill(
+        task_name=grant.task_name,
+        cause=Cause.WATERMARK,
+        for_ms=for_ms,
+        detail=f"{stats.time.held_by} holds its watermark back ({at}), and {stats.time.timers_pending} timers wait",
+    )
+
+
+def _event_time_idle_ms(state: CoordinatorState) -> int:
+    try:
+        return config_of(state).event_time_idle_ms
+    except ConfigError:
+        return 0  # A record of another release, or a torn one, is reported elsewhere.
+
+
 def _held_back(grant: Grant, sighting: Sighting) -> tuple[SspKeyBucket | None, int]:
     """The position that an open transaction holds back the longest, and that time.
 
@@ -218,28 +265,82 @@ def _waits_for_bootstrap(ssp_kb: SspKeyBucket, sighting: Sighting) -> bool:
 
 
 def _without_owner(
-    planned: PlannedTaskPut, grant: Grant | None, state: CoordinatorState, liveness: Liveness
+    planned: PlannedTaskPut, grant: Grant | None, state: CoordinatorState, liveness: Liveness, now_ms: int
 ) -> tuple[Cause, str]:
     processor_id = planned.processor_id
     suspended = state.suspended.get(processor_id)
     if suspended is not None:
+        if _has_lost_a_range(suspended.execution_id, processor_id, state):
+            return Cause.LOST_RANGE, f"processor {processor_id} is suspended: {suspended.reason}"
         return Cause.SUSPENDED, f"processor {processor_id} is suspended: {suspended.reason}"
     former = None if grant is None or grant.released else state.containers.get(grant.execution_id)
     if former is not None and former.phase is ContainerPhase.LOST:
-        return Cause.FENCING, f"{_named(former)} was declared lost ({former.reason}), and is not fenced yet"
+        return Cause.FENCING, _unfenced(former)
     living = living_runners(state).get(processor_id)
     if living is None:
-        return _without_container(processor_id, state, liveness)
-    if former is not None and former.phase in LIVING and former.execution_id != living.execution_id:
-        return Cause.RELEASE, f"{_named(former)} has not released it yet"
+        return _without_container(processor_id, state, liveness, now_ms)
+    other = _holder(planned, state)
+    if other is not None:
+        holder = state.containers[other.execution_id]
+        if holder.phase is ContainerPhase.LOST:
+            return Cause.FENCING, _unfenced(holder)
+        return Cause.RELEASE, f"{_named(holder)} has to release {other.task_name} of the plan before"
     return Cause.GRANT, f"{_named(living)} waits for its grant"
 
 
-def _without_container(processor_id: ProcessorId, state: CoordinatorState, liveness: Liveness) -> tuple[Cause, str]:
+def _unfenced(container: Container) -> str:
+    return f"{_named(container)} was declared lost ({container.reason}), and is not fenced yet"
+
+
+def _holder(planned: PlannedTaskPut, state: CoordinatorState) -> Grant | None:
+    """A grant of another task, of an earlier plan, for messages of this one."""
+    held = _held(state)
+    return next(
+        (
+            grant
+            for own in planned.positions
+            for ssp_kb, grant in held.get(own.ssp, ())
+            if grant.task_name != planned.task_name and ssp_kb.overlaps(own)
+        ),
+        None,
+    )
+
+
+@remembered
+def _held(state: CoordinatorState) -> Mapping[SystemStreamPartition, Sequence[tuple[SspKeyBucket, Grant]]]:
+    """By partition, what can still be committed under grants of any plan."""
+    held: defaultdict[SystemStreamPartition, list[tuple[SspKeyBucket, Grant]]] = defaultdict(list)
+    for grant in state.grants_sorted:
+        if not is_free(grant, state) and grant.execution_id in state.containers:
+            for start in grant.starts:
+                held[start.ssp_kb.ssp].append((start.ssp_kb, grant))
+    return held
+
+
+def _has_lost_a_range(execution_id: ExecutionId, processor_id: ProcessorId, state: CoordinatorState) -> bool:
+    """Whether messages that this execution needed are gone from their topic."""
+    end = state.container_ends.get(processor_id)
+    return end is not None and (end.execution_id, end.error) == (execution_id, LostRangeError.__name__)
+
+
+def _without_container(
+    processor_id: ProcessorId, state: CoordinatorState, liveness: Liveness, now_ms: int
+) -> tuple[Cause, str]:
     launch = runner_of(state, processor_id)
+    if launch is not None and launch.execution_id in state.containers:
+        ended = _named(state.containers[launch.execution_id])
+        return Cause.NO_CONTAINER, f"{ended} has ended, and its launcher has not said so yet"
     if launch is None:
         end = state.container_ends.get(processor_id)
         last = "" if end is None else f"; {end}"
+        if end is not None and _has_lost_a_range(end.execution_id, processor_id, state):
+            return Cause.LOST_RANGE, f"processor {processor_id} has no running container{last}"
+        left_ms = grace_left_ms(processor_id, state, liveness, now_ms)
+        if left_ms is not None:
+            return Cause.DEBOUNCE, (
+                f"processor {processor_id} has left. Others get its tasks in {-(-left_ms // 1000)} s, unless it "
+                f"returns (job.processor.grace.ms){last}"
+            )
         return Cause.NO_CONTAINER, f"processor {processor_id} has no running container{last}"
     trouble = liveness.troubles.get(launch.execution_id, "")
     if trouble:

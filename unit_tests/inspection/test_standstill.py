@@ -11,12 +11,14 @@ from samzapy.inspection.standstill import STILL_MS, Cause, standstills
 from samzapy.inspection.status import status_json
 from samzapy.model.container import ContainerPhase
 from samzapy.model.failing import Failing
+from samzapy.model.placement import Action
 from samzapy.model.slow_message import SlowMessage
 from samzapy.model.start_step import transaction_step
 from samzapy.stream.records import SuspendedPut
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp_kb
 from unit_tests.fixtures.coordinator_world import World
 from unit_tests.fixtures.launched_job import LaunchedJob
+from unit_tests.fixtures.operated_job import ScaledJob
 
 TASK = "SystemStreamPartition_kafka.orders.0"
 SSP_KB = an_ssp_kb("kafka.orders.0:0/1")
@@ -165,6 +167,19 @@ def test_a_task_whose_only_container_stopped_has_no_container(job):
     assert "processor 0 has no running container" == still.detail
 
 
+def test_the_tasks_of_a_processor_that_left_wait_for_its_return_and_the_time_is_named():
+    job = ScaledJob(job_processor_grace_ms="60000")
+    job.settles()
+    job.handles([job.heartbeat("e0", state=ContainerPhase.STOPPED)])
+    job.passes(10_500)
+
+    stills = of(job)
+    assert {Cause.DEBOUNCE} == {still.cause for still in stills}
+    assert {"processor 0 has left. Others get its tasks in 50 s, unless it returns (job.processor.grace.ms)"} == {
+        still.detail for still in stills
+    }
+
+
 def test_a_lost_container_that_is_not_fenced_is_the_cause(job):
     lost = {
         execution_id: replace(container, phase=ContainerPhase.LOST, reason="its process is gone")
@@ -175,6 +190,17 @@ def test_a_lost_container_that_is_not_fenced_is_the_cause(job):
     (still,) = standstills(state, job.service.status().liveness, 0).values()
     assert Cause.FENCING is still.cause
     assert "was declared lost (its process is gone), and is not fenced yet" in still.detail
+
+
+def test_a_processor_whose_container_ended_for_good_is_the_cause():
+    job = LaunchedJob(count=1, partitions=1)
+    (name,) = job.processes
+    job.ends(name, exit_code=8)
+    job.settles()
+
+    (still,) = of(job)
+    assert Cause.SUSPENDED is still.cause
+    assert still.detail.startswith("processor 0 is suspended: ")
 
 
 def test_a_suspended_processor_is_the_cause_with_its_reason(job):
@@ -216,18 +242,23 @@ def details_of(job):
     return [item.detail for item in of(job)]
 
 
-@pytest.mark.parametrize("has_successor", [False, True])
-def test_a_task_that_waits_for_its_release_names_the_container_that_has_it(job, has_successor):
-    job.report(10)
-    job.wait(20_000, 10)
-    moved = {key: replace(planned, processor_id="1") for key, planned in job.state.planned_tasks.items()}
-    (container,) = job.state.containers.values()
-    successor = {"e2": replace(container, execution_id="e2", processor_id="1")} if has_successor else {}
-    state = replace(job.state, planned_tasks=moved, containers={**job.state.containers, **successor})
+def test_a_task_that_waits_for_its_release_names_the_container_that_has_it():
+    job = ScaledJob(job_debounce_time_ms="1000", job_release_timeout_ms="60000")
+    job.settles()
+    before = {grant.task_name: grant for grant in job.state.grants_sorted}
+    held = {
+        name: [(grant.task_name, grant.epoch) for grant in before.values() if grant.execution_id == name]
+        for name in ("e0", "e1")
+    }
+    job.ask(1, Action.SCALE, processor_id="", arguments={"factor": "2"})
+    job.reads()
+    read_to = job.world.topic.end_offset
+    for _ in range(6):
+        job.world.clock.advance(4000)
+        job.receives_grants(held, read_to)
 
-    (still,) = standstills(state, job.service.status().liveness, job.world.clock.monotonic_ms()).values()
-    assert Cause.RELEASE is still.cause
-    assert "container e1 on host-a has to release it for processor 1" == still.detail
+    assert {Cause.RELEASE} == {still.cause for still in of(job)}
+    assert any(still.detail.startswith("container e0 on host-a has to release ") for still in of(job))
 
 
 def test_the_status_shows_the_cause_of_each_task(job):

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
@@ -17,11 +18,17 @@ from click.testing import CliRunner
 
 from samzapy.coordinator.action_performer import ActionPerformer, LeaderView
 from samzapy.coordinator.actions import ResolveStarts
+from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.service import CoordinatorService
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.inspection import standstill
+from samzapy.inspection.standstill import Cause
+from samzapy.model.container import Container
 from simulation.checks import BrokenLawError
 from simulation.command import simulate as simulate_command
 from simulation.configurations import Kind
 from simulation.simulate import simulate
+from simulation.standstills import OF_HISTORIES
 from simulation.world import EVENT_COUNT, History, World
 
 pytestmark = pytest.mark.slow
@@ -106,6 +113,46 @@ def test_histories_are_long_and_have_many_faults_of_every_kind() -> None:
     assert sum(history.rewound_grants for history in histories) >= 50
     assert sum(history.inherited_copies for history in histories) >= 10
     assert sum(history.runs for history in histories if history.kind is Kind.BOUNDED) >= 15
+    causes = Counter(cause for history in histories for cause in history.causes)
+    assert OF_HISTORIES <= causes.keys(), causes
+
+
+def simulate_all(seeds: Iterable[int]) -> None:
+    for seed in seeds:
+        simulate(seed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "denial"),
+    [
+        (Cause.GRANT, "can commit for it"),
+        (Cause.NO_CONTAINER, "can commit for it"),
+        (Cause.BROKER, "no history can have that"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_a_cause_that_the_world_denies_breaks_a_law(
+    monkeypatch: pytest.MonkeyPatch, wrong: Cause, denial: str
+) -> None:
+    """A leader that names another cause for tasks that are at work."""
+    monkeypatch.setattr(standstill, "_at_work", lambda *_: (wrong, "container e1"))
+    monkeypatch.setattr(standstill, "STILL_MS", 1)
+
+    with pytest.raises(BrokenLawError, match=denial):
+        simulate_all(range(10))
+
+
+def test_a_leader_that_takes_a_container_for_silent_too_soon_breaks_a_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    def since_the_term_began(
+        container: Container, state: CoordinatorState, liveness: Liveness, now_ms: int
+    ) -> tuple[Cause, int, str] | None:
+        for_ms = now_ms - liveness.listening_since_ms
+        return (Cause.SILENT, for_ms, "container") if for_ms >= standstill.STILL_MS else None
+
+    monkeypatch.setattr(standstill, "_unheard", since_the_term_began)
+
+    with pytest.raises(BrokenLawError, match="but its heartbeat came"):
+        simulate_all(range(10))
 
 
 def test_a_broken_law_names_the_command_that_repeats_the_history(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from simulation.configurations import Kind
 from simulation.containers import SimulatedContainer
 from simulation.launched_world import LaunchedWorld
 from simulation.simulate import simulate
+from simulation.standstills import OF_LAUNCHES
 from unit_tests.simulation.test_simulation import COUNT
 
 pytestmark = pytest.mark.slow
@@ -60,6 +61,8 @@ def test_the_histories_have_many_starts_moves_and_failures_of_both() -> None:
     assert sum(history.placements for history in histories) / FULL >= 1
     assert sum(history.terms for history in histories) / FULL >= 3
     assert any(history.runs > 1 for history in histories)
+    causes = Counter(cause for history in histories for cause in history.causes)
+    assert OF_LAUNCHES <= causes.keys(), causes
 
 
 def test_the_same_seed_gives_the_same_history_in_every_process() -> None:

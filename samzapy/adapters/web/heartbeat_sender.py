@@ -183,7 +183,7 @@ class HeartbeatThread:
                 return False
             sent_at_ns, sent_at_s = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic()
             since_s = sent_at_s if self._unanswered_since_s is None else self._unanswered_since_s
-            body = {**self._body(content), "unansweredMs": int((sent_at_s - since_s) * 1000)}
+            body = {**heartbeat_body(self._identity, content), "unansweredMs": int((sent_at_s - since_s) * 1000)}
             answer = self._client.heartbeat(leader.url, body, timeout_ms)
             # A leader that was deposed while it was suspended does not know it yet.
             newest = self._newest.leader
@@ -198,26 +198,28 @@ class HeartbeatThread:
                 self._given_up = f"term {answer.term} does not count it among the living"
             return True
 
-    def _body(self, content: HeartbeatContent) -> Mapping[str, Any]:
-        return {
-            **self._identity,
-            "state": content.state,
-            "streamOffset": content.stream_offset,
-            "held": [{"task": task, "epoch": epoch} for task, epoch in content.held],
-            "figures": content.figures,
-            "reason": content.reason,
-            "finished": content.finished,
-            "restart": content.restart,
-            **({} if content.warm is None else {"warm": content.warm.as_json()}),
-            **({} if content.failing is None else {"failing": content.failing.as_json()}),
-            **({"exitCode": content.exit_code} if content.exit_code else {}),
-            **({} if content.end is None else {"end": content.end.as_json()}),
-            **({"formerEnds": [end.as_json() for end in content.former_ends]} if content.former_ends else {}),
-            **({"slowMessages": [item.as_json() for item in content.slow_messages]} if content.slow_messages else {}),
-            **({"step": content.step} if content.step else {}),
-            **({"kafkaSilentMs": content.kafka_silent_ms} if content.kafka_silent_ms else {}),
-            **({"outputs": list(content.outputs)} if content.outputs else {}),
-        }
+
+def heartbeat_body(identity: Mapping[str, Any], content: HeartbeatContent) -> Mapping[str, Any]:
+    """The JSON form of `content`, for `coordinator.assignment.heartbeat_json`."""
+    return {
+        **identity,
+        "state": content.state,
+        "streamOffset": content.stream_offset,
+        "held": [{"task": task, "epoch": epoch} for task, epoch in content.held],
+        "figures": content.figures,
+        "reason": content.reason,
+        "finished": content.finished,
+        "restart": content.restart,
+        **({} if content.warm is None else {"warm": content.warm.as_json()}),
+        **({} if content.failing is None else {"failing": content.failing.as_json()}),
+        **({"exitCode": content.exit_code} if content.exit_code else {}),
+        **({} if content.end is None else {"end": content.end.as_json()}),
+        **({"formerEnds": [end.as_json() for end in content.former_ends]} if content.former_ends else {}),
+        **({"slowMessages": [item.as_json() for item in content.slow_messages]} if content.slow_messages else {}),
+        **({"step": content.step} if content.step else {}),
+        **({"kafkaSilentMs": content.kafka_silent_ms} if content.kafka_silent_ms else {}),
+        **({"outputs": list(content.outputs)} if content.outputs else {}),
+    }
 
 
 def _acts(content: HeartbeatContent) -> tuple[object, ...]:

@@ -62,6 +62,20 @@ _TROUBLE_LENGTH_MAX: Final = 500
 OUTPUTS_KEPT_MAX: Final = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class StoodWatermark:
+    """A watermark that an input holds back while timers wait for it.
+
+    Attributes:
+        since_ms: when it was first reported as it is.
+        records_in: of the task then.
+    """
+
+    watermark_ms: int | None
+    since_ms: int
+    records_in: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
     """The last heartbeat of a living execution.
@@ -70,6 +84,7 @@ class Sighting:
         unanswered_from_ms: when the first heartbeat came of those since then that say that the last one had no answer.
         first_ms: when this leader received the first heartbeat with the present grants.
         still_since_ms: since when a position with messages behind it has not moved. Others are left out.
+        watermarks: of the tasks whose watermark is held back.
     """
 
     at_ms: int
@@ -88,6 +103,7 @@ class Sighting:
     kafka_silent_ms: int = 0
     first_ms: int = 0
     still_since_ms: Mapping[SspKeyBucket, int] = field(default_factory=dict)
+    watermarks: Mapping[TaskName, StoodWatermark] = field(default_factory=dict)
 
     def unanswered_for_ms(self, listening_since_ms: int) -> int:
         """For how long its heartbeats arrive here without an answer.
@@ -207,6 +223,7 @@ def sighted(liveness: Liveness, heartbeat: Heartbeat, state: CoordinatorState) -
         kafka_silent_ms=heartbeat.kafka_silent_ms,
         first_ms=before.first_ms if before is not None and before.held == heartbeat.held else heartbeat.received_ms,
         still_since_ms=_still_since(heartbeat, before),
+        watermarks=_watermarks(heartbeat, before),
     )
     last = {**liveness.last, heartbeat.execution_id: sighting}
     return replace(liveness, last=last, hosts=_with_host_of(heartbeat, state, liveness.hosts))
@@ -236,6 +253,19 @@ def _still_since(heartbeat: Heartbeat, before: Sighting | None) -> Mapping[SspKe
         has_moved = last is None or last.offset_next != position.offset_next
         still[ssp_kb] = heartbeat.received_ms if has_moved else since.get(ssp_kb, heartbeat.received_ms)
     return still
+
+
+def _watermarks(heartbeat: Heartbeat, before: Sighting | None) -> Mapping[TaskName, StoodWatermark]:
+    stood = {}
+    for task_name, stats in heartbeat.figures.tasks.items():
+        time = stats.time
+        if time is None or not (time.held_by and time.timers_pending):
+            continue
+        known = None if before is None else before.watermarks.get(task_name)
+        if known is None or known.watermark_ms != time.watermark_ms or stats.records_in < known.records_in:
+            known = StoodWatermark(time.watermark_ms, heartbeat.received_ms, stats.records_in)
+        stood[task_name] = known
+    return stood
 
 
 def _with_host_of(

@@ -54,6 +54,7 @@ from samzapy.coordinator.state import (
     tombstone,
     uncommitted,
 )
+from samzapy.errors import ConfigError
 from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut, Removed, RunPut, TaskLocalityPut
 
 if TYPE_CHECKING:
@@ -97,6 +98,23 @@ def noticed(command: ReviewMembers, state: CoordinatorState, liveness: Liveness)
     """`liveness`, with the processors that differ from the plan, and since when."""
     at_odds = _at_odds(command, state, liveness)
     return liveness if at_odds == liveness.at_odds else replace(liveness, at_odds=at_odds)
+
+
+def grace_left_ms(processor_id: ProcessorId, state: CoordinatorState, liveness: Liveness, now_ms: int) -> int | None:
+    """The time that the tasks of a self-managed processor still wait for its return.
+
+    None if they wait for nothing, because no processor is there that could get them, or it cannot return.
+    """
+    since_ms = liveness.at_odds.get(processor_id)
+    is_absent = since_ms is not None and processor_id not in living_processors(state)
+    if not is_absent or wanted_processors(state) is not None or processor_id not in _returnable(state):
+        return None
+    assert since_ms is not None
+    try:
+        grace_ms = config_of(state).processor_grace_ms
+    except ConfigError:
+        return None  # A record of another release, or a torn one, is reported elsewhere.
+    return max(0, grace_ms - (now_ms - since_ms))
 
 
 @remembered

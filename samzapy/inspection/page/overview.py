@@ -48,7 +48,7 @@ _VERBS: Final = {
 """Of one task, and of several."""
 CAUSES_MAX: Final = 3
 _PASSES: Final = frozenset(
-    {Cause.STARTING, Cause.RELEASE, Cause.GRANT, Cause.RESTORING, Cause.STEP, Cause.BOOTSTRAP},
+    {Cause.STARTING, Cause.DEBOUNCE, Cause.RELEASE, Cause.GRANT, Cause.RESTORING, Cause.STEP, Cause.BOOTSTRAP},
 )
 """Causes that end by themselves as a rule. The others need a person."""
 

@@ -4,7 +4,7 @@
 |---|---|
 | RUNNING | runs, and keeps up with its inputs, or its rate is not known yet |
 | LAGGING | runs, and its lag would take longer than `load.KEEPS_UP_S` at its rate |
-| STALLED | has messages and does not move; `inspection.standstill` has the cause |
+| STALLED | has messages and does not move, or its watermark does not; `inspection.standstill` has the cause |
 | RESTORING | is in a container whose start restores local state |
 | STARTING | is in a container that starts, or that has not read the grant yet |
 | FAILING | is in a container whose query fails without a commit |
