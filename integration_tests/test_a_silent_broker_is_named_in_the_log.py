@@ -38,7 +38,7 @@ def test_a_silent_broker_is_named_and_named_again_when_it_answers(own_broker: De
     log.addHandler(handler)
     log.setLevel(logging.INFO)
 
-    with SmallJob(connection) as small, BrokerWatch(connection, coordinator_topic(small.job)):
+    with SmallJob(connection) as small, BrokerWatch(connection, coordinator_topic(small.job), asks_each=True):
         for _ in range(ROUNDS):
             small.heartbeat("container-0-aa")
             while not handler.lines.empty():

@@ -198,7 +198,7 @@ class _Run:
         """
         # Also where another process leads: the log of each container says whether its commits are traced.
         tracing.tracer_of(self.config, os.environ, execution_id=self.execution_id)
-        with BrokerWatch(self.connection, coordinator_topic(self.config.job)):
+        with BrokerWatch(self.connection, coordinator_topic(self.config.job), asks_each=not is_launched):
             self._run(spark, is_launched=is_launched)
 
     def _run(self, spark: SparkStart, *, is_launched: bool) -> None:

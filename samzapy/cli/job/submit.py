@@ -384,7 +384,7 @@ def _leader_search(config: JobConfig, connection: KafkaConnection) -> Iterator[C
             return known[-1][1]
 
     try:
-        with BrokerWatch(connection, coordinator_topic(config.job)):
+        with BrokerWatch(connection, coordinator_topic(config.job), asks_each=True):
             yield leader
     finally:
         search.close()

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
-from samzapy.adapters.kafka.broker_watch import Silence
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from samzapy.adapters.kafka.broker_probe import BrokerAddress, silence_of
+from samzapy.adapters.kafka.broker_watch import EachBroker, Silence
 
 SERVERS = "broker-1:9092,broker-2:9092"
 
 
 def test_brokers_without_an_answer_are_named_once_and_their_answer_too() -> None:
-    silence = Silence(SERVERS)
+    silence = Silence.of_all(SERVERS)
 
     lines = [
         silence.answered(9.0),
@@ -28,7 +35,7 @@ def test_brokers_without_an_answer_are_named_once_and_their_answer_too() -> None
 
 
 def test_a_short_silence_is_not_logged() -> None:
-    silence = Silence(SERVERS)
+    silence = Silence.of_all(SERVERS)
 
     assert silence.unanswered(10.0, 11.0, lambda: "timed out") is None
     assert silence.unanswered(11.0, 12.0, lambda: "timed out") is None
@@ -36,9 +43,78 @@ def test_a_short_silence_is_not_logged() -> None:
 
 
 def test_a_later_silence_is_logged_again() -> None:
-    silence = Silence(SERVERS)
+    silence = Silence.of_all(SERVERS)
 
     for begin in (10.0, 20.0):
         assert silence.unanswered(begin, begin + 1.0, lambda: "timed out") is None
         assert silence.unanswered(begin + 2.0, begin + 3.0, lambda: "timed out") is not None
         assert silence.answered(begin + 4.0) is not None
+
+
+ONE, TWO = BrokerAddress(1, "broker-1", 9092), BrokerAddress(2, "broker-2", 9092)
+
+
+def test_one_silent_broker_of_several_is_named_once_within_five_seconds_and_again_when_it_answers() -> None:
+    each = EachBroker()
+
+    lines = [
+        *each.lines({ONE: "", TWO: ""}, 9.0, 9.1),
+        *(line for at in range(10, 16) for line in each.lines({ONE: "", TWO: "it hangs"}, at, at + 1.0)),
+        *each.lines({ONE: "", TWO: ""}, 16.0, 16.1),
+    ]
+
+    assert [
+        (
+            logging.WARNING,
+            "broker 2 (broker-2:9092) has answered nothing for 3 s; partitions that it leads are neither read nor "
+            "written: it hangs",
+        ),
+        (logging.INFO, "broker 2 (broker-2:9092) answers again, after 6 s or more"),
+    ] == lines
+
+
+def test_a_round_without_any_answer_names_no_single_broker() -> None:
+    each = EachBroker()
+
+    assert [] == [line for at in range(9) for line in each.lines({ONE: "it hangs", TWO: "it hangs"}, at, at + 1.0)]
+
+
+@contextmanager
+def a_server(answer: bytes | None) -> Iterator[BrokerAddress]:
+    """Accepts connections; None: it reads nothing and sends nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            kept = []
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                kept.append(connection)
+                if answer is not None:
+                    with connection:
+                        connection.recv(64)
+                        connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield BrokerAddress(1, *server.getsockname())
+
+
+def test_a_server_that_accepts_and_never_answers_is_silent() -> None:
+    with a_server(None) as hangs:
+        assert "it sends nothing within 0.2 s" == silence_of(hangs, is_tls=False, wait_s=0.2)
+        assert "it sends nothing within 0.2 s" == silence_of(hangs, is_tls=True, wait_s=0.2)
+
+
+def test_a_server_that_answers_anything_is_not_silent() -> None:
+    with a_server(b"\x00\x00") as answers:
+        assert "" == silence_of(answers, is_tls=False)
+        assert "" == silence_of(answers, is_tls=True)
+
+
+def test_a_port_without_a_server_refuses() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = BrokerAddress(1, *server.getsockname())
+
+    assert "it refuses connections" == silence_of(address, is_tls=False)
