@@ -18,7 +18,7 @@ from samzapy.coordinator.assignment.grants import is_free, is_run, newest_grants
 from samzapy.coordinator.assignment.liveness import Liveness, Sighting, living_runners
 from samzapy.coordinator.assignment.replanning import config_of
 from samzapy.coordinator.launching.launches import runner_of
-from samzapy.coordinator.lifecycle.membership import grace_left_ms
+from samzapy.coordinator.lifecycle.absence import grace_left_ms
 from samzapy.coordinator.state import CoordinatorState, remembered, works_for
 from samzapy.errors import ConfigError, LostRangeError
 from samzapy.model.container import Container, ContainerPhase

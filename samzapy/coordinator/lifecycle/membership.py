@@ -40,21 +40,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from samzapy.coordinator.assignment.grants import newest_grants
-from samzapy.coordinator.assignment.liveness import LIVING, Liveness, is_alive
+from samzapy.coordinator.assignment.liveness import Liveness, is_alive
 from samzapy.coordinator.assignment.replanning import config_of, replan
 from samzapy.coordinator.grant_values import HeldGrant
 from samzapy.coordinator.launching.launches import launches_forgotten, wanted_processors
+from samzapy.coordinator.lifecycle.absence import living_processors, returnable
 from samzapy.coordinator.requests.place_container import placements_over
 from samzapy.coordinator.state import (
     CoordinatorState,
     evolve,
     remembered,
-    runs_its_own,
     sorted_processors,
     tombstone,
     uncommitted,
 )
-from samzapy.errors import ConfigError
 from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut, Removed, RunPut, TaskLocalityPut
 
 if TYPE_CHECKING:
@@ -98,38 +97,6 @@ def noticed(command: ReviewMembers, state: CoordinatorState, liveness: Liveness)
     """`liveness`, with the processors that differ from the plan, and since when."""
     at_odds = _at_odds(command, state, liveness)
     return liveness if at_odds == liveness.at_odds else replace(liveness, at_odds=at_odds)
-
-
-def grace_left_ms(processor_id: ProcessorId, state: CoordinatorState, liveness: Liveness, now_ms: int) -> int | None:
-    """The time that the tasks of a self-managed processor still wait for its return.
-
-    None if they wait for nothing, because no processor is there that could get them, or it cannot return.
-    """
-    since_ms = liveness.at_odds.get(processor_id)
-    is_absent = since_ms is not None and processor_id not in living_processors(state)
-    if not is_absent or wanted_processors(state) is not None or processor_id not in _returnable(state):
-        return None
-    assert since_ms is not None
-    try:
-        grace_ms = config_of(state).processor_grace_ms
-    except ConfigError:
-        return None  # A record of another release, or a torn one, is reported elsewhere.
-    return max(0, grace_ms - (now_ms - since_ms))
-
-
-@remembered
-def living_processors(state: CoordinatorState) -> frozenset[ProcessorId]:
-    """The processors with an execution that may work.
-
-    It is one of their own, or the one that their tasks were placed on.
-    """
-    own = (
-        container.processor_id
-        for container in state.containers.values()
-        if container.phase in LIVING and runs_its_own(container, state)
-    )
-    placed = (record.processor_id for record in state.placed.values() if is_alive(state, record.execution_id))
-    return frozenset((*own, *placed))
 
 
 def _is_finished(state: CoordinatorState, liveness: Liveness) -> bool:
@@ -261,7 +228,7 @@ def _members_due(
     def are_due(processors: Iterable[ProcessorId], wait_ms: int) -> frozenset[ProcessorId]:
         return frozenset(name for name in processors if command.now_ms - at_odds[name] >= wait_ms)
 
-    left = are_due(planned - living, command.grace_ms) | (planned - living - _returnable(state))
+    left = are_due(planned - living, command.grace_ms) | (planned - living - returnable(state))
     if not left and not are_due(living - planned, command.debounce_ms):
         return None
     return sorted_processors((planned - left) | living)
@@ -286,17 +253,6 @@ def _launched_due(
         are_due = wanted <= planned | living or command.now_ms - since >= command.debounce_ms
         due = planned & wanted | (joined if are_due else frozenset())
     return None if due == planned else sorted_processors(due)
-
-
-def _returnable(state: CoordinatorState) -> frozenset[ProcessorId]:
-    """The members whose id another process may have again.
-
-    The last execution of the others reported that its id was made for one process. The record of that execution is kept
-    while its member is absent (`_forgotten`).
-    """
-    planned = () if state.generation is None else state.generation.processor_ids
-    never = {container.processor_id for container in state.containers.values() if not container.comes_back}
-    return frozenset(planned) - never
 
 
 def _at_odds(command: ReviewMembers, state: CoordinatorState, liveness: Liveness) -> Mapping[ProcessorId, int]:

@@ -11,7 +11,7 @@ from samzapy.container.orders import Orders, follow
 from samzapy.coordinator.assignment.grants import executions_to_grant, release, revoked_grants, wanted_grants
 from samzapy.coordinator.assignment.liveness import may_register, may_work
 from samzapy.coordinator.launching.standbys import role_of, standby_called
-from samzapy.coordinator.lifecycle.membership import living_processors
+from samzapy.coordinator.lifecycle.absence import living_processors
 from samzapy.coordinator.state import (
     INITIAL,
     CoordinatorState,
