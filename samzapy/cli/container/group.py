@@ -78,7 +78,7 @@ def _ask(
             action=action,
             arguments=arguments,
         )
-        return asking.answer(store, uuid, state)
+        return asking.answer(store, uuid)
 
 
 def _show_request(address: JobAddress, uuid: UUID, output: str) -> None:

@@ -19,9 +19,9 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.cli.output.option import is_json, output_option, print_json
-from samzapy.cli.output.seconds import Seconds
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.address import of_a_job
+from samzapy.cli.target.requests import wait_timeout_option
 from samzapy.container.start_rules import positions_of
 from samzapy.coordinator.assignment.starts import PositionsRead
 from samzapy.coordinator.lifecycle.downgrade import (
@@ -50,7 +50,6 @@ from samzapy.stream.log import CompactedLog, LogRecord
 from samzapy.stream.records import TermPut
 from samzapy.stream.release_0_1_0 import RELEASE, can_read, first_unread
 
-_TIMEOUT_S = 600.0
 _LOOK_EVERY_S = 1.0
 _ROLL_EVERY_S = 3.0
 """Longer than a segment is filled (`HURRIED`).
@@ -71,14 +70,7 @@ _REPLICAS_S = 60.0
     metavar="FILE",
     help="Export the history to FILE, like `samzapy stream export`; the topic is compacted.",
 )
-@click.option(
-    "--timeout",
-    type=Seconds(),
-    default=_TIMEOUT_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="Set the maximum wait for the log cleaner.",
-)
+@wait_timeout_option("the log cleaner")
 @output_option()
 def downgrade(address: JobAddress, to: str, archive: Path, timeout: float, output: str) -> None:
     """Downgrade a stopped job to an earlier release, with its positions and its state.

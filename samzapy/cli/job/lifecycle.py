@@ -11,12 +11,10 @@ import click
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.cli.output.option import output_option, print_result
-from samzapy.cli.output.seconds import Seconds
 from samzapy.cli.output.table import show_rows
 from samzapy.cli.target.address import Target, connection_to_read, of_a_job, timeout_option, with_target
 from samzapy.cli.target.lazy_completion import completes
 from samzapy.cli.target.requests import (
-    RESTART_S,
     Asking,
     ask_one_after_another,
     every_processor,
@@ -26,6 +24,7 @@ from samzapy.cli.target.requests import (
     refuse_several_unwaited,
     run_id_of,
     wait_option,
+    wait_timeout_option,
 )
 from samzapy.coordinator.assignment.liveness import LIVING
 from samzapy.coordinator.launching.launches import is_over, wanted_processors
@@ -37,16 +36,13 @@ from samzapy.runtime.job_address import JobAddress
 
 _LOOK_EVERY_S = 0.5
 _ANSWER_S = 30.0
-_STOP_S = 120.0
 _COLUMNS = ("job", "state", "runId", "containers", "startedBy", "leader")
 
 
 @click.command()
 @of_a_job
 @wait_option("Wait until the last container has ended, or only until a coordinator stops the job.")
-@click.option(
-    "--timeout", type=Seconds(), default=_STOP_S, show_default=True, metavar="SECONDS", help="Set the maximum wait."
-)
+@wait_timeout_option("the end of the last container")
 @output_option()
 def stop(address: JobAddress, wait: bool, timeout: float, output: str) -> None:
     """Stop a job: all containers drain and exit, and then the run ends.
@@ -63,7 +59,7 @@ def stop(address: JobAddress, wait: bool, timeout: float, output: str) -> None:
     give_up_at_s = time.monotonic() + timeout
     if not is_over(state):
         if not _is_stopping(state):
-            _ask_to_stop(address, run_id, state, min(timeout, _ANSWER_S))
+            _ask_to_stop(address, run_id, min(timeout, _ANSWER_S))
         while wait and not _has_ended(state := recorded_state(address), run_id):
             if time.monotonic() >= give_up_at_s:
                 raise DeadlineError(
@@ -85,14 +81,7 @@ def stop(address: JobAddress, wait: bool, timeout: float, output: str) -> None:
     help="Restart only these processors, in this order [default: all].",
 )
 @wait_option("Wait until the tasks run again, or only print the uuid; for one processor.")
-@click.option(
-    "--timeout",
-    type=Seconds(0.001),
-    default=RESTART_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="Set the maximum wait for each processor.",
-)
+@wait_timeout_option("each processor", least=0.001)
 @output_option()
 def restart(address: JobAddress, processors: str | None, wait: bool, timeout: float, output: str) -> None:
     """Restart all containers of a submitted job, one after the other.
@@ -176,11 +165,11 @@ def _has_ended(state: CoordinatorState, run_id: str) -> bool:
     return is_over(state) or (state.run is not None and state.run.run_id != run_id)
 
 
-def _ask_to_stop(address: JobAddress, run_id: str, state: CoordinatorState, timeout_s: float) -> None:
+def _ask_to_stop(address: JobAddress, run_id: str, timeout_s: float) -> None:
     asking = Asking(deployment_id=None, expiry=None, wait=True, timeout_s=timeout_s)
     with placement_store(address) as store:
         uuid = store.write_container_placement_request_message(run_id, "", action=Action.STOP)
-        asking.answer(store, uuid, state)
+        asking.answer(store, uuid)
 
 
 def _living_text(state: CoordinatorState) -> str:

@@ -138,7 +138,7 @@ def rewind(
             processor=scope.processor,
             request_expiry=asking.expiry,
         )
-        answer = asking.answer(store, uuid, state)
+        answer = asking.answer(store, uuid)
     show_answer(answer, asking.output)
 
 

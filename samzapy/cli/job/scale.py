@@ -115,7 +115,7 @@ def scale(
             expected_generation=expected_generation,
             request_expiry=asking.expiry,
         )
-        answer = asking.answer(store, uuid, state)
+        answer = asking.answer(store, uuid)
         if answer is None:
             return
         pauses = _pauses(address, reader, state.epoch)
@@ -131,7 +131,7 @@ def _resize(address: JobAddress, state: CoordinatorState, containers: int, askin
         uuid = store.write_resize_request(
             asking.deployment_id or run_id_of(address, state), containers, request_expiry=asking.expiry
         )
-        answer = asking.answer(store, uuid, state)
+        answer = asking.answer(store, uuid)
     show_answer(answer, asking.output)
 
 

@@ -31,14 +31,14 @@ from samzapy.adapters.kafka.follow import KafkaLeaderSearch
 from samzapy.adapters.maven.java import find_java
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.address import connection_to_write
-from samzapy.cli.target.requests import wait_option
+from samzapy.cli.target.requests import WAIT_S, wait_option, wait_timeout_option
 from samzapy.config import CLUSTER_MANAGERS, CORES_KEY, COUNT_KEY, MEMORY_KEY, JobConfig
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.launching.launches import failed_job, is_over
 from samzapy.coordinator.lifecycle.submission import refuse_self_managed
 from samzapy.coordinator.ports import Launcher
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.errors import ConfigError, SamzapyError
+from samzapy.errors import ConfigError, DeadlineError, SamzapyError
 from samzapy.model.launch import Launch
 from samzapy.model.topics import coordinator_topic
 from samzapy.runtime.coordinator_access import command_access, launched_credential
@@ -101,6 +101,7 @@ def _with_settings_as_overrides(command: Callable[..., None]) -> Callable[..., N
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated.")
 @expected_generation_option
 @wait_option("Wait until the run is over, or only until a coordinator leads; it then works in the background.")
+@wait_timeout_option("a coordinator that leads")
 @log_format_option
 @click.argument("spark_options", nargs=-1, type=click.UNPROCESSED)
 @_with_settings_as_overrides
@@ -110,6 +111,7 @@ def submit(
     overrides: Sequence[str],
     expected_generation: int | None,
     wait: bool,
+    timeout: float,
     log_format: str | None,
     spark_options: Sequence[str],
 ) -> None:
@@ -139,7 +141,7 @@ def submit(
     find_java()
     log_files_read(job_file, config_file)
     launcher = launcher_of(config, job_file, _absolute(config_file), overrides, spark_options)
-    run_coordinator(config, job_file, launcher, expected_generation, on_led)
+    run_coordinator(config, job_file, launcher, expected_generation, on_led, timeout)
 
 
 def _to_background(detached: Detached, config: JobConfig) -> Callable[[], None]:
@@ -246,14 +248,17 @@ def run_coordinator(
     launcher: Launcher,
     expected_generation: int | None = None,
     on_led: Callable[[], None] | None = None,
+    timeout_s: float = WAIT_S,
 ) -> None:
     """Lead the job, or wait to lead it, until its run is over or a signal comes.
 
     Args:
         expected_generation: see `SubmitJob`.
         on_led: called once this coordinator leads the run, or another one answers.
+        timeout_s: the maximum wait for that.
 
     Raises:
+        DeadlineError: no coordinator leads in time.
         SamzapyError: with the exit code that the process ends with.
     """
     here = Here.now()
@@ -287,8 +292,9 @@ def run_coordinator(
         try:
             url = coordination.start()
             _LOG.info("coordinator of %s at %s, process %d", config.job, url, here.pid)
-            if on_led is not None:
-                _call_when_led(on_led, coordination, ended, run_over, partial(_answers, config, leader))
+            is_led = _is_led(coordination, ended, run_over, partial(_answers, config, leader), timeout_s)
+            if is_led and on_led is not None:
+                on_led()
             last = _wait(coordination, ended, run_over)
         finally:
             coordination.close(_CLOSE_WAIT_S)
@@ -318,19 +324,31 @@ def _checked_state(config: JobConfig, connection: KafkaConnection, here: Here, w
     return state
 
 
-def _call_when_led(
-    on_led: Callable[[], None],
+def _is_led(
     coordination: Coordination,
     ended: threading.Event,
     run_over: str,
     another_leads: Callable[[], bool],
-) -> None:
-    """Wait until the run is led, and call `on_led`; or until this process ends."""
+    timeout_s: float,
+) -> bool:
+    """Wait until this process leads the run, or another one does.
+
+    Returns False if this process ends first.
+
+    Raises:
+        DeadlineError: it is not led in time.
+    """
+    give_up_at_s = time.monotonic() + timeout_s
     while not ended.wait(_LOOK_EVERY_S):
         state = coordination.state()
         if another_leads() if state is None else state.run is not None and state.run.run_id != run_over:
-            on_led()
-            return
+            return True
+        if time.monotonic() >= give_up_at_s:
+            raise DeadlineError(
+                f"wanted a coordinator that leads the job within {timeout_s:g} s (--timeout), found none; see the log "
+                "above, and check with `samzapy doctor` whether the brokers answer"
+            )
+    return False
 
 
 def _answers(config: JobConfig, leader: Callable[[], str | None]) -> bool:

@@ -18,7 +18,6 @@ import click
 from samzapy.cli.output.option import is_json, output_option, print_json, print_result
 from samzapy.cli.output.seconds import Seconds
 from samzapy.cli.output.terminal import printable
-from samzapy.config import parse_recorded
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import CoordinatorState, sorted_processors
 from samzapy.errors import ConfigError, DeadlineError, RejectedError, SamzapyError
@@ -36,6 +35,8 @@ from samzapy.placement import ContainerPlacementMetadataStore
 from samzapy.runtime.job_address import JobAddress, coordinator_records, never_ran
 
 RESTART_S = 300.0
+WAIT_S = 600.0
+"""The longest wait of a command by default: the default of job.placement.expiry.ms, by which a request has failed."""
 """Time for a container to drain and for its replacement to start Spark and restore state."""
 
 _READ_WITHIN_S = 60.0
@@ -72,23 +73,20 @@ class Asking:
     Attributes:
         deployment_id: the run that is addressed; None: the current run.
         expiry: None: the default of the job.
-        timeout_s: the maximum wait for the answer; None: until the request has expired.
+        timeout_s: the maximum wait for the answer.
         output: a format of `-o`.
     """
 
     deployment_id: str | None
     expiry: timedelta | None
     wait: bool
-    timeout_s: float | None
+    timeout_s: float = WAIT_S
     output: str = "table"
 
     def answer(
-        self, store: ContainerPlacementMetadataStore, uuid: uuids.UUID, state: CoordinatorState
+        self, store: ContainerPlacementMetadataStore, uuid: uuids.UUID
     ) -> ContainerPlacementResponseMessage | None:
         """Print the uuid of a request and wait for its final answer; None with --no-wait.
-
-        Args:
-            state: the state of the job; its configuration has the default expiry.
 
         Raises: as `_answer`.
         """
@@ -96,19 +94,28 @@ class Asking:
             print_result({"uuid": str(uuid)}, str(uuid), self.output)
             return None
         click.echo(str(uuid), err=True)
-        if self.timeout_s is not None:
-            return _answer(store, uuid, self.timeout_s, 0)
-        config = parse_recorded(state.config)
-        default_s, release_s = config.placement_expiry_ms / 1000, config.release_timeout_ms / 1000
-        expiry_s = default_s if self.expiry is None else self.expiry.total_seconds()
-        # The expiry is for the preparation. An act that begins then has the same time again, after a release
-        # (`coordinator.requests.request_queue`).
-        return _answer(store, uuid, _READ_WITHIN_S, expiry_s + max(expiry_s, default_s) + release_s + _ANSWER_S)
+        return _answer(store, uuid, self.timeout_s)
 
 
 def wait_option(meaning: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The option of each command that can wait for what it asks for."""
     return click.option("--wait/--no-wait", default=True, show_default=True, help=meaning)
+
+
+def wait_timeout_option(subject: str, *, least: float = 0) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The bound of such a wait, which is the same for each command by default.
+
+    Args:
+        subject: the thing that is waited for.
+    """
+    return click.option(
+        "--timeout",
+        type=Seconds(least),
+        default=WAIT_S,
+        show_default=True,
+        metavar="SECONDS",
+        help=f"Set the maximum wait for {subject}.",
+    )
 
 
 def with_request(command: Callable[..., None]) -> Callable[..., None]:
@@ -120,7 +127,7 @@ def with_request(command: Callable[..., None]) -> Callable[..., None]:
         deployment_id: str | None,
         request_expiry: float | None,
         wait: bool,
-        timeout: float | None,
+        timeout: float,
         output: str,
         **options: Any,
     ) -> None:
@@ -130,12 +137,7 @@ def with_request(command: Callable[..., None]) -> Callable[..., None]:
 
     decorated: Callable[..., None] = asked
     for option in (
-        click.option(
-            "--timeout",
-            type=Seconds(),
-            metavar="SECONDS",
-            help="Set the maximum wait [default: until the request expires, or 60 s if no coordinator picks it up].",
-        ),
+        wait_timeout_option("the answer, or 60 s if no coordinator picks the request up"),
         wait_option("Wait for the answer, or only print the uuid."),
         request_expiry_option("--expiry"),
         click.option(
@@ -196,7 +198,7 @@ def ask_one_after_another(
             uuid = store.write_container_placement_request_message(
                 run_id, processor_id, request_expiry=asking.expiry, action=action
             )
-            answer = asking.answer(store, uuid, state)
+            answer = asking.answer(store, uuid)
             if answer is None:
                 return
             done.append(answer_json(answer))
@@ -256,31 +258,25 @@ def run_id_of(address: JobAddress, state: CoordinatorState) -> str:
 
 
 def _answer(
-    store: ContainerPlacementMetadataStore, uuid: uuids.UUID, read_within_s: float, served_within_s: float
+    store: ContainerPlacementMetadataStore, uuid: uuids.UUID, timeout_s: float
 ) -> ContainerPlacementResponseMessage:
     """Wait for the final answer to a request that succeeded.
 
-    Args:
-        read_within_s: the maximum time until a coordinator picks the request up.
-        served_within_s: the maximum time from then on; it never shortens `read_within_s`.
-
     Raises:
-        DeadlineError: no final answer came in time.
+        DeadlineError: no final answer came in time, or no coordinator picked the request up within `_READ_WITHIN_S`.
         RejectedError: the request was refused.
         SamzapyError: the request failed.
     """
     began_s = time.monotonic()
-    give_up_at_s = began_s + read_within_s
+    give_up_at_s = began_s + min(timeout_s, _READ_WITHIN_S)
     response: ContainerPlacementResponseMessage | None = None
     shown = ""
     while time.monotonic() < give_up_at_s:
-        is_first = response is None
         response = store.read_container_placement_response_message(uuid)
         if response is not None and response.status_code.is_terminal:
             break
-        if response is not None and is_first:
-            # Expiry is counted from when the coordinator read it, which may be long after it was written.
-            give_up_at_s = max(give_up_at_s, time.monotonic() + served_within_s)
+        if response is not None:
+            give_up_at_s = began_s + timeout_s
         if response is not None and response.phase and response.response_message != shown:
             shown = response.response_message
             click.echo(f"{response.phase}: {printable(shown)}", err=True)

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 from samzapy.adapters.host import process_launcher
 from samzapy.adapters.host.processes import ProcessIdentity
-from samzapy.cli.job.submit import _call_when_led, launcher_of, submit
+from samzapy.cli.job.submit import _is_led, launcher_of, submit
 from samzapy.coordinator.lifecycle.submission import refuse_self_managed
 from samzapy.coordinator.state import INITIAL, CoordinatorState, committed, evolve
-from samzapy.errors import ConfigError, ExitCode, RejectedError
+from samzapy.errors import ConfigError, DeadlineError, ExitCode, RejectedError
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import LaunchPhase
 from samzapy.stream.records import LaunchPut, RunPut
@@ -100,19 +100,22 @@ def test_a_submission_is_led_once_its_coordinator_leads_a_run_that_is_not_over_o
     def with_run(run_id: str) -> CoordinatorState:
         return evolve(INITIAL, committed([RunPut(run_id=run_id, ended=False)], 0))
 
-    led: list[str] = []
     own = Candidate(None, INITIAL, with_run("over"), with_run("new"), None)
-    _call_when_led(lambda: led.append("own"), own, threading.Event(), "over", lambda: False)
-    assert (led, own.left) == (["own"], [None])
+    assert _is_led(own, threading.Event(), "over", lambda: False, 60)
+    assert own.left == [None]
 
     waiting, answers = Candidate(None, None, None), [False, True]
-    _call_when_led(lambda: led.append("another"), waiting, threading.Event(), "", lambda: answers.pop(0))
-    assert (led[1:], waiting.left) == (["another"], [None])
+    assert _is_led(waiting, threading.Event(), "", lambda: answers.pop(0), 60)
+    assert waiting.left == [None]
 
     ended = threading.Event()
     ended.set()
-    _call_when_led(lambda: led.append("ended"), Candidate(), ended, "", lambda: True)
-    assert led == ["own", "another"]
+    assert not _is_led(Candidate(), ended, "", lambda: True, 60)
+
+
+def test_a_submission_that_no_coordinator_leads_ends_in_time() -> None:
+    with pytest.raises(DeadlineError, match=r"leads the job within 0.001 s \(--timeout\), found none"):
+        _is_led(Candidate(None), threading.Event(), "", lambda: False, 0.001)
 
 
 def test_a_wrong_option_is_refused_before_anything_is_started(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from samzapy.cli.job import lifecycle
 from samzapy.cli.job import rewind as module
 from samzapy.cli.job.group import job
 from samzapy.cli.output import confirm
+from samzapy.cli.target.requests import WAIT_S
 from samzapy.coordinator.state import INITIAL, CoordinatorState, committed, evolve
 from samzapy.errors import RejectedError
 from samzapy.stream.records import ContainerCountPut, RunPut
@@ -19,6 +20,7 @@ from unit_tests.cli.test_every_command import ALL
 
 ADDRESS = ("--job", "flights-1", "--bootstrap-servers", "nowhere:1")
 WAITING = (
+    "job submit",
     "job stop",
     "job restart",
     "job scale",
@@ -35,6 +37,15 @@ def test_a_command_that_asks_for_something_waits_for_it_by_default(name: str) ->
 
     assert {"--wait", "--no-wait", "--timeout"} <= options.keys()
     assert isinstance(options["--wait"], click.Option) and options["--wait"].default is True
+
+
+@pytest.mark.parametrize("name", [*WAITING, "job downgrade"])
+def test_a_command_waits_as_long_as_each_other_by_default(name: str) -> None:
+    (timeout,) = [option for option in ALL[name].params if "--timeout" in option.opts]
+
+    assert isinstance(timeout, click.Option)
+    assert timeout.default == WAIT_S
+    assert (timeout.help or "").startswith("Set the maximum wait for ")
 
 
 def a_job(*, ended: bool) -> CoordinatorState:

@@ -10,12 +10,9 @@ from uuid import UUID
 import pytest
 
 from samzapy.cli.target import requests as module
-from samzapy.cli.target.requests import Asking
-from samzapy.coordinator.state import INITIAL, CoordinatorState, committed, evolve
+from samzapy.cli.target.requests import WAIT_S, Asking
 from samzapy.errors import DeadlineError, SamzapyError
 from samzapy.model.placement import ContainerPlacementResponseMessage, StatusCode
-from samzapy.stream.records import ConfigPut
-from samzapy.testing.builders import a_config
 from unit_tests.fixtures.operated_job import an_id
 
 REQUEST_UUID = UUID(an_id(1))
@@ -54,22 +51,15 @@ class Topic:
         )
 
 
-def a_job() -> CoordinatorState:
-    config = a_config(job_placement_expiry_ms="60000")
-    return evolve(
-        INITIAL, committed([ConfigPut(config_key=key, value=value) for key, value in config.properties.items()], 0)
-    )
-
-
 def waits(
-    topic: Topic, monkeypatch: pytest.MonkeyPatch, expiry_s: float | None = None, timeout_s: float | None = None
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, expiry_s: float | None = None, timeout_s: float = WAIT_S
 ) -> StatusCode | str:
     """The end, or the error in place of it."""
     monkeypatch.setattr(module, "time", topic)
     expiry = None if expiry_s is None else timedelta(seconds=expiry_s)
     asking = Asking(deployment_id=None, expiry=expiry, wait=True, timeout_s=timeout_s)
     try:
-        answer = asking.answer(topic, REQUEST_UUID, a_job())  # type: ignore[arg-type]  # all of the store that is used
+        answer = asking.answer(topic, REQUEST_UUID)  # type: ignore[arg-type]  # all of the store that is used
     except SamzapyError as error:
         return type(error).__name__
     assert answer is not None
@@ -82,7 +72,7 @@ def test_an_expired_request_is_reported_as_failed(monkeypatch: pytest.MonkeyPatc
     assert "SamzapyError" == waits(topic, monkeypatch)
 
 
-def test_the_wait_lasts_until_the_requests_own_expiry(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_includes_the_expiry_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = Topic((1, StatusCode.ACCEPTED), (599, StatusCode.SUCCEEDED))
 
     assert StatusCode.SUCCEEDED is waits(topic, monkeypatch, expiry_s=600)
@@ -123,14 +113,14 @@ def test_each_progress_is_printed_once_on_a_line_of_its_own(
 @pytest.mark.parametrize(
     ("answers", "timeout_s", "given_up_at_s"),
     [
-        ((), None, 60),
-        (((1, StatusCode.IN_PROGRESS),), None, 211),
+        ((), WAIT_S, 60),
+        (((1, StatusCode.IN_PROGRESS),), WAIT_S, WAIT_S),
         (((1, StatusCode.IN_PROGRESS), (6, StatusCode.SUCCEEDED)), 5, 5),
     ],
 )
 def test_the_wait_for_an_answer_ends_at_last(
     answers: tuple[tuple[float, StatusCode], ...],
-    timeout_s: float | None,
+    timeout_s: float,
     given_up_at_s: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -146,9 +136,9 @@ def test_the_wait_for_an_answer_ends_at_last(
 def test_without_a_wait_only_the_uuid_is_printed(
     output: str, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asking = Asking(deployment_id=None, expiry=None, wait=False, timeout_s=None, output=output)
+    asking = Asking(deployment_id=None, expiry=None, wait=False, output=output)
 
-    answer = asking.answer(Topic(), REQUEST_UUID, a_job())  # type: ignore[arg-type]  # all of the store that is used
+    answer = asking.answer(Topic(), REQUEST_UUID)  # type: ignore[arg-type]  # all of the store that is used
 
     assert answer is None
     streams = capsys.readouterr()
