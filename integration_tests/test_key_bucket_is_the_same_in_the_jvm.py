@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from samzapy.adapters.spark import keyhash
 from samzapy.adapters.spark.keyhash import keyhash_ns
 from samzapy.adapters.spark.lookup import is_ours, one_row_per_route, route_column
 from samzapy.container.task.lookup_table import lookup_table
@@ -410,3 +411,18 @@ def test_every_virtual_task_gets_every_broadcast_message_exactly_once(
 def test_the_hash_of_a_key_costs_some_nanoseconds(session: SparkSession) -> None:
     """On a busy machine noise may hide it, but it never reaches the cost of a record."""
     assert 0 <= keyhash_ns(session) < 2000
+
+
+def test_the_cost_of_the_hash_is_that_of_the_passes_with_it(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pass runs in the JVM, and a clock of the test says how long it took."""
+    took = keyhash._took_ns
+
+    def by_the_clock(session: SparkSession, column: Column) -> int:
+        assert took(session, column) > 0
+        return (17 if "xxhash64" in str(column) else 5) * keyhash._KEYS
+
+    monkeypatch.setattr(keyhash, "_took_ns", by_the_clock)
+
+    assert 12.0 == keyhash_ns(session)

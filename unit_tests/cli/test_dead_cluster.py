@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,6 +33,8 @@ READS = [
     "job top --once",
     "checkpoint list",
     "container list",
+    "container logs 0",
+    "job describe",
     "state get --store counts --key a",
     "state scan --store counts",
     "state count",
@@ -49,6 +53,8 @@ WRITES = [
     "job restart",
     "job scale --factor 2 --timeout 600",
     "job rewind --stream kafka.flights --to oldest --timeout 600",
+    "job delete --yes",
+    "job reset --yes",
     "job downgrade --to 0.1.0 --archive flights.avro --timeout 600",
     "container place --processor 0 --host b --timeout 600",
     "container restart --all --timeout 600",
@@ -107,6 +113,24 @@ def test_a_command_that_reads_gives_up_after_its_timeout(command: str, dead: str
     result = run([*command.split(), "--job", "flights-1", "--bootstrap-servers", dead, "--timeout", str(TIMEOUT_S)])
 
     check_names(result.exception, dead)
+
+
+def test_the_time_of_a_command_counts_from_the_start_of_its_process(dead: str) -> None:
+    """As if Python and its modules had taken 30 s: one chance is left, which lasts a second at most."""
+    options = ["--job", "flights-1", "--bootstrap-servers", dead, "--timeout", "20"]
+    samzapy.get_command(click.Context(samzapy), "job")
+
+    result = CliRunner().invoke(samzapy, ["job", "status", *options], obj=time.monotonic() - 30.0)
+
+    check_names(result.exception, dead)
+    assert "no broker answered within 20" in str(result.exception)
+
+
+def test_the_start_of_a_process_is_known_from_the_system() -> None:
+    listing = "import time; time.sleep(0.2); from samzapy.cli.output.process_start import own_start_s; "
+    age = "print(0.15 < time.monotonic() - own_start_s() < 60)"
+
+    assert "True\n" == subprocess.run([sys.executable, "-c", listing + age], capture_output=True, text=True).stdout
 
 
 def test_the_list_of_jobs_gives_up_after_its_timeout(dead: str) -> None:

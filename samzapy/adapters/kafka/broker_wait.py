@@ -63,11 +63,12 @@ class QuestionWait:
 class CommandWait(QuestionWait):
     """The wait of one command, common to all its questions.
 
-    The time runs from the first question without an answer, on through further questions. An answer ends it, and the
-    next question begins it anew.
+    The time runs from the start of the command, on through questions without an answer. An answer ends it, and the next
+    question begins it anew.
 
     Args:
         say: shows a line to the operator, once, after two seconds without an answer.
+        began_s: when the process of the command began, by `clock`; None: the time runs from the first question.
         is_for_first_answer: only the first question has this wait, and later ones have their own deadlines.
     """
 
@@ -76,11 +77,13 @@ class CommandWait(QuestionWait):
         deadline_s: float,
         say: Callable[[str], None],
         *,
+        began_s: float | None = None,
         is_for_first_answer: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(deadline_s, clock)
         self._say = say
+        self._command_began_s = began_s
         self._is_for_first_answer = is_for_first_answer
         self._is_running = False
         self._has_said = False
@@ -89,6 +92,8 @@ class CommandWait(QuestionWait):
     def __enter__(self) -> None:
         if not self._is_running:
             self.restart()
+            if self._command_began_s is not None:
+                self._began_s, self._command_began_s = self._command_began_s, None
         # After the time is over, a broker of another partition may still answer.
         chance_s = min(_LAST_CHANCE_S, self.deadline_s)
         self._began_s = max(self._began_s, self._clock() - self.deadline_s + chance_s)

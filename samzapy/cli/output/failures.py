@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import click
 
 from samzapy.adapters.host.core_files import write_no_core_files
+from samzapy.cli.output.process_start import own_start_s
 from samzapy.cli.output.terminal import printable_lines
 from samzapy.errors import SamzapyError
 from samzapy.runtime.failures import machine_error
@@ -28,7 +29,9 @@ def run_command(command: click.Command, name: str, args: Sequence[str] | None) -
     atexit.register(gc.freeze)
     try:
         log_to_stderr(os.environ, f"{name}: %(message)s", logging.INFO)
-        command.main(args=args, prog_name=name)  # Ends the process itself: 0, or 2 for wrong usage.
+        command.main(
+            args=args, prog_name=name, obj=own_start_s()
+        )  # Ends the process itself: 0, or 2 for wrong usage.
     except SamzapyError as error:
         for text in (str(error), *getattr(error, "__notes__", ())):
             click.echo(f"{name}: {printable_lines(text)}", err=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from samzapy.cli.output.process_start import began_s
 from samzapy.cli.output.seconds import Seconds
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.lazy_completion import completes
@@ -300,7 +301,8 @@ def connection_to_read(connection: KafkaConnection, timeout_s: float) -> KafkaCo
     """The connection of a command that only reads, with one wait for all questions."""
     from samzapy.adapters.kafka.broker_wait import CommandWait
 
-    return replace(connection, command_wait=CommandWait(timeout_s, lambda text: _say(f"{text} (--timeout)")))
+    wait = CommandWait(timeout_s, lambda text: _say(f"{text} (--timeout)"), began_s=began_s())
+    return replace(connection, command_wait=wait)
 
 
 def connection_to_write(connection: KafkaConnection) -> KafkaConnection:
@@ -311,7 +313,8 @@ def connection_to_write(connection: KafkaConnection) -> KafkaConnection:
     """
     from samzapy.adapters.kafka.broker_wait import CommandWait
 
-    return replace(connection, command_wait=CommandWait(TIMEOUT_S, _say, is_for_first_answer=True))
+    wait = CommandWait(TIMEOUT_S, _say, began_s=began_s(), is_for_first_answer=True)
+    return replace(connection, command_wait=wait)
 
 
 def _say(text: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from samzapy.model.credential import Scope, credential
 from samzapy.stream.records import RequestPut
-from unit_tests.fixtures.browser import IN_A_BROWSER, Tab, picture, proxied
+from unit_tests.fixtures.browser import IN_A_BROWSER, Tab, picture, poor_contrasts, proxied
 from unit_tests.fixtures.operated_page import OperatedPage
 from unit_tests.fixtures.page_job import XSS
 
@@ -71,6 +71,22 @@ def test_a_move_is_planned_and_applied_by_the_keyboard_alone(open_tab):
     assert tab.shows("is written. Its answer appears below.")
     assert {"expectedGeneration": "1"} == arguments(tab.served)
     assert [] == tab.troubles
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_actions_plans_and_answers_have_readable_contrast(open_tab, scheme):
+    tab = open_tab(context={"color_scheme": scheme})
+    tab.page.goto(f"{tab.served.url}/ui/actions")
+    assert [] == poor_contrasts(tab), "actions"
+    tab.page.get_by_label("Key buckets per partition").select_option("4")
+    tab.page.get_by_role("button", name="Plan the factor").click()
+    assert tab.shows("16 splits")
+    assert [] == poor_contrasts(tab), "plan"
+    tab.page.get_by_role("button", name="Apply").click()
+    assert tab.shows("is written.")
+    assert [] == poor_contrasts(tab), "answer"
+    tab.page.goto(f"{tab.served.url}/ui/plan?action=scale&factor=0")
+    assert [] == poor_contrasts(tab), "refused"
 
 
 def test_a_restart_is_planned_and_applied_without_script(open_tab):

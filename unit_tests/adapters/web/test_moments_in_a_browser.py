@@ -6,7 +6,7 @@ import pytest
 
 from samzapy.stream.codec import decode
 from samzapy.stream.records import ContainerPut
-from unit_tests.fixtures.browser import IN_A_BROWSER, Tab, picture, proxied
+from unit_tests.fixtures.browser import IN_A_BROWSER, Tab, picture, poor_contrasts, proxied
 from unit_tests.fixtures.operated_page import OperatedPage
 from unit_tests.fixtures.page_job import XSS
 
@@ -14,8 +14,8 @@ pytestmark = IN_A_BROWSER
 
 
 @pytest.fixture
-def tab(browser):
-    tab = Tab(browser, OperatedPage())
+def tab(browser, request):
+    tab = Tab(browser, OperatedPage(), color_scheme=getattr(request, "param", "light"))
     yield tab
     tab.context.close()
     tab.served.server.stop()
@@ -47,6 +47,23 @@ def test_the_timeline_leads_to_a_moment_and_to_a_difference_by_the_keyboard(tab)
     tab.page.get_by_role("heading", name="The difference of two moments").wait_for()
     assert 12 == tab.page.get_by_role("region", name="Tasks").locator("tbody tr").count()
     picture(tab, "diff-light")
+    assert [] == tab.troubles
+
+
+@pytest.mark.parametrize("tab", ["light", "dark"], indirect=True)
+def test_moments_and_differences_have_readable_contrast(tab):
+    before = tab.served.job.world.topic.end_offset - 1
+    tab.served.job.scale(1, 2)
+    tab.served.job.settles()
+    after = tab.served.job.world.topic.end_offset - 1
+
+    for path, heading in (
+        (f"/ui/moment?at={after}", "The job as it was"),
+        (f"/ui/diff?from={before}&to={after}", "The difference of two moments"),
+    ):
+        tab.page.goto(f"{tab.served.url}{path}")
+        tab.page.get_by_role("heading", name=heading).wait_for()
+        assert [] == poor_contrasts(tab), path
     assert [] == tab.troubles
 
 

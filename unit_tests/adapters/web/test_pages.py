@@ -20,6 +20,7 @@ from samzapy.adapters.web.pages import EVENTS_PER_S_MAX, KEPT_MAX, VIEWERS_MAX, 
 from samzapy.adapters.web.routes import Answering, make_app
 from samzapy.adapters.web.server import CoordinatorServer, ServerAccess
 from samzapy.model.container import ContainerPhase
+from samzapy.model.container_end import ContainerEnd
 from samzapy.model.credential import Scope, credential
 from samzapy.model.failing import Failing
 from samzapy.model.finding import Finding
@@ -359,6 +360,26 @@ def test_every_route_is_documented_with_its_scope():
 
 
 # --- looks ---
+
+
+def test_the_containers_have_the_last_ends_by_an_error(served):
+    end = ContainerEnd(
+        processor_id="1",
+        execution_id="e1",
+        host="host-1",
+        exit_code=7,
+        error="E",
+        message="failed",
+        ended_at_ms=60_000,
+    )
+    assert "Last ends by an error" not in served.text("/ui/containers")
+    served.job.change(container_ends={"1": end})
+    served.job.receive_heartbeats()
+
+    text = served.text("/ui/containers")
+
+    assert "Last ends by an error" in text
+    assert str(end) in text
 
 
 def test_heartbeats_feed_the_last_hour_without_a_viewer(served):

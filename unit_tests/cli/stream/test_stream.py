@@ -10,6 +10,8 @@ import pytest
 
 from samzapy.errors import ConfigError, CorruptRecordError, RejectedError
 from samzapy.model.container import ContainerPhase
+from samzapy.model.container_end import ContainerEnd
+from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.stream.export import write_export
 from samzapy.stream.log import LogRecord
 from unit_tests.fixtures.audited_stream import MINUTE_MS, a_file, a_header, a_life, rows_of, samzapy
@@ -153,6 +155,25 @@ def test_a_task_is_explained_with_the_plans_that_moved_it_and_the_records_about_
     ]
     assert not [record for record in output["records"] if "orders.1" in record["key"]]
     assert "processor 0 is gone" in samzapy("task", "explain", TASK, "--from", str(file)).stdout
+
+
+def test_a_task_is_explained_with_the_last_end_of_its_container_by_an_error(tmp_path: Path) -> None:
+    end = ContainerEnd(
+        processor_id=ProcessorId("1"),
+        execution_id=ExecutionId("e2"),
+        host="host-b",
+        exit_code=7,
+        error="ValueError",
+        message="task failed",
+        ended_at_ms=60_000,
+    )
+    file = a_file(tmp_path / "ended.avro", a_life(end))
+
+    output = json.loads(samzapy("task", "explain", TASK, "--from", str(file), "-o", "json").stdout)
+    text = samzapy("task", "explain", TASK, "--from", str(file)).stdout
+
+    assert end.as_json() == output["end"]
+    assert f"ended at 1970-01-01T00:01:00.000+00:00: {end}" in " ".join(text.split())
 
 
 def test_a_task_is_explained_as_of_an_earlier_moment(file: Path) -> None:
