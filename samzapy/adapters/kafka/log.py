@@ -74,6 +74,14 @@ class KafkaLog:
             producer.close()
             raise
         self._producer = producer
+        if not self._reader.end_seen:
+            return
+        try:
+            # Its decisions rest on all that this process has read and written, also while it owned the id before.
+            self._reader.end_offset(self._read_deadline_s)
+        except SamzapyError:
+            self._drop_producer()
+            raise
 
     def append_atomically(self, writes: Sequence[Write]) -> int:
         """See `CompactedLog.append_atomically`."""
@@ -93,20 +101,25 @@ class KafkaLog:
                     None,
                     offsets.append if number == last else None,
                 )
+            producer.flush()
+            assert offsets, "written without a delivery report"
+            self._refuse_lost_records(offsets[-1])
             producer.commit()
         except SamzapyError:
             self._drop_producer()
             raise
-        assert offsets, "committed without a delivery report"
-        if offsets[-1] < self._offset_after_last:
-            self._drop_producer()
+        self._offset_after_last = offsets[-1] + 1
+        self._reader.expect_end(self._offset_after_last)
+        return self._offset_after_last
+
+    def _refuse_lost_records(self, offset: int) -> None:
+        """Refuse to commit records that the cluster wrote in front of earlier ones."""
+        if offset < self._offset_after_last:
             raise TruncatedTopicError(
                 f"wanted to append to {self.topic} behind offset {self._offset_after_last - 1}, our last record, found "
-                f"that the cluster wrote at {offsets[-1]}: it lost records before (an unclean leader election, or a "
+                f"that the cluster wrote at {offset}: it lost records before (an unclean leader election, or a "
                 'broker that lost its disk); see docs/guides/doctor.md, "Topics that became shorter"'
             )
-        self._offset_after_last = offsets[-1] + 1
-        return self._offset_after_last
 
     def read(self, offset_from: int = 0) -> Iterator[LogRecord]:
         """See `CompactedLog.read`."""
@@ -132,9 +145,12 @@ class KafkaLog:
         self._reader.close()
 
     def _reported(self, records: Iterator[LogRecord]) -> Iterator[LogRecord]:
+        offset_end = 0
         for record in records:
             self._on_record()
+            offset_end = record.offset + 1
             yield record
+        self._reader.expect_end(offset_end)
 
     def _usable_producer(self) -> TransactionalProducer:
         if self._producer is not None and self._producer.must_be_renewed:

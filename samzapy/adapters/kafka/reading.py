@@ -187,6 +187,15 @@ class PartitionReader:
             _refresh_metadata(self._admin, [where])
             time.sleep(_ASK_AGAIN_S)
 
+    @property
+    def end_seen(self) -> int:
+        """The end that the partition has reached before; 0 if it is not known."""
+        return self._end_seen
+
+    def expect_end(self, offset_end: int) -> None:
+        """Remember from another source that the partition has reached this offset."""
+        self._end_seen = max(self._end_seen, offset_end)
+
     def turn_to(self, partition: int) -> None:
         """Read another partition of the topic from now on.
 
