@@ -30,12 +30,14 @@ class JobAddress:
         job: `<job.name>-<job.id>`.
         access: for the leader's HTTP port.
         signing: the credential that requests are signed with; None: they are not signed.
+        properties: the file that it was read from, if there is one.
     """
 
     job: str
     connection: KafkaConnection
     access: Access = field(default_factory=Access, repr=False)
     signing: Callable[[], str | None] = field(default=lambda: None, repr=False)
+    properties: Path | None = None
 
 
 def address_of(
@@ -61,6 +63,7 @@ def address_of(
         connection=KafkaConnection.of(config, bootstrap_servers),
         access=command_access(config, os.environ),
         signing=partial(signing_credential, config, os.environ),
+        properties=config_file,
     )
 
 

@@ -202,7 +202,8 @@ def test_samzapy_job_scale_reads_the_files_beside_the_job(
     ran(result)
     assert ["all-0-2", "all-1-2"] == [task["task"] for task in json.loads(result.stdout)["tasks"]]
     (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("reads ")]
-    assert os.path.normpath(line.rpartition(" ")[2]) == str(named.job_file)
+    properties, groupers = line.removeprefix("reads properties ").split(", groupers beside the job file ")
+    assert [str(named.properties), str(named.job_file)] == [properties, os.path.normpath(groupers)]
 
 
 def test_samzapy_config_check_reads_the_files_beside_the_job(named: Named) -> None:

@@ -89,6 +89,7 @@ def scale(
       samzapy job scale --job flight-delays-1 --bootstrap-servers localhost:9092 --factor 4
       samzapy job scale --job flight-delays-1 --bootstrap-servers localhost:9092 --containers 6
     """
+    _log_files_read(address, job_file)
     state = recorded_state(address)
     if containers is not None:
         if factor is not None or only_plan or expected_generation is not None:
@@ -126,6 +127,14 @@ def scale(
         click.echo(_pauses_text(pauses))
 
 
+def _log_files_read(address: JobAddress, job_file: Path | None) -> None:
+    names = [] if address.properties is None else [f"properties {address.properties.absolute()}"]
+    if job_file is not None:
+        names.append(f"groupers beside the job file {job_file.absolute()}")
+    if names:
+        _LOG.info("reads %s", ", ".join(names))
+
+
 def _resize(address: JobAddress, state: CoordinatorState, containers: int, asking: Asking) -> None:
     with placement_store(address) as store:
         uuid = store.write_resize_request(
@@ -141,8 +150,6 @@ def _planned(address: JobAddress, state: CoordinatorState, factor: int, job_file
     own = config.ssp_grouper_factory or config.task_name_grouper_factory
     if own is not None and job_file is None:
         raise ConfigError(f"--job-file: wanted the job file, because {own} beside it groups the tasks; found nothing")
-    if job_file is not None:
-        _LOG.info("reads groupers beside the job file %s", job_file.absolute())
     groupers = load_groupers(config, (job_file or Path()).absolute().parent)
     return scale_change(Scale(factor=factor), state, groupers, address.connection)
 
