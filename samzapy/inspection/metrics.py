@@ -283,6 +283,15 @@ _TIME_COUNTERS: Final[tuple[tuple[Metric, Callable[[TaskStats], int]], ...]] = (
         lambda stats: stats.late,
     ),
     (
+        _metric(
+            "task_ahead_records_total",
+            C,
+            TASK,
+            "Records handled whose event time was too far ahead of the host's clock",
+        ),
+        lambda stats: stats.ahead,
+    ),
+    (
         _metric("task_expired_entries_total", C, TASK, "Entries of stores that were removed at the end of their ttl"),
         lambda stats: stats.expired,
     ),

@@ -117,6 +117,7 @@ class TaskStats:
         timers_fired: timers whose handlers were called. Of those in processing time, which are `timers_timed`,
             `timer_lag_ns` is how late they fired.
         late: messages whose event time was less than the watermark of their key.
+        ahead: messages whose event time was further ahead of the host's clock than counts.
         expired: entries that were removed at the end of their ttl.
         keys: the keys that are frequent now.
         time: the watermark and the timers now; None for a task that has neither, and while they are not known.
@@ -145,6 +146,7 @@ class TaskStats:
     timers_timed: int = 0
     timer_lag_ns: int = 0
     late: int = 0
+    ahead: int = 0
     expired: int = 0
     keys: KeySketch = NO_KEYS
     time: TimeFigures | None = None

@@ -204,6 +204,7 @@ OF_A_TASK = TaskStats(
     timers_timed=119,
     timer_lag_ns=1_200_000_000,
     late=121,
+    ahead=126,
     expired=122,
     keys=KeySketch(8, {"hot": 3}),
     time=TimeFigures(
@@ -286,6 +287,7 @@ OF_TASK_0 = {
     "task_timer_lag_seconds_count": 119,
     "task_timers_fired_total": 118,
     "task_late_records_total": 121,
+    "task_ahead_records_total": 126,
     "task_expired_entries_total": 122,
 }
 EXPECTED: Mapping[tuple[str, ...], float] = {

@@ -86,11 +86,16 @@ class Lateness:
 
     Attributes:
         below_ms: a message of this event time or later is not late, whatever its key.
+        ahead_count: likewise, the messages that were too far ahead of the host's clock.
     """
 
     def __init__(self) -> None:
         self.below_ms = UNKNOWN_MS
-        self.count = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin to count anew."""
+        self.count = self.ahead_count = 0
 
     def note(self, event_ms: int, watermark_ms: int | None) -> None:
         """Count a message, if it is late by the watermark of its key."""
@@ -348,7 +353,7 @@ class TaskClocks:
         self._parts = clocks.parts
         self._finest = max((part.factor for part in clocks.parts), default=1)
         self.lateness.below_ms = max((self.watermark_ms, *(part.watermark_ms for part in clocks.parts)))
-        self.lateness.count = 0
+        self.lateness.forget()
         self.with_messages.clear()
         self.has_moved, self.has_ended, self.before_end_ms = False, clocks.has_ended, clocks.before_end_ms
 
@@ -399,7 +404,7 @@ class TaskClocks:
         """Note that the entry was committed."""
         self.with_messages.clear()
         self.has_moved = False
-        self.lateness.count = 0
+        self.lateness.forget()
 
     def seen(self, inputs: Mapping[int, SspKeyBucket]) -> Mapping[str, SeenClock]:
         """The clocks that may hold the watermark back, by the text of their inputs."""

@@ -113,6 +113,7 @@ class EventTime:
                 # The limit of before is the stricter one.
                 no_later_ms = wall_ms() + ahead_max_ms
                 if not _is_time(stream, message, event_ms, no_later_ms):
+                    lateness.ahead_count += event_ms > no_later_ms
                     process_without_time(message, out, *((context,) if takes_context else ()))
                     clocks.saw(route)
                     return

@@ -109,7 +109,7 @@ class Meter:
         self.stores = StoreCosts(now_s)
         self.skipped = 0
         self._fired = Fired()
-        self._late = 0
+        self._late = self._ahead = 0
         self._begun_s = 0.0
         # The time of a micro-batch that is measured to its end; None while it is measured.
         self._busy_s: float | None = 0.0
@@ -124,7 +124,7 @@ class Meter:
         """
         self._begun_s, self._keys, self.skipped = self._now_s(), NO_KEYS, 0
         self._busy_s = None
-        self._fired, self._late = Fired(), 0
+        self._fired, self._late, self._ahead = Fired(), 0, 0
         for watch in (self.input, self.process, self.commit, self.stores):
             watch.reset()
         return self._watched(chunks)
@@ -149,9 +149,9 @@ class Meter:
         self.commit.add(own_s)
         self.input.total_s += took_s - own_s
 
-    def acted(self, fired: Fired, late: int) -> None:
-        """Count the timers and the late messages of a transaction that was committed."""
-        sums, self._late = self._fired, self._late + late
+    def acted(self, fired: Fired, late: int, ahead: int) -> None:
+        """Count the timers, and the messages off their time, of a committed transaction."""
+        sums, self._late, self._ahead = self._fired, self._late + late, self._ahead + ahead
         sums.timers += fired.timers
         sums.timed += fired.timed
         sums.lag_ms += fired.lag_ms
@@ -209,6 +209,7 @@ class Meter:
                 timers_timed=fired.timed,
                 timer_lag_ns=fired.lag_ms * 1_000_000,
                 late=self._late,
+                ahead=self._ahead,
                 expired=fired.expired,
                 keys=self._keys,
                 time=time,

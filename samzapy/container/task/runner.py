@@ -384,7 +384,7 @@ class TaskRunner:
         commit = partial(self._transactions.commit, transaction)
         share_s = yield Part(commit, is_last, transaction.handled, produced_s - begun_s)
         self._meter.committed(begun_s, produced_s, share_s)
-        self._meter.acted(transaction.fired, self._time.late_count)
+        self._meter.acted(transaction.fired, *self._time.off_time_counts)
         self._time.committed()
         self._handles.forget()
         work.tally.add(transaction)

@@ -117,9 +117,12 @@ class TimeKeeping:
         return self.timers is not None and self.timers.is_event_due
 
     @property
-    def late_count(self) -> int:
-        """The messages of the open transaction that were late."""
-        return 0 if self.event_time is None else self.event_time.clocks.lateness.count
+    def off_time_counts(self) -> tuple[int, int]:
+        """The messages of the open transaction that were late, and too far ahead."""
+        if self.event_time is None:
+            return 0, 0
+        lateness = self.event_time.clocks.lateness
+        return lateness.count, lateness.ahead_count
 
     def due_ms(self) -> int:
         """As `TaskRunner.due_ms`."""

@@ -145,6 +145,15 @@ def test_messages_older_than_the_watermark_are_counted_as_late(tmp_path: Path) -
     assert 0 == worker.tick().late
 
 
+def test_messages_that_are_too_far_ahead_of_the_host_s_clock_are_counted(tmp_path: Path) -> None:
+    worker = AWorker(tmp_path, _EVENT, declared=", disorder_ms=10")
+    no_later_ms = worker.clock.wall_ms + 300_000
+
+    assert 0 == worker.handle((no_later_ms, 0)).ahead
+    assert 2 == worker.handle((no_later_ms + 1, 0), (100, 0), (2 * no_later_ms, 0)).ahead
+    assert 0 == worker.tick().ahead
+
+
 def test_late_messages_of_a_transaction_that_failed_are_not_counted(tmp_path: Path) -> None:
     worker = AWorker(tmp_path, _EVENT)
     worker.handle((100, 0))
