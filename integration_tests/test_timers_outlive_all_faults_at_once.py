@@ -18,7 +18,7 @@ from integration_tests.support.ledger import describe_violations
 from integration_tests.timers_walk import POINTS, TimersWalk, differences_from_the_kit
 from samzapy.testing.container_broker import wants_containers
 
-ROUNDS = sized(6, short=1)
+ROUNDS = sized(4, short=1)
 RECORDS_PER_S = 300
 RECORDS_MIN = sized(100_000, short=5_000)
 FAULTS_MIN = sized(17, short=5)

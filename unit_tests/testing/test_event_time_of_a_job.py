@@ -44,6 +44,8 @@ _PROPERTIES = "job.name=minutes\nsystems.kafka.bootstrap.servers=localhost:1\nlo
 T = 1_699_999_980_000
 """A full minute, 20 s before the time at which a job in memory begins."""
 KEYS = "abcdefgh"
+IDLE_S = 30
+"""`task.event.time.idle.ms` by default."""
 
 
 def a_job_file(tmp_path: Path, *, inputs: str = "", event_time: str = "") -> Path:
@@ -158,13 +160,16 @@ def test_a_topic_that_becomes_quiet_closes_its_minutes(job: MemoryJob) -> None:
 def test_a_key_bucket_that_is_quiet_in_a_busy_partition_closes_its_minutes(job: MemoryJob) -> None:
     quiet, busy = of_bucket(1, 8), of_bucket(2, 8)
     job.scale(8)
-    send(job, quiet, 1, 10)
+    send(job, quiet, 1, 20)
 
-    for at_s in range(20, 110, 5):
+    at_s = 20
+    while not (closed := results(job, quiet)) and at_s < 200:
         send(job, busy, 1, at_s)
-        job.advance(seconds=5)
+        job.advance(seconds=1)
+        at_s += 1
 
-    assert [[0, 1]] == results(job, quiet)
+    assert [[0, 1]] == closed
+    assert 60 <= at_s <= 60 + IDLE_S + 2
 
 
 def test_a_quiet_topic_closes_nothing_where_it_is_to_hold_time(tmp_path: Path) -> None:
