@@ -57,12 +57,12 @@ def own_broker() -> Iterator[DevBroker]:
 
 
 @pytest.fixture
-def own_cluster() -> Iterator[DevCluster]:
-    """Three brokers for this test alone: three replicas, of which two must be in sync."""
+def own_cluster(request: pytest.FixtureRequest) -> DevCluster:
+    """The plugin's cluster for this test alone, unless brokers are to be in containers."""
     if wants_containers():
         pytest.skip("kills its brokers, which one in a container cannot do: needs the local broker")
-    with DevCluster() as running:
-        yield running
+    cluster: DevCluster = request.getfixturevalue("dev_cluster")
+    return cluster
 
 
 @pytest.fixture

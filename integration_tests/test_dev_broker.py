@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import socket
@@ -150,6 +151,17 @@ def test_a_cluster_outlives_the_command_and_the_crash_of_a_node(directory: Path)
     assert "running" == status(directory)["state"]
     assert "Kafka stopped" in samzapy("dev", "down", *where).stdout
     assert "not running" == status(directory)["state"]
+
+
+def test_the_cluster_of_the_guide_is_a_fixture_of_another_project(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[1] / "docs" / "guides" / "testing-your-job.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"^```python\n([^`]*dev_cluster[^`]*)^```$", guide, re.MULTILINE)
+    (tmp_path / "test_cluster.py").write_text(example, encoding="utf-8")
+
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_cluster.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+
+    assert "1 passed" in ran.stdout, ran.stdout + ran.stderr
 
 
 def _three_free_ports() -> int:

@@ -5,6 +5,7 @@
 | `run_task` | test | `samzapy.testing.task_kit.run_task`, with paths from the directory of the test |
 | `samzapy_job` | test | `samzapy.testing.job.MemoryJob`, a whole job in memory, with paths as of `run_task` |
 | `dev_broker` | session | a Kafka broker on this machine, without Docker; needs Java |
+| `dev_cluster` | test | three Kafka brokers on this machine, which the test may stop, kill and start; needs Java |
 | `kafka_container` | session | a Kafka broker in Docker; the test is skipped where Docker does not answer |
 """
 
@@ -19,6 +20,7 @@ import pytest
 # Every pytest of an environment with samzapy loads this module, so the fixtures import what they need themselves.
 if TYPE_CHECKING:
     from samzapy.testing.broker import DevBroker
+    from samzapy.testing.broker_cluster import DevCluster
     from samzapy.testing.container_broker import ContainerBroker
     from samzapy.testing.job import MemoryJob
     from samzapy.testing.task_kit import TaskRun
@@ -73,6 +75,18 @@ def dev_broker() -> Iterator[DevBroker]:
 
     with DevBroker() as broker:
         yield broker
+
+
+@pytest.fixture
+def dev_cluster() -> Iterator[DevCluster]:
+    """Three brokers for this test alone, which it may stop, kill, pause and start.
+
+    Topics have three replicas, of which two must be in sync. The first start downloads Kafka.
+    """
+    from samzapy.testing.broker_cluster import DevCluster
+
+    with DevCluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

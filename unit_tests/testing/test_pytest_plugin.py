@@ -71,6 +71,7 @@ def test_the_fixtures_are_listed_with_their_purpose(project: Path) -> None:
         "Run a job's task on messages in memory, without Spark and Kafka.",
         "samzapy_job",
         "dev_broker [session scope]",
+        "Three brokers for this test alone, which it may stop, kill, pause and start.",
         "kafka_container [session scope]",
     ):
         assert line in printed
