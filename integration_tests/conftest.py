@@ -58,7 +58,7 @@ def own_broker() -> Iterator[DevBroker]:
 
 @pytest.fixture
 def own_cluster(request: pytest.FixtureRequest) -> DevCluster:
-    """The plugin's cluster for this test alone, unless brokers are to be in containers."""
+    """The plugin's cluster for this test alone; brokers in containers skip it."""
     if wants_containers():
         pytest.skip("kills its brokers, which one in a container cannot do: needs the local broker")
     cluster: DevCluster = request.getfixturevalue("dev_cluster")

@@ -49,8 +49,11 @@ class TwoReplicas:
         for made in admin.create_topics(new).values():
             made.result(_WITHIN_S)
 
-    def lose_what_is_done_in(self, work: Callable[[], None]) -> None:
-        """Let the first replica alone have the records of `work`, and the second one lead without them."""
+    def lose_records_of(self, work: Callable[[], None]) -> None:
+        """Let the second replica lead without the records of `work`.
+
+        The first one alone has them, and is killed.
+        """
         self._cluster.node(SECOND).stop()
         wait_until(lambda: self._in_sync() == [{FIRST}] * len(self._topics), _WITHIN_S, "one replica to be in sync")
         work()
@@ -103,7 +106,7 @@ def test_records_that_an_unclean_election_lost_end_their_readers_and_the_leader_
             # All of it is known here, and may have been acted on.
             assert (True, 2) == (bool(follower.to_the_end()), len(topics.checkpoint_records()))
 
-        replicas.lose_what_is_done_in(work)
+        replicas.lose_records_of(work)
 
         left = committed(connection, stream)
         assert (kept, 1) == (len(left), len(committed(connection, checkpoints))), "nothing was lost: no fault"

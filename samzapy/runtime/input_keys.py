@@ -1,8 +1,8 @@
 """Checks whether equal keys of a job's inputs meet in one task.
 
 A job that keeps state by key needs that. `samzapy job plan` and `samzapy doctor` take the time they need. A start looks
-at fewer records, which takes a fraction of a second, and waits for START_WAIT_S at most. Then it logs that it has not
-seen all.
+at fewer records, which takes a fraction of a second. It goes on where no record comes for START_QUIET_S, or after
+START_WAIT_S, and logs that it has not seen all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.adapters.kafka.key_sample import sample_keys
+from samzapy.adapters.kafka.key_sample import SAMPLE_WAIT_S, sample_keys
 from samzapy.config import JobConfig
 from samzapy.coordinator.assignment.replanning import plan_of
 from samzapy.coordinator.commands import SubmitJob
@@ -24,7 +24,10 @@ from samzapy.model.ssp import SystemStream, SystemStreamPartition
 from samzapy.plan.input_keys import NOTHING_SEEN, InputKeys, look_at_keys, refusal_of, warnings_of
 
 _LOG = logging.getLogger(__name__)
-START_WAIT_S: Final = 2.0
+START_QUIET_S: Final = 5.0
+"""On a machine with much other work the first record takes more than two seconds."""
+
+START_WAIT_S: Final = 20.0
 _START_RECORDS_MAX: Final = 20_000
 _START_PARTITIONS_MAX: Final = 200
 _START_RECORDS_EACH: Final = 500
@@ -62,6 +65,7 @@ def look_at_inputs(
     *,
     count_max: int,
     wait_s: float,
+    quiet_s: float = SAMPLE_WAIT_S,
 ) -> tuple[InputKeys, bool]:
     """Examine sampled keys of `ssps`.
 
@@ -70,11 +74,12 @@ def look_at_inputs(
     Args:
         ssps: existing partitions of `plan`.
         count_max: the number of last records of each partition.
+        wait_s, quiet_s: as of `sample_keys`.
 
     Raises:
         As `sample_keys`.
     """
-    keys_of, is_whole = sample_keys(connection, ssps, count_max, wait_s)
+    keys_of, is_whole = sample_keys(connection, ssps, count_max, wait_s, quiet_s)
     own = {SystemStream.parse(stream.system_stream) for stream in config.intermediates}
     return look_at_keys(keys_of, plan, own), is_whole
 
@@ -116,13 +121,23 @@ def _look_at_start(wanted: SubmitJob, after: CoordinatorState, connection: Kafka
         return look_at_keys({}, plan)
     each = min(_START_RECORDS_EACH, _START_RECORDS_MAX // len(ssps))
     try:
-        keys, is_whole = look_at_inputs(wanted.config, plan, connection, ssps, count_max=each, wait_s=START_WAIT_S)
+        keys, is_whole = look_at_inputs(
+            wanted.config,
+            plan,
+            connection,
+            ssps,
+            count_max=each,
+            wait_s=START_WAIT_S,
+            quiet_s=START_QUIET_S,
+        )
     except (TemporaryError, DeadlineError, MissingTopicError) as error:
         _LOG.warning("the keys of the inputs were not looked at: %s", error)
         return NOTHING_SEEN
     if not is_whole:
         _LOG.warning(
-            "the keys of the inputs were looked at in part only, within %g s; samzapy job plan takes its time for it",
+            "the keys of the inputs were looked at in part only: no record came for %g s, or all took more than %g s; "
+            "samzapy job plan takes its time for it",
+            START_QUIET_S,
             START_WAIT_S,
         )
     return keys
