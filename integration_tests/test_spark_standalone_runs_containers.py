@@ -35,7 +35,8 @@ from samzapy.cli.container.log_text import Log, appended, last_lines
 from samzapy.cli.container.logs import log_of
 from samzapy.errors import ConfigError, ExitCode, LaunchError, RejectedError
 from samzapy.model.container import ContainerPhase
-from samzapy.model.launch import Launch, Launched, LaunchedState
+from samzapy.model.launch import Launch, Launched, LaunchedState, LaunchRole
+from samzapy.model.placement import Action
 from samzapy.model.topics import coordinator_topic
 from samzapy.runtime.standalone_cluster import standalone_launcher
 from samzapy.stream.codec import decode
@@ -51,6 +52,7 @@ S = LaunchedState
 _STARTS_WITHIN_S = 240.0
 _NO_START_FOR_S = 20.0
 """A container that is to be replaced is launched within two seconds."""
+_WITH_STATE = {"stores_sums_msg_serde": "json", "local_store_dir": "/data"}
 _WITH_STANDBYS = {
     "stores_sums_msg_serde": "json",
     "local_store_dir": "/data",
@@ -420,6 +422,33 @@ def test_standbys_of_one_round_are_on_workers_of_their_own(cluster: SparkCluster
         standbys = [job.host_of("0-0"), job.host_of("1-0")]
         assert "" not in standbys
         assert 2 == len(set(standbys)), standbys
+        assert 4 == len(job.started), "none was started in vain"
+
+        # As when the workers under both are lost at once.
+        lost = [name for name, process in job.processes.items() if process.launch.role is LaunchRole.STANDBY]
+        assert 2 == len(lost)
+        for name in lost:
+            job.ends(name, 137)
+        job.settles(30)
+
+        standbys = [job.host_of("0-0"), job.host_of("1-0")]
+        assert "" not in standbys
+        assert 2 == len(set(standbys)), standbys
+
+
+def test_two_moves_to_any_host_of_one_poll_are_to_different_workers(cluster: SparkCluster) -> None:
+    with closing(SparkStory(cluster, count=2, settings=_WITH_STATE)) as job:
+        job.settles(20)
+        job.letters = "ab"
+        for letter, processor_id in zip("ab", "01", strict=True):
+            job.ask(ord(letter), Action.PLACE_CONTAINER, processor_id=processor_id, destination_host="ANY_HOST")
+        job.reads()
+
+        job.settles(30)
+
+        answers = job.answers()
+        assert ["SUCCEEDED", "SUCCEEDED"] == [answers[letter].split()[0] for letter in "ab"], answers
+        assert 2 == len(set(job.drivers())) == len(job.drivers()), job.drivers()
         assert 4 == len(job.started), "none was started in vain"
 
 
