@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from samzapy.adapters.web.access import Access
-from samzapy.coordinator.state import CoordinatorState
+if TYPE_CHECKING:
+    from samzapy.adapters.web.access import Access
+    from samzapy.coordinator.state import CoordinatorState
+
 
 _LEADER_WAIT_MS = 2000
 

@@ -219,12 +219,14 @@ HEAVY = (
 """Modules that a command does not need if it asks no cluster."""
 
 
-def loaded_by(*command: str, environment: Mapping[str, str] = MappingProxyType({})) -> tuple[str, set[str]]:
+def loaded_by(
+    *command: str, environment: Mapping[str, str] = MappingProxyType({}), heavy: Sequence[str] = HEAVY
+) -> tuple[str, set[str]]:
     """What a command prints, and which of the heavy modules it imports."""
     listing = (
         "import sys; from samzapy.cli.main import main\n"
         f"try: main({[*command]!r})\n"
-        f"except SystemExit: sys.stderr.write(' '.join(m for m in {HEAVY!r} if m in sys.modules))"
+        f"except SystemExit: sys.stderr.write(' '.join(m for m in {heavy!r} if m in sys.modules))"
     )
     ran = subprocess.run(
         [sys.executable, "-c", listing], capture_output=True, text=True, env={**os.environ, **environment}
@@ -251,6 +253,33 @@ def test_a_command_that_asks_no_cluster_loads_no_heavy_module(command: str, show
 
     assert shown in output
     assert set() == heavy
+
+
+CLIENTS = ("confluent_kafka", "fastavro", "samzapy.coordinator.state", "samzapy.stream.codec")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            "job delete",
+            "job describe",
+            "job list",
+            "job reset",
+            "job restart",
+            "job status",
+            "job stop",
+            "job token",
+        ),
+        *("container gc", "container list", "container logs", "container place", "container restart"),
+        *("container standby", "container status", "config check", "config explain", "profile list"),
+    ],
+)
+def test_the_help_of_a_command_loads_no_client_and_no_state(command: str) -> None:
+    """The other commands load them still: `docs/internals/performance.md` has their price."""
+    _, loaded = loaded_by(*command.split(), "--help", heavy=CLIENTS)
+
+    assert set() == loaded
 
 
 def test_the_check_of_a_configuration_loads_no_client(tmp_path: Path) -> None:

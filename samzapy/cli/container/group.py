@@ -9,11 +9,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import click
 
-from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.cli.container.listing import list_containers
 from samzapy.cli.container.logs import logs
 from samzapy.cli.output.groups import HintingGroup
@@ -35,10 +35,11 @@ from samzapy.cli.target.requests import (
     show_answer,
     with_request,
 )
-from samzapy.coordinator.launching.launches import wanted_processors
 from samzapy.errors import RejectedError
 from samzapy.model.placement import Action, ContainerPlacementResponseMessage, StatusCode
-from samzapy.runtime.job_address import JobAddress
+
+if TYPE_CHECKING:
+    from samzapy.runtime.job_address import JobAddress
 
 
 @click.group(cls=HintingGroup)
@@ -88,6 +89,8 @@ def _show_request(address: JobAddress, uuid: UUID, output: str) -> None:
         RejectedError: there is no such request.
         BrokerUnavailableError: no broker answered.
     """
+    from samzapy.adapters.kafka.admin import KafkaAdmin
+
     KafkaAdmin(address.connection).check_reachable()
     with placement_store(address) as store:
         request = store.read_container_placement_request_message(uuid)
@@ -173,6 +176,8 @@ def restart(address: JobAddress, processors: str | None, every: bool, only_query
         raise click.UsageError("wanted --processor or --all, found both or neither")
     named = None if processors is None else processors_named(processors)
     refuse_several_unwaited(asking, named)
+    from samzapy.coordinator.launching.launches import wanted_processors
+
     state = recorded_state(address)
     action = Action.RESTART_CONTAINER
     if only_query or wanted_processors(state) is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,16 +12,14 @@ from samzapy.cli.output.option import output_option
 from samzapy.cli.output.table import show_rows
 from samzapy.cli.target.address import read_of_a_job
 from samzapy.cli.target.requests import recorded_state
-from samzapy.coordinator.assignment.grants import grants_in_force
-from samzapy.coordinator.assignment.liveness import is_alive
-from samzapy.coordinator.launching.hosts import place_of
-from samzapy.coordinator.launching.standbys import role_of, standby_called
-from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import Launch, LaunchPhase
-from samzapy.runtime.job_address import JobAddress
 from samzapy.runtime.leader_status import reported_containers
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.state import CoordinatorState
+    from samzapy.runtime.job_address import JobAddress
 
 _NUMBERS = ("tasks", "standbyLag", "restoreLeftMs", "heartbeatAgeMs")
 _COLUMNS = ("processor", "container", "host", "role", "state", *_NUMBERS, "reason")
@@ -53,6 +52,9 @@ def container_rows(
     Args:
         reported: the status of containers as the leader reports it, by execution.
     """
+    from samzapy.coordinator.assignment.grants import grants_in_force
+    from samzapy.coordinator.assignment.liveness import is_alive
+
     tasks = Counter(grant.execution_id for grant in grants_in_force(state).values())
     living = {item.execution_id for item in state.containers_sorted if is_alive(state, item.execution_id)}
     rows = [
@@ -65,6 +67,8 @@ def container_rows(
 def _row(
     execution_id: ExecutionId, state: CoordinatorState, task_count: int, reported: Mapping[str, object]
 ) -> Mapping[str, object]:
+    from samzapy.coordinator.launching.standbys import role_of, standby_called
+
     container, launch = state.containers.get(execution_id), state.launches.get(execution_id)
     warm, figures = reported.get("warm"), reported.get("figures")
     return {
@@ -89,6 +93,8 @@ def _processor_of(container: Container | None, launch: Launch | None) -> str:
 
 
 def _host(container: Container | None, launch: Launch | None, state: CoordinatorState) -> str:
+    from samzapy.coordinator.launching.hosts import place_of
+
     if launch is not None:
         return place_of(launch, state)
     return "" if container is None else container.host
@@ -96,6 +102,8 @@ def _host(container: Container | None, launch: Launch | None, state: Coordinator
 
 def _state(execution_id: ExecutionId, state: CoordinatorState) -> str:
     """The phase of the container, unless its launch has not begun or is stopping."""
+    from samzapy.coordinator.assignment.liveness import is_alive
+
     container, launch = state.containers.get(execution_id), state.launches.get(execution_id)
     if launch is not None and (container is None or not is_alive(state, execution_id)):
         return launch.phase.value

@@ -15,7 +15,6 @@ from functools import partial
 
 import click
 
-from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.cli.output.failures import run_command
 from samzapy.cli.output.option import output_option, print_result
 from samzapy.cli.target.address import Target, with_target
@@ -72,6 +71,8 @@ def place_container(
     except ValueError as error:
         raise ConfigError(f"{error}; nothing was written") from error
     # The placement topic waits in silence; this question says what it waits for.
+    from samzapy.adapters.kafka.admin import KafkaAdmin
+
     KafkaAdmin(address.connection).check_reachable()
     with placement_store(address) as store:
         store.write_request(message)

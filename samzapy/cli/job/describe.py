@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,14 +12,14 @@ from samzapy.cli.output.table import print_rows
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.address import read_of_a_job
 from samzapy.cli.target.requests import recorded_state
-from samzapy.cli.target.status import read_status
-from samzapy.config import JobConfig
-from samzapy.coordinator.assignment.replanning import recorded_config
-from samzapy.coordinator.state import CoordinatorState
 from samzapy.inspection.load import json_rows
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topics import changelog_topic
-from samzapy.runtime.job_address import JobAddress
+
+if TYPE_CHECKING:
+    from samzapy.config import JobConfig
+    from samzapy.coordinator.state import CoordinatorState
+    from samzapy.runtime.job_address import JobAddress
 
 _CONTAINERS = ("processorId", "executionId", "host", "phase", "tasks", "heartbeatAgeMs", "reason")
 _INPUTS = ("stream", "partitions", "kind")
@@ -39,6 +40,9 @@ def describe(address: JobAddress, output: str) -> None:
     Example:
       samzapy job describe --config flights.properties
     """
+    from samzapy.cli.target.status import read_status
+    from samzapy.coordinator.assignment.replanning import recorded_config
+
     status = read_status(address)
     state = recorded_state(address)
     described = describe_job(status, state, recorded_config(state))

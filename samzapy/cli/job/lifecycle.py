@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
-from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.cli.output.option import output_option, print_result
 from samzapy.cli.output.table import show_rows
 from samzapy.cli.target.address import Target, connection_to_read, of_a_job, timeout_option, with_target
@@ -26,13 +26,13 @@ from samzapy.cli.target.requests import (
     wait_option,
     wait_timeout_option,
 )
-from samzapy.coordinator.assignment.liveness import LIVING
-from samzapy.coordinator.launching.launches import is_over, wanted_processors
-from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import DeadlineError, RejectedError, SamzapyError
 from samzapy.model.placement import Action
 from samzapy.model.topics import coordinator_topic
-from samzapy.runtime.job_address import JobAddress
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.state import CoordinatorState
+    from samzapy.runtime.job_address import JobAddress
 
 _LOOK_EVERY_S = 0.5
 _ANSWER_S = 30.0
@@ -54,6 +54,8 @@ def stop(address: JobAddress, wait: bool, timeout: float, output: str) -> None:
     Example:
       samzapy job stop --job flight-delays-1 --bootstrap-servers localhost:9092
     """
+    from samzapy.coordinator.launching.launches import is_over
+
     state = recorded_state(address)
     run_id = run_id_of(address, state)
     give_up_at_s = time.monotonic() + timeout
@@ -93,6 +95,8 @@ def restart(address: JobAddress, processors: str | None, wait: bool, timeout: fl
     Example:
       samzapy job restart --job flight-delays-1 --bootstrap-servers localhost:9092 --processor 0,2
     """
+    from samzapy.coordinator.launching.launches import wanted_processors
+
     state = recorded_state(address)
     if wanted_processors(state) is None:
         raise RejectedError(
@@ -123,6 +127,9 @@ def list_jobs(target: Target, timeout_s: float, output: str) -> None:
     Example:
       samzapy job list --bootstrap-servers localhost:9092
     """
+    from samzapy.adapters.kafka.admin import KafkaAdmin
+    from samzapy.runtime.job_address import JobAddress
+
     connection = connection_to_read(target.cluster(), timeout_s)
     admin, prefix = KafkaAdmin(connection), coordinator_topic("")
     admin.check_reachable()
@@ -132,6 +139,8 @@ def list_jobs(target: Target, timeout_s: float, output: str) -> None:
 
 
 def _row(address: JobAddress) -> Mapping[str, object]:
+    from samzapy.coordinator.assignment.liveness import LIVING
+
     try:
         state = recorded_state(address)
     except SamzapyError as error:
@@ -162,6 +171,8 @@ def _is_stopping(state: CoordinatorState) -> bool:
 
 def _has_ended(state: CoordinatorState, run_id: str) -> bool:
     """Whether the run has ended; a later run may have begun since."""
+    from samzapy.coordinator.launching.launches import is_over
+
     return is_over(state) or (state.run is not None and state.run.run_id != run_id)
 
 
@@ -173,5 +184,7 @@ def _ask_to_stop(address: JobAddress, run_id: str, timeout_s: float) -> None:
 
 
 def _living_text(state: CoordinatorState) -> str:
+    from samzapy.coordinator.assignment.liveness import LIVING
+
     living = [container for container in state.containers_sorted if container.phase in LIVING]
     return f"{len(living)} containers have not reported that they stopped"

@@ -8,33 +8,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from samzapy.adapters.kafka.admin import KafkaAdmin
-from samzapy.adapters.kafka.groups import delete_groups
-from samzapy.adapters.kafka.log import KafkaLog
-from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets
 from samzapy.cli.output.confirm import confirm
 from samzapy.cli.output.option import is_json, output_option, print_json
 from samzapy.cli.output.table import print_rows
 from samzapy.cli.output.terminal import printable
 from samzapy.cli.target.address import Target, with_target
 from samzapy.cli.target.requests import recorded_state
-from samzapy.config import JobConfig
-from samzapy.coordinator.assignment.liveness import LIVING
-from samzapy.coordinator.assignment.replanning import recorded_config
-from samzapy.coordinator.lifecycle.downgrade import hosts_with_state
-from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import MissingTopicError, RejectedError
 from samzapy.model.container import coordinator_transactional_id, election_group, transactional_ids
-from samzapy.model.topic_checks import TopicFound
 from samzapy.model.topics import checkpoint_topic, coordinator_topic, placement_topic
-from samzapy.runtime.job_address import JobAddress, no_such_job
-from samzapy.runtime.job_config import read_config
-from samzapy.runtime.leader_status import leader_status
-from samzapy.runtime.this_host import Here
+
+if TYPE_CHECKING:
+    from samzapy.adapters.kafka.admin import KafkaAdmin
+    from samzapy.config import JobConfig
+    from samzapy.coordinator.state import CoordinatorState
+    from samzapy.model.topic_checks import TopicFound
+    from samzapy.runtime.job_address import JobAddress
 
 _COLUMNS = ("kind", "name", "size")
 _Command = Callable[..., None]
@@ -70,6 +63,8 @@ def _removes(command: _Command) -> _Command:
         address = target.address_to_write()
         directories: Mapping[Path, str] = {}
         if target.config_file is not None:
+            from samzapy.runtime.job_config import read_config
+
             config = read_config(target.config_file, target.config_file, target.overrides, os.environ)
             directories = state_directories(config, address.job)
         command(*args, address=address, directories=directories, **options)
@@ -79,6 +74,8 @@ def _removes(command: _Command) -> _Command:
 
 def state_directories(config: JobConfig, job: str) -> Mapping[Path, str]:
     """The directories of local state on this machine, and the host of each."""
+    from samzapy.runtime.this_host import Here
+
     wanted = {} if config.local_store_dir is None else {Path(config.local_store_dir) / job: Here.now().host}
     if config.process_dir is not None:
         for place in sorted(Path(config.process_dir).glob("*/state")):
@@ -123,6 +120,8 @@ def reset(address: JobAddress, directories: Mapping[Path, str], yes: bool, outpu
 def _remove(
     address: JobAddress, directories: Mapping[Path, str], yes: bool, output: str, *, keeps_requests: bool
 ) -> None:
+    from samzapy.adapters.kafka.admin import KafkaAdmin
+
     admin = KafkaAdmin(address.connection)
     admin.check_reachable()
     state = recorded_state(address)
@@ -147,6 +146,9 @@ def _remove(
 
 def _refuse_running(address: JobAddress, admin: KafkaAdmin, state: CoordinatorState) -> None:
     """Raise RejectedError unless the job is stopped."""
+    from samzapy.coordinator.assignment.liveness import LIVING
+    from samzapy.runtime.leader_status import leader_status
+
     if state.term is not None and leader_status(address.job, state.term.url, address.access) is not None:
         running = f"its coordinator at {state.term.url} on {state.term.host}"
     elif count := admin.member_count(election_group(address.job)):
@@ -170,6 +172,9 @@ def _removal(
     *,
     keeps_requests: bool,
 ) -> Removal:
+    from samzapy.coordinator.assignment.replanning import recorded_config
+    from samzapy.coordinator.lifecycle.downgrade import hosts_with_state
+
     job = address.job
     last = [checkpoint_topic(job), placement_topic(job), coordinator_topic(job)]
     if keeps_requests:
@@ -212,6 +217,8 @@ def _refuse_foreign_topics(job: str, state: CoordinatorState, there: Mapping[str
 
 
 def _show(address: JobAddress, removal: Removal) -> None:
+    from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets
+
     places = [(name, partition) for name, count in removal.topics.items() for partition in range(count)]
     first, end = beginning_offsets(address.connection, places), end_offsets(address.connection, places)
     rows = [
@@ -236,6 +243,10 @@ def _show(address: JobAddress, removal: Removal) -> None:
 
 
 def _carry_out(address: JobAddress, admin: KafkaAdmin, removal: Removal) -> None:
+    from samzapy.adapters.kafka.groups import delete_groups
+    from samzapy.adapters.kafka.log import KafkaLog
+    from samzapy.runtime.job_address import no_such_job
+
     topic = coordinator_topic(removal.job)
     try:
         log = KafkaLog(address.connection, topic, coordinator_transactional_id(removal.job))

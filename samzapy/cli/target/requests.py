@@ -11,15 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial, wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from samzapy.cli.output.option import is_json, output_option, print_json, print_result
 from samzapy.cli.output.seconds import Seconds
 from samzapy.cli.output.terminal import printable
-from samzapy.coordinator.replay import replay
-from samzapy.coordinator.state import CoordinatorState, sorted_processors
 from samzapy.errors import ConfigError, DeadlineError, RejectedError, SamzapyError
 from samzapy.model.placement import (
     ANY_HOST,
@@ -31,12 +29,15 @@ from samzapy.model.placement import (
     StatusCode,
 )
 from samzapy.model.topics import coordinator_topic
-from samzapy.placement import ContainerPlacementMetadataStore
-from samzapy.runtime.job_address import JobAddress, coordinator_records, never_ran
 
-RESTART_S = 300.0
+if TYPE_CHECKING:
+    from samzapy.coordinator.state import CoordinatorState
+    from samzapy.placement import ContainerPlacementMetadataStore
+    from samzapy.runtime.job_address import JobAddress
+
 WAIT_S = 600.0
 """The longest wait of a command by default: the default of job.placement.expiry.ms, by which a request has failed."""
+RESTART_S = 300.0
 """Time for a container to drain and for its replacement to start Spark and restore state."""
 
 _READ_WITHIN_S = 60.0
@@ -160,6 +161,7 @@ def every_processor(state: CoordinatorState, action: Action) -> Sequence[str]:
     """
     from samzapy.coordinator.launching.launches import wanted_processors
     from samzapy.coordinator.requests.restart_query import processors_with_query
+    from samzapy.coordinator.state import sorted_processors
 
     wanted = wanted_processors(state) if action is Action.RESTART_CONTAINER else None
     processor_ids = wanted or sorted_processors(processors_with_query(state))
@@ -228,6 +230,8 @@ def answer_json(answer: ContainerPlacementResponseMessage) -> Mapping[str, objec
 
 def placement_store(address: JobAddress) -> ContainerPlacementMetadataStore:
     """The placement topic of the job, not yet connected."""
+    from samzapy.placement import ContainerPlacementMetadataStore
+
     connection = address.connection
     return ContainerPlacementMetadataStore(
         connection.bootstrap_servers,
@@ -243,6 +247,9 @@ def recorded_state(address: JobAddress) -> CoordinatorState:
     Raises:
         RejectedError: there is no such job.
     """
+    from samzapy.coordinator.replay import replay
+    from samzapy.runtime.job_address import coordinator_records
+
     return replay(coordinator_records(address), topic=coordinator_topic(address.job)).state
 
 
@@ -252,6 +259,8 @@ def run_id_of(address: JobAddress, state: CoordinatorState) -> str:
     Raises:
         RejectedError: the job never ran.
     """
+    from samzapy.runtime.job_address import never_ran
+
     if state.run is None:
         raise never_ran(address.job)
     return state.run.run_id
