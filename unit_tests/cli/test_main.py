@@ -276,7 +276,7 @@ CLIENTS = ("confluent_kafka", "fastavro", "samzapy.coordinator.state", "samzapy.
     ],
 )
 def test_the_help_of_a_command_loads_no_client_and_no_state(command: str) -> None:
-    """The other commands load them still: `docs/internals/performance.md` has their price."""
+    """The others load them still; `docs/internals/performance.md` has their price."""
     _, loaded = loaded_by(*command.split(), "--help", heavy=CLIENTS)
 
     assert set() == loaded
