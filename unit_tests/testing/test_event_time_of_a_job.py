@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from samzapy.container.task.coverage import Coverage
 from samzapy.errors import ConfigError, TaskError
+from samzapy.model.ssp import SystemStreamPartition
 from samzapy.plan.elasticity import key_bucket
 from samzapy.testing.job import MemoryJob
 from samzapy.testing.memory.kafka import MemoryProducer
 from samzapy.testing.memory.process import CrashAt, Trace
+from samzapy.testing.memory.topics import MemoryTopics
 
 _JOB = """
 import samzapy as sz
@@ -373,3 +376,34 @@ def test_clocks_are_kept_in_a_store_of_their_own(job: MemoryJob) -> None:
     assert "_clocks" in job.stores()
     entries: Mapping[object, Mapping[str, object]] = job.state("_clocks")
     assert [T + 10_000] == [entry["watermark_ms"] for entry in entries.values()]
+
+
+# --- without one of the safeguards it goes wrong ---
+
+
+def test_coverage_by_the_last_stable_offset_would_close_too_early(
+    job: MemoryJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An open transaction hides the messages behind it."""
+
+    def stable(topics: MemoryTopics, ssps: Sequence[SystemStreamPartition], wait_ms: int) -> Mapping[object, int]:
+        return {ssp: bounds.offset_end for ssp, bounds in topics.input_bounds(ssps, wait_ms).items()}
+
+    monkeypatch.setattr(MemoryTopics, "input_high_watermarks", stable)
+
+    with pytest.raises(AssertionError):
+        test_an_open_transaction_in_an_input_holds_its_clock(job)
+
+
+def idle(coverage: Coverage[Hashable], place: Hashable, offset_next: int) -> int | None:
+    """Coverage by time alone, wherever the reader stands."""
+    ends = coverage._ends.get(place)
+    return ends[-1][0] if ends else None
+
+
+def test_coverage_by_an_idle_time_out_would_close_too_early(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle time-out passes, too, while a reader lags."""
+    monkeypatch.setattr(Coverage, "covered_ms", idle)
+
+    with pytest.raises(AssertionError):
+        test_an_open_transaction_in_an_input_holds_its_clock(job)

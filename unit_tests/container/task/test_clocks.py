@@ -594,3 +594,13 @@ def test_with_the_larger_watermark_at_a_merge_more_messages_would_be_late() -> N
     late = sum(len(model.late) for model in histories(300))
 
     assert sum(len(model.late) for model in histories(300, with_the_larger_watermark)) > 1.2 * late
+
+
+def test_with_clocks_of_an_earlier_grant_a_window_would_close_twice() -> None:
+    def of_the_oldest_grant(
+        entries: Mapping[TaskName, ClockEntry], bucket: int, factor: int, starts: Sequence[BucketStart]
+    ) -> Inherited:
+        oldest = {name: msgspec.structs.replace(entry, epoch=-entry.epoch) for name, entry in entries.items()}
+        return inherited(oldest, bucket, factor, starts)
+
+    assert any(model.closed_twice for model in histories(300, of_the_oldest_grant))
