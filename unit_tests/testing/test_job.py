@@ -8,6 +8,7 @@ import pytest
 
 from samzapy.errors import ConfigError, SamzapyError, TaskError
 from samzapy.testing.job import CRASH_POINTS, DRIVER, TIMER_CRASH_POINTS, MemoryJob
+from samzapy.testing.memory.local_state import MemoryLocalTransaction
 
 _JOB = """
 import samzapy as sz
@@ -203,6 +204,19 @@ def test_timers_follow_a_clock_that_jumps_and_fire_once(job_file: Path) -> None:
         assert [["x", 1], ["quiet", 1], ["y", 1], ["quiet", 1]] == seen(job, "a")
 
 
+def test_a_timer_of_an_earlier_moment_fires_after_one_of_a_later_moment(job_file: Path) -> None:
+    with MemoryJob(job_file) as job:
+        job.jump_clock(hours=1)
+        job.send("words", "x", key="a")
+        job.advance(seconds=10)
+        job.jump_clock(hours=-1)
+
+        job.send("words", "y", key="a")
+        job.advance(seconds=10)
+
+        assert [["x", 1], ["quiet", 1], ["y", 1], ["quiet", 1]] == seen(job, "a")
+
+
 def test_a_rewind_leaves_a_timer_that_is_set(job_file: Path) -> None:
     with MemoryJob(job_file) as job:
         job.send("words", "x", key="a")
@@ -258,3 +272,25 @@ def test_intermediate_streams_are_refused(job_file: Path) -> None:
 
     with pytest.raises(ConfigError, match="not in memory yet"):
         MemoryJob(job_file, settings=settings)
+
+
+# --- without one of the safeguards it goes wrong ---
+
+
+def test_a_scan_from_the_timer_that_fired_last_would_lose_timers(
+    job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timer may be set to an earlier moment."""
+    due, fired_ms = MemoryLocalTransaction.due, [0]
+
+    def due_later(
+        self: MemoryLocalTransaction, store: str, domain: int, until_ms: int | None, count_max: int
+    ) -> list[tuple[int, bytes, bytes]]:
+        rows = [row for row in due(self, store, domain, until_ms, count_max) if row[0] > fired_ms[0]]
+        fired_ms[0] = max([fired_ms[0], *(moment_ms for moment_ms, _, _ in rows if until_ms is not None)])
+        return rows
+
+    monkeypatch.setattr(MemoryLocalTransaction, "due", due_later)
+
+    with pytest.raises(AssertionError):
+        test_a_timer_of_an_earlier_moment_fires_after_one_of_a_later_moment(job_file)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from samzapy.adapters.lmdb.store import LmdbEnvironment
+from samzapy.adapters.lmdb.store import LmdbEnvironment, LmdbTransaction
 from samzapy.config import StoreConfig
 from samzapy.errors import DamagedStateError
 from samzapy.model.timer_entry import STORE, Domain, due_prefix, moment_of, sub_key_of, timer_value
@@ -118,6 +118,23 @@ class Timers(RuleBasedStateMachine):
 
 Timers.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestTimers = Timers.TestCase
+
+
+def test_a_scan_from_the_timer_that_was_due_last_would_lose_timers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer may be set to an earlier moment."""
+    due, seen_ms = LmdbTransaction.due, [-1]
+
+    def due_later(
+        self: LmdbTransaction, store: str, domain: int, until_ms: int | None, count_max: int
+    ) -> Sequence[tuple[int, bytes, bytes]]:
+        rows = [row for row in due(self, store, domain, until_ms, count_max) if row[0] >= seen_ms[0]]
+        seen_ms[0] = max([seen_ms[0], *(row[0] for row in rows)])
+        return rows
+
+    monkeypatch.setattr(LmdbTransaction, "due", due_later)
+
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(Timers, settings=settings(Timers.TestCase.settings, phases=(Phase.generate,)))
 
 
 def test_the_size_of_timers_has_the_pages_of_their_index(tmp_path: Path) -> None:
