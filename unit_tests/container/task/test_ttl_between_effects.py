@@ -5,6 +5,7 @@ Each message sends the state of its key, and so does a timer. The messages come 
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samzapy.adapters.lmdb.store import LmdbEnvironment, LmdbStateDirectory
+from samzapy.adapters.lmdb.store import LmdbEnvironment, LmdbStateDirectory, LmdbTransaction
 from samzapy.config import StoreConfig
 from samzapy.container.task import entry_time
 from samzapy.container.task.clocks import FAR_MS
+from samzapy.errors import SamzapyError
 from samzapy.testing.memory.local_state import MemoryStateDirectory
 from samzapy.testing.memory.process import CrashAt
 from unit_tests.container.task.test_crash_between_effects import Life, Message, a_workload, lives, workloads
@@ -178,6 +180,10 @@ class TtlWorld(ClockedWorld):
             outputs.setdefault((record.key or b"").decode(), []).append(json.loads(record.value or b""))
         return outputs
 
+    def run_and_check(self) -> None:
+        self.run([])
+        self.check()
+
     def check(self) -> None:
         assert Model(list(self.messages)).outputs == self.outputs()
         environment = cast(LmdbDisk, self.disks[0]).current
@@ -279,6 +285,31 @@ def test_a_run_without_an_end_continues_after_one_with_an_end(job: Job, director
 
 
 # --- without one of the safeguards it goes wrong ---
+
+
+def test_a_sweep_that_reads_committed_state_goes_wrong(
+    job: Job, directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sees again what this transaction has removed, and not what it has refreshed."""
+    due, calls = LmdbTransaction.due, itertools.count()
+
+    def due_as_committed(
+        self: LmdbTransaction, store: str, domain: int, until_ms: int | None, count_max: int
+    ) -> object:
+        assert next(calls) < 1000
+        own = self._transaction
+        with self._environment._environment.begin() as read:
+            self._transaction = read
+            try:
+                return due(self, store, domain, until_ms, count_max)
+            finally:
+                self._transaction = own
+
+    monkeypatch.setattr(LmdbTransaction, "due", due_as_committed)
+    world = TtlWorld(_WORKLOAD, job, directory)
+
+    with pytest.raises((AssertionError, SamzapyError)):
+        world.run_and_check()
 
 
 def test_calls_that_act_at_the_watermark_see_expired_entries(
