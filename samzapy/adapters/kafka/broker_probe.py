@@ -28,7 +28,9 @@ class BrokerAddress(NamedTuple):
 
 
 def silence_of(broker: BrokerAddress, *, is_tls: bool, wait_s: float = WAIT_S) -> str:
-    """Why the broker gives no answer within `wait_s` for each step; empty if it answers.
+    """Why the broker gives no answer in time; empty if it answers.
+
+    Each step has `wait_s`.
 
     Any bytes are an answer, and so is an end of the connection: a process that hangs sends neither.
     """

@@ -1,4 +1,4 @@
-"""Report in the log that no broker answers, or one of several, and that it answers again.
+"""Report in the log that brokers are silent, and that they answer again.
 
 A leader puts questions that may wait for a minute (offsets, fencing, topics), and its thread logs nothing meanwhile. So
 this watch has a thread and a client of its own, and asks for the metadata of one topic each second. Any broker may

@@ -300,6 +300,15 @@ def run_coordinator(
             coordination.close(_CLOSE_WAIT_S)
     if coordination.fatal is not None:
         raise coordination.fatal
+    _report(config, last)
+
+
+def _report(config: JobConfig, last: CoordinatorState | None) -> None:
+    """Log the end of the run; None: only this process ends.
+
+    Raises:
+        SamzapyError: containers failed too often.
+    """
     if last is None:
         _LOG.info("this coordinator ends; containers keep running (samzapy job stop ends the job)")
         return

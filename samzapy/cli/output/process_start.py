@@ -13,7 +13,10 @@ import click
 
 
 def own_start_s() -> float:
-    """When this process began, on the monotonic clock; now where the system does not tell."""
+    """When this process began, on the monotonic clock.
+
+    It is now where the system does not tell.
+    """
     try:
         # Behind the name of the program, which may have blanks: proc(5), field 22.
         ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
