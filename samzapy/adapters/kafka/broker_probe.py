@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 WAIT_S: Final = 1.0
@@ -41,7 +42,7 @@ def silence_of(broker: BrokerAddress, *, is_tls: bool, wait_s: float = WAIT_S) -
         return "it refuses connections"
     except TimeoutError:
         return f"it sends nothing within {wait_s:g} s"
-    except (ssl.SSLError, ConnectionError):
+    except ConnectionError:
         return ""
     except OSError as error:
         return f"it cannot be reached: {error}"
@@ -49,13 +50,20 @@ def silence_of(broker: BrokerAddress, *, is_tls: bool, wait_s: float = WAIT_S) -
 
 
 def _ask(plain: socket.socket, host: str, *, is_tls: bool) -> None:
-    if not is_tls:
-        plain.sendall(_API_VERSIONS)
-        plain.recv(1)
-        return
+    plain.sendall(_client_hello(host) if is_tls else _API_VERSIONS)
+    plain.recv(1)
+
+
+def _client_hello(host: str) -> bytes:
+    """The first message of a TLS handshake.
+
+    The handshake is left there. A broker that asks for our certificate would log each one that fails.
+    """
     # Nothing secret is sent, and no answer is believed: whose it is does not matter.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with context.wrap_socket(plain, server_hostname=host) as connection:
-        connection.sendall(_API_VERSIONS)
-        connection.recv(1)
+    to_broker = ssl.MemoryBIO()
+    handshake = context.wrap_bio(ssl.MemoryBIO(), to_broker, server_hostname=host)
+    with suppress(ssl.SSLWantReadError):
+        handshake.do_handshake()
+    return to_broker.read()

@@ -113,6 +113,28 @@ def test_a_server_that_answers_anything_is_not_silent() -> None:
         assert "" == silence_of(answers, is_tls=True)
 
 
+def test_a_tls_handshake_is_begun_and_left_without_an_alert() -> None:
+    """A broker that asks for a certificate logs each handshake that fails."""
+    received: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                received.append(connection.recv(65_536))
+                connection.sendall(b"\x16")
+                received.append(connection.recv(65_536))
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        assert "" == silence_of(BrokerAddress(1, *server.getsockname()), is_tls=True)
+        serving.join(10)
+
+    client_hello, rest = received
+    assert b"\x16\x03" == client_hello[:2] and 5 + int.from_bytes(client_hello[3:5]) == len(client_hello)
+    assert b"" == rest
+
+
 def test_a_port_without_a_server_refuses() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = BrokerAddress(1, *server.getsockname())
