@@ -43,9 +43,6 @@ RESTART_S = 300.0
 _READ_WITHIN_S = 60.0
 """Longer than a healthy job needs to elect a new leader."""
 
-_ANSWER_S = 30.0
-"""Time for a new leader to answer a late request when the old one dies."""
-
 _ASK_EVERY_S = 0.2
 
 # Options that `samzapy container` and `place-container` have under names of their own.
