@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -282,6 +283,46 @@ def test_a_run_without_an_end_continues_after_one_with_an_end(job: Job, director
     shown = world.outputs()["a"][before:]
     assert [time_ms, time_ms + _TIMER_MS] == [time for time, _, _ in shown]
     assert _WORKLOAD[-1].amount == shown[0][1]
+
+
+# --- a ttl that the stores had not ---
+
+
+@pytest.fixture(scope="module")
+def job_before(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    text = _JOB.replace("sz.counter(ttl=1000)", "sz.counter()").replace(", ttl=1000)", ")")
+    return a_job_of(tmp_path_factory.mktemp("before") / "seen.py", text)
+
+
+def _in_this_run(life: Life) -> Life:
+    """Another run would begin without state."""
+    return replace(life, new_run=False)
+
+
+@settings(max_examples=50, deadline=None)
+@given(workloads().filter(len), st.lists(lives, max_size=3), st.lists(lives.map(_in_this_run), max_size=3), st.data())
+def test_entries_of_before_a_ttl_are_seen_once_more_and_expire_after_their_first_use(
+    job_before: Job, job: Job, messages: list[Message], before: list[Life], after: list[Life], data: st.DataObject
+) -> None:
+    with TemporaryDirectory() as directory:
+        world = TtlWorld(messages, job_before, directory)
+        world.run(before)
+        totals, shown_before = (
+            world.in_changelog("total"),
+            {key: len(shown) for key, shown in world.outputs().items()},
+        )
+        used = data.draw(st.sets(st.sampled_from(sorted({message.key for message in messages}))))
+        offset = max(message.offset for message in messages)
+
+        uses = [Message(offset + number, key, 1) for number, key in enumerate(sorted(used), start=1)]
+        world.messages = [*messages, *uses]
+        (world.config, world.new_task), world.declared = job, job[1].declared
+        world.run([Life(moved=True), *after])
+
+        first_seen = {key: shown[shown_before[key]][1] for key, shown in world.outputs().items() if key in used}
+        assert {key: sum(message.amount for message in messages if message.key == key) for key in used} == first_seen
+        left = {key: value for key, value in totals.items() if key[1:].decode() not in used}
+        assert left == world.in_changelog("total") and {} == world.in_changelog("_timers")
 
 
 # --- without one of the safeguards it goes wrong ---
