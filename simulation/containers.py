@@ -119,7 +119,7 @@ class SimulatedContainer:
         is_deaf: it does not stop on any request.
         answers_until_ms: from then on, in true time, its heartbeats arrive and every answer to it is lost; None: never.
         unanswered_since_ms: when it sent the first heartbeat of those that had no answer; None while the last one had.
-        committed_ms: when a commit last moved a position, in true time.
+        committed_ms: when a commit that it heard of last moved a position, in true time.
         was_level: it once reported the state of all tasks of its processor as complete.
     """
 
@@ -683,9 +683,6 @@ class SimulatedContainer:
         for ssp_kb, first, end in work.ranges:
             begins = {bucket: max(first, begin) for bucket, begin in self._begins[ssp_kb].items()}
             self._ledger.commit(grant_of[ssp_kb], ssp_kb, begins, end, self.execution_id)
-            if end > self.positions[ssp_kb]:
-                self.committed_ms[ssp_kb] = self._clock.monotonic_ms()
-            self.positions[ssp_kb] = max(end, self.positions[ssp_kb])
         for handled in work.handled:
             for store, written in handled.written.items():
                 self._ledger.check_written(handled.grant, store, written, self.execution_id)
@@ -697,6 +694,9 @@ class SimulatedContainer:
                 self._idle.pop(ssp_kb, None)
         if luck > 0.95:
             return self._fail("commits and does not hear of it")
+        for ssp_kb, _, end in work.ranges:
+            if end > self.positions[ssp_kb]:
+                self.positions[ssp_kb], self.committed_ms[ssp_kb] = end, self._clock.monotonic_ms()
         if not self.alive:
             self._work = None
             return "commits"
@@ -720,6 +720,7 @@ class SimulatedContainer:
     def _let_go(self) -> None:
         self._abort_locally()
         self._work = None
+        self._reported = dict(self.positions) or self._reported
         self.serving, self.positions, self._begins, self._idle, self._superseded = (), {}, {}, {}, ()
         self._scanned, self._is_tailing = {}, False
         self._environments = {}
