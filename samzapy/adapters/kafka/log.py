@@ -102,12 +102,14 @@ class KafkaLog:
                     offsets.append if number == last else None,
                 )
             producer.flush()
-            assert offsets, "written without a delivery report"
-            self._refuse_lost_records(offsets[-1])
+            # The commit reports a record that was not delivered.
+            if offsets:
+                self._refuse_lost_records(offsets[-1])
             producer.commit()
         except SamzapyError:
             self._drop_producer()
             raise
+        assert offsets, "committed without a delivery report"
         self._offset_after_last = offsets[-1] + 1
         self._reader.expect_end(self._offset_after_last)
         return self._offset_after_last
