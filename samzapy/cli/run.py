@@ -16,8 +16,8 @@ import click
 
 from samzapy.adapters.maven.java import find_java
 from samzapy.runtime.declared_names import check_names
+from samzapy.runtime.expected_generation import expected_generation_option
 from samzapy.runtime.job_config import load_job, log_files_read
-from samzapy.runtime.job_file import expected_generation_option
 from samzapy.runtime.logs import choose_format, log_format_option
 from samzapy.runtime.spark_submit import check_host, environment_of_spark, submit_command, with_modules_beside
 

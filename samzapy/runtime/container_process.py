@@ -1,7 +1,7 @@
 """The composition root of a container's driver: connects its ports to adapters.
 
 A self-managed process is one processor of the job, and a candidate to lead it (`runtime.leadership`). A process that
-the job's coordinator has started (`cli.job.submit`) is a container only. `runtime.container_start` comes before.
+the job's coordinator has started (`cli.job.submission`) is a container only. `runtime.container_start` comes before.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from samzapy.errors import ConfigError, ExitCode, SamzapyError, TaskModuleError
 from samzapy.runtime import container_start
 from samzapy.runtime.declared_names import check_names
 from samzapy.runtime.driver_stderr import real_stderr
+from samzapy.runtime.expected_generation import expected_generation_option
 from samzapy.runtime.failures import machine_error
 from samzapy.runtime.job_config import load_job, log_files_read
 from samzapy.runtime.logs import log_to_stderr
@@ -29,14 +30,6 @@ from samzapy.runtime.spark_submit import check_host, environment_of_spark
 from samzapy.task import is_loading_job_file
 
 _INTERRUPTED = 128 + signal.SIGINT
-
-
-expected_generation_option = click.option(
-    "--expected-generation",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Refuse to start unless plan N is still in force; `samzapy job plan` prints N.",
-)
 
 
 def run_job_file() -> None:

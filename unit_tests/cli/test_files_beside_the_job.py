@@ -13,8 +13,9 @@ from click.testing import CliRunner, Result
 
 from samzapy.cli import run
 from samzapy.cli.config import check
-from samzapy.cli.job import scale, submit
+from samzapy.cli.job import scale, submission
 from samzapy.cli.job.plan import plan
+from samzapy.cli.job.submit import submit
 from samzapy.config import JobConfig
 from samzapy.runtime import container_start
 from samzapy.runtime import job_file as job_file_module
@@ -152,11 +153,11 @@ def test_samzapy_job_submit_reads_the_files_beside_the_job(
     led: list[tuple[JobConfig, Path]] = []
     launched: list[tuple[Path, Path | None]] = []
     monkeypatch.setattr(
-        submit, "launcher_of", lambda config, job_file, properties, *_: launched.append((job_file, properties))
+        submission, "launcher_of", lambda config, job_file, properties, *_: launched.append((job_file, properties))
     )
-    monkeypatch.setattr(submit, "run_coordinator", lambda config, job_file, *_: led.append((config, job_file)))
+    monkeypatch.setattr(submission, "run_coordinator", lambda config, job_file, *_: led.append((config, job_file)))
 
-    ran(CliRunner().invoke(submit.submit, [named.argument, *named.options]))
+    ran(CliRunner().invoke(submit, [named.argument, *named.options]))
 
     ((config, job_file),) = led
     assert load_groupers(config, job_file.parent).ssps is not None

@@ -269,6 +269,7 @@ CLIENTS = ("confluent_kafka", "fastavro", "samzapy.coordinator.state", "samzapy.
             "job restart",
             "job status",
             "job stop",
+            "job submit",
             "job token",
         ),
         *("container gc", "container list", "container logs", "container place", "container restart"),

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.cli.job import submit
+from samzapy.cli.job import submission
 from samzapy.runtime.container_process import _Run
 from samzapy.runtime.spark_start import SparkStart
 from samzapy.testing.builders import a_config
@@ -62,7 +62,7 @@ def test_a_container_names_brokers_that_do_not_answer_while_it_runs(
 def test_a_coordinator_names_brokers_that_do_not_answer_while_it_runs(
     connection: KafkaConnection, line: Line
 ) -> None:
-    with submit._leader_search(a_config(), connection):
+    with submission._leader_search(a_config(), connection):
         assert line.is_there.wait(WITHIN_S)
 
     assert line.text.startswith(f"no broker of {connection.bootstrap_servers} has answered for ")

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from samzapy.adapters.host import process_launcher
 from samzapy.adapters.host.processes import ProcessIdentity
-from samzapy.cli.job.submit import _is_led, launcher_of, submit
+from samzapy.cli.job.submission import _is_led, launcher_of
+from samzapy.cli.job.submit import submit
 from samzapy.coordinator.lifecycle.submission import refuse_self_managed
 from samzapy.coordinator.state import INITIAL, CoordinatorState, committed, evolve
 from samzapy.errors import ConfigError, DeadlineError, ExitCode, RejectedError
