@@ -8,3 +8,5 @@ setup.cfg, the command line and the term record read it here.
 from __future__ import annotations
 
 __version__ = "0.2.0"
+
+FIRST_RELEASE = "0.1.0"

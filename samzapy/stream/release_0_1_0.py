@@ -37,8 +37,9 @@ from samzapy.stream.records import (
     SchemaPut,
     TermPut,
 )
+from samzapy.version import FIRST_RELEASE
 
-RELEASE: Final = "0.1.0"
+RELEASE: Final = FIRST_RELEASE
 FORMAT_LEVEL: Final = 1
 SCHEME: Final = "max"
 """The one way from partitions to tasks that it has."""

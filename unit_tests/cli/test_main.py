@@ -264,7 +264,9 @@ CLIENTS = ("confluent_kafka", "fastavro", "samzapy.coordinator.state", "samzapy.
         *(
             "job delete",
             "job describe",
+            "job downgrade",
             "job list",
+            "job plan",
             "job reset",
             "job restart",
             "job status",

@@ -20,7 +20,7 @@ from samzapy.adapters.spark.so_far_file import SoFarFile
 from samzapy.adapters.spark.standalone_launcher import parse_page
 from samzapy.adapters.spark.submission import SUBMIT_CLASS
 from samzapy.cli.dev.message_lines import json_line, messages_of_json, messages_of_text
-from samzapy.cli.job.plan import _read_plan
+from samzapy.cli.job.planning import _read_plan
 from samzapy.config import in_force, merge, parse_config, properties_text, read_properties
 from samzapy.errors import ConfigError, RejectedError, SamzapyError
 from samzapy.plan.job_model_json import job_model_json, job_model_of_json

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from samzapy.adapters.kafka.reading import PartitionReader, stamps_at
-from samzapy.cli.job.plan import print_change
+from samzapy.cli.job.plan_table import print_change
 from samzapy.cli.output.option import is_json, print_json
 from samzapy.cli.target.address import of_a_job
 from samzapy.cli.target.requests import (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from samzapy.cli.job.downgrade import ArchiveFile, Parts, carry_out
+from samzapy.cli.job.downgrading import ArchiveFile, Parts, carry_out
 from samzapy.coordinator.assignment.starts import PositionsRead
 from samzapy.coordinator.lifecycle.downgrade import HURRIED
 from samzapy.errors import BrokerUnavailableError, DeadlineError, FencedError, RejectedError, SamzapyError

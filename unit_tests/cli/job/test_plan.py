@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from samzapy.cli.job.group import job
-from samzapy.cli.job.plan import Known, print_change, with_previous
+from samzapy.cli.job.plan_table import print_change
+from samzapy.cli.job.planning import Known, with_previous
 from samzapy.cli.job.scale import expected_text
 from samzapy.errors import ConfigError, MissingTopicError, PartitionSchemeError
 from samzapy.model.container import Locality
