@@ -22,7 +22,7 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.placement import KafkaInbox
 from samzapy.adapters.kafka.reading import read_to_end
-from samzapy.cli.doctor import doctor
+from samzapy.cli.doctor.command import doctor
 from samzapy.cli.job.group import job as job_command
 from samzapy.cli.stream.group import stream as stream_command
 from samzapy.coordinator.assignment.grants import newest_grants

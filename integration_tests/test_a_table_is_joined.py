@@ -18,7 +18,7 @@ from integration_tests.support.job_process import JobProcess, kill
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.key_sample import sample_keys
 from samzapy.adapters.kafka.topics import KafkaTopics
-from samzapy.cli.doctor import doctor
+from samzapy.cli.doctor.command import doctor
 from samzapy.cli.job.group import job as job_command
 from samzapy.cli.job.status import bootstrap_lines
 from samzapy.cli.job.submit import submit

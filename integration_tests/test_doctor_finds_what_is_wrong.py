@@ -19,7 +19,7 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.election import KafkaElection
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.topic_watch import TopicWatch
-from samzapy.cli.doctor import doctor
+from samzapy.cli.doctor.command import doctor
 from samzapy.cli.job.group import job as job_command
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
 from samzapy.coordinator.inputs.topic_checks import topics_of

@@ -6,18 +6,20 @@ Read-only.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
-from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
 from samzapy.cli.output.groups import HintingGroup
 from samzapy.cli.output.option import output_option
 from samzapy.cli.output.table import show_rows
 from samzapy.cli.target.address import read_of_a_job
-from samzapy.container.start_rules import Positions, read_positions
 from samzapy.errors import MissingTopicError
 from samzapy.model.topics import checkpoint_topic
-from samzapy.runtime.job_address import JobAddress, no_such_job
+
+if TYPE_CHECKING:
+    from samzapy.container.start_rules import Positions
+    from samzapy.runtime.job_address import JobAddress
 
 _COLUMNS = ("ssp", "checkpoint", "epoch", "task", "execution", "progress", "progressEpoch", "progressExecution")
 _NUMBERS = ("checkpoint", "epoch", "progress", "progressEpoch")
@@ -44,6 +46,10 @@ def list_(
     Example:
       samzapy checkpoint list --job flight-delays-1 --bootstrap-servers localhost:9092
     """
+    from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
+    from samzapy.container.start_rules import read_positions
+    from samzapy.runtime.job_address import no_such_job
+
     topic = checkpoint_topic(address.job)
     try:
         first = beginning_offsets(address.connection, [(topic, 0)])[topic, 0]

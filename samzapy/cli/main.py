@@ -25,7 +25,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "config": LazyCommand("samzapy.cli.config:config", "Show effective configuration values and their sources."),
     "container": LazyCommand("samzapy.cli.container.group:container", "List, move and restart containers."),
     "dev": LazyCommand("samzapy.cli.dev.group:dev", "Run a Kafka broker on this machine, for development."),
-    "doctor": LazyCommand("samzapy.cli.doctor:doctor", "Diagnose a job and suggest remedies."),
+    "doctor": LazyCommand("samzapy.cli.doctor.command:doctor", "Diagnose a job and suggest remedies."),
     "job": LazyCommand("samzapy.cli.job.group:job", "Submit, stop, scale and inspect a job."),
     "profile": LazyCommand("samzapy.cli.profile:profile", "Name the job and the cluster once for all commands."),
     "run": LazyCommand("samzapy.cli.run:run", "Run a job file with spark-submit."),

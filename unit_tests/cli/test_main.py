@@ -184,6 +184,25 @@ def test_a_command_that_reads_a_stream_loads_neither_commands_of_a_leader_nor_ht
     assert "" == ran.stdout.strip()
 
 
+@pytest.mark.parametrize(
+    ("module", "without"),
+    [
+        ("cli.doctor.examination", (*SERVERS, *ENGINES, "rich", "multiprocessing", "samzapy.coordinator.service")),
+        ("cli.job.downgrading", (*SERVERS, *ENGINES, "rich")),
+        ("cli.job.planning", (*SERVERS, *ENGINES, "rich")),
+        ("cli.job.submission", (*SERVERS, *ENGINES, "rich")),
+    ],
+)
+def test_the_work_of_a_command_imports_the_modules_that_it_needs_and_no_more(
+    module: str, without: Sequence[str]
+) -> None:
+    listing = f"import sys, samzapy.{module}; print(*(m for m in {tuple(without)!r} if m in sys.modules))"
+
+    ran = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
+
+    assert "" == ran.stdout.strip()
+
+
 def test_the_end_of_a_command_looks_for_no_garbage() -> None:
     listing = (
         "import atexit, gc, sys; from samzapy.cli.main import main\n"
@@ -276,6 +295,7 @@ CLIENTS = ("confluent_kafka", "fastavro", "samzapy.coordinator.state", "samzapy.
         ),
         *("container gc", "container list", "container logs", "container place", "container restart"),
         *("container standby", "container status", "config check", "config explain", "profile list"),
+        *("checkpoint", "checkpoint list", "doctor"),
     ],
 )
 def test_the_help_of_a_command_loads_no_client_and_no_state(command: str) -> None:

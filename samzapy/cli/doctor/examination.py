@@ -1,8 +1,8 @@
-"""`samzapy doctor`: diagnose a job and suggest remedies. Read-only.
+"""Examine a job: the work of `samzapy doctor`.
 
-The command reads the cluster, the topics, the leader's status and this host. The pure functions of
+It reads the cluster, the topics, the leader's status and this host. The pure functions of
 `model.topic_checks`, `stream.examination` and `inspection.diagnosis` turn that into findings. Records behind an open
-transaction are not read, which is a finding too. The command only waits for the end of transactions whose age the
+transaction are not read, which is a finding too. It only waits for the end of transactions whose age the
 broker's clock does not give.
 """
 
@@ -20,9 +20,6 @@ from samzapy.adapters.kafka.key_sample import SAMPLE_WAIT_S
 from samzapy.adapters.kafka.open_transactions import open_transactions, still_open
 from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS
-from samzapy.cli.output.findings import show_findings
-from samzapy.cli.output.option import output_option
-from samzapy.cli.target.address import read_of_a_job
 from samzapy.config import JobConfig, parse_recorded
 from samzapy.coordinator.assignment.container_ends import end_findings
 from samzapy.coordinator.assignment.cut_off import cut_off_findings
@@ -80,67 +77,7 @@ _ABORT_AFTER_MS = 15_000
 """How long a broker may take to abort a transaction that has timed out (it looks every 10 s by default)."""
 
 
-@click.command()
-@read_of_a_job
-@click.option("--changelogs", is_flag=True, help="Also read all changelogs; takes a while for a large state.")
-@click.option("--intermediates", is_flag=True, help="Also read all intermediate streams; takes a while too.")
-@click.option(
-    "--patience",
-    "patience_s",
-    type=click.IntRange(min=0),
-    metavar="SECONDS",
-    help="Report transactions that are open for longer [default: the job's transaction timeouts and a margin]. If an "
-    "age is unknown, wait this long for the transaction to end.",
-)
-@click.option(
-    "--sample",
-    "sample_count",
-    type=click.IntRange(min=0),
-    default=1000,
-    show_default=True,
-    metavar="N",
-    help="Sample the keys of the last N records of each input partition, if the job keeps state by key; 0: off.",
-)
-@output_option()
-@click.pass_context
-def doctor(
-    context: click.Context,
-    address: JobAddress,
-    changelogs: bool,
-    intermediates: bool,
-    patience_s: int | None,
-    sample_count: int,
-    output: str,
-) -> None:
-    """Diagnose a job, and suggest a remedy for each finding.
-
-    It examines topics, records, open transactions, input keys, leader and containers. Each finding has a code, a
-    severity, a description and a remedy. Exits with 0 without findings, 6 if the job is degraded, 8 if data is wrong, 3
-    if there is no such job.
-
-    \b
-    Example:
-      samzapy doctor --job flight-delays-1 --bootstrap-servers localhost:9092
-    """
-    patience_ms = None if patience_s is None else patience_s * 1000
-    examination = _Examination(
-        address,
-        patience_ms=patience_ms,
-        with_changelogs=changelogs,
-        with_intermediates=intermediates,
-        sample_count=sample_count,
-    )
-    try:
-        findings = examination.findings()
-    except BrokerUnavailableError as error:
-        findings = (_unreachable(error),)
-    not_read = [] if changelogs else ["the records of changelogs (ask with --changelogs)"]
-    not_read += ["the records of intermediate streams (ask with --intermediates)"] if examination.has_more else []
-    not_read += [] if sample_count else ["the keys of inputs (ask with --sample N)"]
-    show_findings(context, address.job, findings, not_read, output)
-
-
-class _Examination:
+class Examination:
     """One look at one job.
 
     Attributes:
@@ -426,7 +363,8 @@ def _leader_report(status: Mapping[str, object] | None) -> LeaderAnswer | None:
     )
 
 
-def _unreachable(error: BrokerUnavailableError) -> Finding:
+def unreachable(error: BrokerUnavailableError) -> Finding:
+    """The finding that no broker answers."""
     return Finding(
         code="cluster-unreachable",
         subject="cluster",
