@@ -6,7 +6,6 @@ whose last line calls `samzapy.run()` (`runtime.job_file`).
 
 from __future__ import annotations
 
-import logging
 import os
 import shlex
 from collections.abc import Sequence
@@ -14,14 +13,8 @@ from pathlib import Path
 
 import click
 
-from samzapy.adapters.maven.java import find_java
-from samzapy.runtime.declared_names import check_names
 from samzapy.runtime.expected_generation import expected_generation_option
-from samzapy.runtime.job_config import load_job, log_files_read
 from samzapy.runtime.logs import choose_format, log_format_option
-from samzapy.runtime.spark_submit import check_host, environment_of_spark, submit_command, with_modules_beside
-
-_LOG = logging.getLogger(__name__)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -52,6 +45,11 @@ def run(
     Example:
       samzapy run examples/flight_delays.py --set systems.kafka.bootstrap.servers=localhost:9092 --master local[4]
     """
+    from samzapy.adapters.maven.java import find_java
+    from samzapy.runtime.declared_names import check_names
+    from samzapy.runtime.job_config import load_job, log_files_read
+    from samzapy.runtime.spark_submit import check_host, environment_of_spark, submit_command, with_modules_beside
+
     choose_format(log_format)
     # Fail here, before the JVM starts, and without a stack trace.
     config, _ = load_job(job_file, config_file, overrides, os.environ)

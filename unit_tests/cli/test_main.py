@@ -264,6 +264,7 @@ def loaded_by(
         ("config check --help", "Usage: samzapy config check"),
         ("config explain job.name", "job.name"),
         ("profile --help", "Usage: samzapy profile"),
+        ("run --help", "Usage: samzapy run"),
         ("completion bash", "_SAMZAPY_COMPLETE=bash_complete"),
     ],
 )
