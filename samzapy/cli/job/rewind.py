@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,11 +18,12 @@ from samzapy.cli.output.table import print_rows
 from samzapy.cli.target.address import of_a_job
 from samzapy.cli.target.lazy_completion import completes
 from samzapy.cli.target.requests import Asking, placement_store, recorded_state, run_id_of, show_answer, with_request
-from samzapy.coordinator.requests.rewind import Move, refused_rewind
 from samzapy.errors import ConfigError, RejectedError
 from samzapy.model.placement import Rewind, rewind_arguments, rewind_of
-from samzapy.runtime.job_address import JobAddress
-from samzapy.runtime.planned_changes import rewind_moves
+
+if TYPE_CHECKING:
+    from samzapy.coordinator.requests.rewind import Move
+    from samzapy.runtime.job_address import JobAddress
 
 _COLUMNS = ("task", "position", "from", "to", "again", "skipped")
 
@@ -115,6 +116,9 @@ def rewind(
       samzapy job rewind --config flights.properties --stream kafka.flights --to oldest --plan
       samzapy job rewind --config flights.properties --stream kafka.flights --partition 3 --to 4711
     """
+    from samzapy.coordinator.requests.rewind import refused_rewind
+    from samzapy.runtime.planned_changes import rewind_moves
+
     wanted = _wanted(
         rewind_arguments(stream, to, partition=scope.partition, task=scope.task, processor=scope.processor)
     )

@@ -9,11 +9,10 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from samzapy.adapters.kafka.reading import PartitionReader, stamps_at
-from samzapy.cli.job.plan_table import print_change
 from samzapy.cli.output.option import is_json, print_json
 from samzapy.cli.target.address import of_a_job
 from samzapy.cli.target.requests import (
@@ -26,18 +25,16 @@ from samzapy.cli.target.requests import (
     with_request,
 )
 from samzapy.config import FACTORS, parse_recorded
-from samzapy.coordinator.assignment.grants import newest_grants
-from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError, CorruptRecordError
-from samzapy.inspection.rebalance_pause import Pauses
 from samzapy.model.placement import Scale
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import checkpoint_topic, coordinator_topic
-from samzapy.plan.plan_change import PlanChange, plan_change_json
-from samzapy.runtime.job_address import READ_WAIT_S, JobAddress
-from samzapy.runtime.job_groupers import load_groupers
-from samzapy.runtime.planned_changes import scale_change
-from samzapy.stream.codec import decode
+
+if TYPE_CHECKING:
+    from samzapy.adapters.kafka.reading import PartitionReader
+    from samzapy.coordinator.state import CoordinatorState
+    from samzapy.plan.plan_change import PlanChange
+    from samzapy.runtime.job_address import JobAddress
 
 _LOG = logging.getLogger(__name__)
 _PAUSES_WITHIN_S = 10.0
@@ -101,18 +98,32 @@ def scale(
     if factor is None:
         raise ConfigError("wanted --factor or --containers, found neither; give one of them")
     if only_plan:
-        change = _planned(address, state, int(factor), job_file)
-        if is_json(asking.output):
-            print_json(plan_change_json(address.job, change), asking.output)
-        else:
-            print_change(address.job, change)
-            click.echo(expected_text(change.expected_pause_ms))
+        _show_change(address, _planned(address, state, int(factor), job_file), asking.output)
         return
+    _rescale(address, state, int(factor), expected_generation, asking)
+
+
+def _show_change(address: JobAddress, change: PlanChange, output: str) -> None:
+    from samzapy.cli.job.plan_table import print_change
+    from samzapy.plan.plan_change import plan_change_json
+
+    if is_json(output):
+        print_json(plan_change_json(address.job, change), output)
+    else:
+        print_change(address.job, change)
+        click.echo(expected_text(change.expected_pause_ms))
+
+
+def _rescale(
+    address: JobAddress, state: CoordinatorState, factor: int, expected_generation: int | None, asking: Asking
+) -> None:
+    from samzapy.adapters.kafka.reading import PartitionReader
+
     topic = checkpoint_topic(address.job)
     with placement_store(address) as store, PartitionReader(address.connection, topic) as reader:
         uuid = store.write_scale_request(
             asking.deployment_id or run_id_of(address, state),
-            int(factor),
+            factor,
             expected_generation=expected_generation,
             request_expiry=asking.expiry,
         )
@@ -146,6 +157,9 @@ def _resize(address: JobAddress, state: CoordinatorState, containers: int, askin
 
 def _planned(address: JobAddress, state: CoordinatorState, factor: int, job_file: Path | None) -> PlanChange:
     """The change that the coordinator would plan; nothing is written."""
+    from samzapy.runtime.job_groupers import load_groupers
+    from samzapy.runtime.planned_changes import scale_change
+
     config = parse_recorded(state.config)
     own = config.ssp_grouper_factory or config.task_name_grouper_factory
     if own is not None and job_file is None:
@@ -159,6 +173,12 @@ def _pauses(address: JobAddress, reader: PartitionReader, epoch_before: int) -> 
 
     The bucket must have a commit before and after it.
     """
+    from samzapy.adapters.kafka.reading import stamps_at
+    from samzapy.coordinator.assignment.grants import newest_grants
+    from samzapy.inspection.rebalance_pause import Pauses
+    from samzapy.runtime.job_address import READ_WAIT_S
+    from samzapy.stream.codec import decode
+
     state = recorded_state(address)
     plan_at = {(coordinator_topic(address.job), 0): state.generation_offset}
     planned_ms = max((stamp.timestamp_ms for stamp in stamps_at(address.connection, plan_at).values()), default=0)

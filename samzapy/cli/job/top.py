@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console, Group
-from rich.live import Live
-from rich.text import Text
 
 from samzapy.cli.output.columns import Columns
 from samzapy.cli.output.option import is_json, output_option, print_json
@@ -17,10 +15,13 @@ from samzapy.cli.output.seconds import Seconds
 from samzapy.cli.output.table import print_table
 from samzapy.cli.output.terminal import Terminal, printable
 from samzapy.cli.target.address import read_of_a_job
-from samzapy.cli.target.status import read_status
 from samzapy.inspection.load import JobLoad, ProcessorLoad, TaskLoad, hint_of, load_json, load_of
-from samzapy.runtime.job_address import JobAddress
 from samzapy.runtime.leader_status import leader_status
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from samzapy.runtime.job_address import JobAddress
 
 _WATERMARK = "watermark lag"
 _COLUMNS = ("task", "processor", "records/s", "lag", _WATERMARK, "share of batch", "tail", "busiest key", "buckets")
@@ -66,6 +67,10 @@ def top(address: JobAddress, output: str, interval: float, once: bool, limit: in
 
 def _refresh(loads: Iterator[JobLoad], limit: int | None) -> None:
     """Redraw until Ctrl-C."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
     console = Console(highlight=False)
     with Live(Text("looking …"), console=console, screen=True, auto_refresh=False) as live:
         try:
@@ -77,6 +82,8 @@ def _refresh(loads: Iterator[JobLoad], limit: int | None) -> None:
 
 
 def _loads(address: JobAddress, interval_s: float) -> Iterator[JobLoad]:
+    from samzapy.cli.target.status import read_status
+
     before = read_status(address)
     while True:
         time.sleep(interval_s)
@@ -90,6 +97,8 @@ def _look(address: JobAddress, before: Mapping[str, object]) -> Mapping[str, obj
 
     It comes from the same leader as before, or is read again from the topics.
     """
+    from samzapy.cli.target.status import read_status
+
     leader = before.get("leader")
     status = leader_status(address.job, leader, address.access) if isinstance(leader, str) else None
     return read_status(address) if status is None else status
@@ -135,6 +144,9 @@ def _print(load: JobLoad, limit: int | None) -> None:
 
 def _shown(load: JobLoad, limit: int | None, width: int) -> Group:
     """The load as a renderable that fits the width of the terminal."""
+    from rich.console import Group
+    from rich.text import Text
+
     rows, rest = _rows(load, limit)
     lines = Columns(_columns(load), right=_RIGHT, on=Terminal(width=width)).lines(rows)
     return Group(*map(Text, (*_heading(load), *lines, *rest)))

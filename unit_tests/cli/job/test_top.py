@@ -34,7 +34,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Sequence[Any]:
         }
         status["tasks"].insert(0, idle)
     looks = iter([before, now])
-    monkeypatch.setattr(module, "read_status", lambda address: next(looks))
+    monkeypatch.setattr("samzapy.cli.target.status.read_status", lambda address: next(looks))
     monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
     return before, now
 

@@ -84,8 +84,8 @@ def rewind(monkeypatch: pytest.MonkeyPatch, *options: str, at_terminal: bool, an
         raise RuntimeError("the request is written")
 
     monkeypatch.setattr(module, "recorded_state", lambda address: a_job(ended=False))
-    monkeypatch.setattr(module, "refused_rewind", lambda rewind, state: "")
-    monkeypatch.setattr(module, "rewind_moves", lambda *_: [])
+    monkeypatch.setattr("samzapy.coordinator.requests.rewind.refused_rewind", lambda rewind, state: "")
+    monkeypatch.setattr("samzapy.runtime.planned_changes.rewind_moves", lambda *_: [])
     monkeypatch.setattr(module, "placement_store", reached)
     for place in (module, confirm):
         monkeypatch.setattr(place, "is_at_terminal", lambda: at_terminal)
