@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from functools import wraps
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from samzapy.adapters.kafka.acls import KafkaAcls
-from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.cli.output.findings import show_findings
 from samzapy.cli.output.groups import HintingGroup
 from samzapy.cli.output.option import is_json, output_option
@@ -28,8 +26,9 @@ from samzapy.config import JobConfig, Setting, in_force, parse_config, parse_rec
 from samzapy.errors import RejectedError, TaskModuleError
 from samzapy.inspection.kafka_rights import acl_commands, acl_findings
 from samzapy.plan.kafka_rights import Grant, Role, grants, own_resources
-from samzapy.runtime.job_address import READ_WAIT_S, never_ran
-from samzapy.runtime.job_config import declared_beside, read_settings
+
+if TYPE_CHECKING:
+    from samzapy.adapters.kafka.clients import KafkaConnection
 
 _TOOL = "kafka-acls.sh"
 
@@ -208,6 +207,9 @@ def check(context: click.Context, ask: Callable[[], _Asked], output: str) -> Non
     Example:
       samzapy acl check --config flights.properties --set systems.kafka.client.sasl.username=admin
     """
+    from samzapy.adapters.kafka.acls import KafkaAcls
+    from samzapy.runtime.job_address import READ_WAIT_S
+
     asked = ask()
     admin = KafkaAcls(asked.connection, deadline_s=READ_WAIT_S)
     admin.check_reachable()
@@ -237,6 +239,10 @@ def _job(target: Target, timeout_s: float) -> tuple[JobConfig, KafkaConnection, 
 
     The name is empty if the configuration has none.
     """
+    from samzapy.adapters.kafka.clients import KafkaConnection
+    from samzapy.runtime.job_address import never_ran
+    from samzapy.runtime.job_config import read_settings
+
     config_file = target.config_file
     if config_file is None:
         address = target.address_to_read(timeout_s)
@@ -271,6 +277,8 @@ def _default_principals(config: JobConfig, user: str) -> Mapping[Role, str]:
 
 def _declared(config_file: Path) -> Sequence[Setting]:
     """The settings that the job file declares, outputs among them."""
+    from samzapy.runtime.job_config import declared_beside
+
     try:
         return declared_beside(config_file)
     except TaskModuleError as error:

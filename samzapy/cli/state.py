@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import click
 
-from samzapy.adapters.kafka.admin import KafkaAdmin
-from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets, read_to_end
 from samzapy.cli.output.confirm import confirm
 from samzapy.cli.output.groups import HintingGroup
 from samzapy.cli.output.option import is_json, output_option, print_json, print_json_stream, print_result
@@ -20,13 +19,14 @@ from samzapy.cli.output.table import print_rows, show_rows
 from samzapy.cli.target.address import of_a_job, read_of_a_job
 from samzapy.cli.target.lazy_completion import completes
 from samzapy.cli.target.requests import recorded_state
-from samzapy.config import JobConfig, StoreConfig
-from samzapy.coordinator.assignment.replanning import recorded_config
 from samzapy.errors import ConfigError, RejectedError
-from samzapy.inspection.store_entries import EntrySerdes, StoreEntry, fold, in_order
 from samzapy.model.serde import SerdeError
 from samzapy.model.topics import changelog_topic
-from samzapy.runtime.job_address import JobAddress, never_ran
+
+if TYPE_CHECKING:
+    from samzapy.config import JobConfig, StoreConfig
+    from samzapy.inspection.store_entries import EntrySerdes, StoreEntry
+    from samzapy.runtime.job_address import JobAddress
 
 _COLUMNS = ("key", "name", "value", "partition", "offset")
 _NUMBERS = ("partition", "offset")
@@ -55,6 +55,8 @@ def get(address: JobAddress, name: str, key: str, output: str) -> None:
     Example:
       samzapy state get --job flight-delays-1 --bootstrap-servers localhost:9092 --store delays --key JFK
     """
+    from samzapy.inspection.store_entries import in_order
+
     store, serdes = _store_and_serdes(address, name)
     try:
         owner = serdes.key_bytes(key)
@@ -82,6 +84,8 @@ def scan(address: JobAddress, name: str, limit: int, output: str) -> None:
     Example:
       samzapy state scan --job flight-delays-1 --bootstrap-servers localhost:9092 --store delays
     """
+    from samzapy.inspection.store_entries import in_order
+
     store, serdes = _store_and_serdes(address, name)
     entries = in_order(_entries(address, store))
     rows = (serdes.as_json(entry) for entry in islice(entries, limit or None))
@@ -142,6 +146,9 @@ def drop(address: JobAddress, name: str, yes: bool, output: str) -> None:
     Example:
       samzapy state drop --job flight-delays-1 --bootstrap-servers localhost:9092 --store delays
     """
+    from samzapy.adapters.kafka.admin import KafkaAdmin
+    from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets
+
     admin = KafkaAdmin(address.connection)
     topic = _dropped_topic(address, name)
     there = admin.find([topic]).get(topic)
@@ -171,6 +178,9 @@ def _dropped_topic(address: JobAddress, name: str, topic_id: str | None = None) 
     Raises:
         RejectedError: the job has the store, or never had it, or the topic is not the one that the job had.
     """
+    from samzapy.coordinator.assignment.replanning import recorded_config
+    from samzapy.runtime.job_address import never_ran
+
     state = recorded_state(address)
     config = recorded_config(state)
     if config is None:
@@ -199,6 +209,8 @@ def _dropped_topic(address: JobAddress, name: str, topic_id: str | None = None) 
 
 
 def _store_and_serdes(address: JobAddress, name: str) -> tuple[StoreConfig, EntrySerdes]:
+    from samzapy.inspection.store_entries import EntrySerdes
+
     config = _config(address)
     store = _store(config, name)
     return store, EntrySerdes.of(store, config.key_serde(config.inputs[0]))
@@ -206,6 +218,9 @@ def _store_and_serdes(address: JobAddress, name: str) -> tuple[StoreConfig, Entr
 
 def _config(address: JobAddress) -> JobConfig:
     """The recorded configuration, which names the stores and their serdes."""
+    from samzapy.coordinator.assignment.replanning import recorded_config
+    from samzapy.runtime.job_address import never_ran
+
     config = recorded_config(recorded_state(address))
     if config is None:
         raise never_ran(address.job)
@@ -225,6 +240,10 @@ def _entries(address: JobAddress, store: StoreConfig) -> Iterable[StoreEntry]:
 
 
 def _by_partition(address: JobAddress, store: StoreConfig) -> Iterator[tuple[int, Mapping[bytes, StoreEntry]]]:
+    from samzapy.adapters.kafka.admin import KafkaAdmin
+    from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
+    from samzapy.inspection.store_entries import fold
+
     topic = changelog_topic(address.job, store.name)
     partitions = range(KafkaAdmin(address.connection).partition_count(topic))
     first = beginning_offsets(address.connection, [(topic, partition) for partition in partitions])

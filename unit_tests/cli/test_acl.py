@@ -187,7 +187,7 @@ def test_a_check_ends_as_doctor_does(properties: str, monkeypatch: pytest.Monkey
     rogue = Acl(principal="User:m", host="*", resource=written.resource, operation="WRITE")
 
     def code(*acls: Acl) -> int:
-        monkeypatch.setattr(module, "KafkaAcls", lambda *_, **__: Cluster(acls))
+        monkeypatch.setattr("samzapy.adapters.kafka.acls.KafkaAcls", lambda *_, **__: Cluster(acls))
         return invoke("check", "--config", properties).exit_code
 
     assert [0, 6, 8] == [code(*needed), code(*needed[1:]), code(*needed, rogue)]
@@ -197,12 +197,12 @@ def test_a_check_of_one_role_expects_the_writers_of_the_others(
     properties: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = tuple(map(as_acl, rows("--config", properties)))
-    monkeypatch.setattr(module, "KafkaAcls", lambda *_, **__: Cluster(needed))
+    monkeypatch.setattr("samzapy.adapters.kafka.acls.KafkaAcls", lambda *_, **__: Cluster(needed))
 
     assert "nothing is wrong" in invoke("check", "--config", properties, "--role", "auditor").stdout
 
 
 def test_a_cluster_without_any_acl_is_reported(properties: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KafkaAcls", lambda *_, **__: Cluster(()))
+    monkeypatch.setattr("samzapy.adapters.kafka.acls.KafkaAcls", lambda *_, **__: Cluster(()))
 
     assert "may have no authorizer" in invoke("check", "--config", properties).stderr

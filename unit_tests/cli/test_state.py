@@ -53,10 +53,12 @@ def a_state(**properties: str) -> CoordinatorState:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     cluster = Cluster()
-    monkeypatch.setattr(state_command, "KafkaAdmin", lambda connection: cluster)
+    monkeypatch.setattr("samzapy.adapters.kafka.admin.KafkaAdmin", lambda connection: cluster)
     monkeypatch.setattr(state_command, "recorded_state", cluster.state)
-    monkeypatch.setattr(state_command, "beginning_offsets", lambda _, places: dict.fromkeys(places, 3))
-    monkeypatch.setattr(state_command, "end_offsets", lambda _, places: dict.fromkeys(places, 10))
+    monkeypatch.setattr(
+        "samzapy.adapters.kafka.reading.beginning_offsets", lambda _, places: dict.fromkeys(places, 3)
+    )
+    monkeypatch.setattr("samzapy.adapters.kafka.reading.end_offsets", lambda _, places: dict.fromkeys(places, 10))
     return cluster
 
 
