@@ -174,7 +174,7 @@ def test_a_command_imports_the_modules_that_it_needs_and_no_more(command: str, w
     assert "Usage: samzapy" in ran.stdout
 
 
-@pytest.mark.parametrize("module", ["cli.target.status", "cli.target.requests", "cli.stream.task"])
+@pytest.mark.parametrize("module", ["cli.target.status", "cli.target.requests", "cli.stream.history", "cli.stream.task_explanation"])
 def test_a_command_that_reads_a_stream_loads_neither_commands_of_a_leader_nor_http(module: str) -> None:
     """Also when it runs: the help of a command does not load these modules."""
     listing = f"import sys, samzapy.{module}; print(*(m for m in {(*LEADERS, 'http.client')!r} if m in sys.modules))"
@@ -305,11 +305,12 @@ CLIENTS = ("confluent_kafka", "fastavro", "samzapy.coordinator.state", "samzapy.
         ),
         *("container gc", "container list", "container logs", "container place", "container restart"),
         *("container standby", "container status", "config check", "config explain", "profile list"),
-        *("checkpoint", "checkpoint list", "doctor"),
+        *("checkpoint", "checkpoint list", "doctor", "task", "task explain"),
+        *("stream diff", "stream export", "stream replay", "stream state", "stream verify"),
     ],
 )
 def test_the_help_of_a_command_loads_no_client_and_no_state(command: str) -> None:
-    """The others load them still; `docs/internals/performance.md` has their price."""
+    """Only `samzapy dev` does; `docs/internals/performance.md` has the price of each."""
     _, loaded = loaded_by(*command.split(), "--help", heavy=CLIENTS)
 
     assert set() == loaded

@@ -7,15 +7,16 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from samzapy.cli.target.address import Target, timeout_option, with_target
 from samzapy.errors import ConfigError
-from samzapy.runtime.stream_source import StreamSource, source_of_files, source_of_topic
-from samzapy.stream.audit import LATEST_VALUE_ONLY
 from samzapy.stream.position import Position, Reading
+
+if TYPE_CHECKING:
+    from samzapy.runtime.stream_source import StreamSource
 
 _COLLECT_EVERY = 50_000
 """Objects made and not freed yet, at which Python looks for cycles; 700 by default. A fold makes none, and holds so
@@ -41,6 +42,8 @@ def print_horizon(source: StreamSource, reading: Reading) -> None:
 
     `reading` has read up to that state.
     """
+    from samzapy.stream.audit import LATEST_VALUE_ONLY
+
     if not source.is_whole(reading):
         click.echo(
             f"{LATEST_VALUE_ONLY}: before offset {source.extent.whole_from} compaction may have removed values that "
@@ -70,6 +73,8 @@ def of_a_stream(command: Callable[..., None]) -> Callable[..., None]:
         timeout_s: float,
         **options: Any,
     ) -> None:
+        from samzapy.runtime.stream_source import source_of_files, source_of_topic
+
         with ExitStack() as stack:
             stack.callback(gc.set_threshold, *gc.get_threshold())
             gc.set_threshold(_COLLECT_EVERY)
