@@ -174,7 +174,9 @@ def test_a_command_imports_the_modules_that_it_needs_and_no_more(command: str, w
     assert "Usage: samzapy" in ran.stdout
 
 
-@pytest.mark.parametrize("module", ["cli.target.status", "cli.target.requests", "cli.stream.history", "cli.stream.task_explanation"])
+@pytest.mark.parametrize(
+    "module", ["cli.target.status", "cli.target.requests", "cli.stream.history", "cli.stream.task_explanation"]
+)
 def test_a_command_that_reads_a_stream_loads_neither_commands_of_a_leader_nor_http(module: str) -> None:
     """Also when it runs: the help of a command does not load these modules."""
     listing = f"import sys, samzapy.{module}; print(*(m for m in {(*LEADERS, 'http.client')!r} if m in sys.modules))"

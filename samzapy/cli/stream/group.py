@@ -1,4 +1,7 @@
-"""`samzapy stream`: the coordinator's decisions. Read-only; `history` has the work."""
+"""`samzapy stream`: the coordinator's decisions, from its stream or an export.
+
+Read-only; `history` has the work.
+"""
 
 from __future__ import annotations
 
