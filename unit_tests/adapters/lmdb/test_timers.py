@@ -7,9 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from samzapy.adapters.lmdb.store import LmdbEnvironment, LmdbTransaction
 from samzapy.config import StoreConfig
@@ -132,9 +132,15 @@ def test_a_scan_from_the_timer_that_was_due_last_would_lose_timers(monkeypatch: 
         return rows
 
     monkeypatch.setattr(LmdbTransaction, "due", due_later)
+    timers = Timers()
+    timers.begin()
+    timers.write({KEYS[0]: timer_value(Domain.PROCESSING, 5)})
+    timers.due(Domain.PROCESSING, None, 20)
+    timers.write({KEYS[1]: timer_value(Domain.PROCESSING, 1)})
 
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(Timers, settings=settings(Timers.TestCase.settings, phases=(Phase.generate,)))
+        timers.due(Domain.PROCESSING, None, 20)
+    timers.teardown()
 
 
 def test_the_size_of_timers_has_the_pages_of_their_index(tmp_path: Path) -> None:
