@@ -26,6 +26,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from samzapy.adapters.kafka.clients import KafkaConnection, make_client
+from samzapy.adapters.maven import java
 from samzapy.adapters.spark.java_properties import java_properties
 from samzapy.adapters.web.routes import Answering
 from samzapy.adapters.web.server import CoordinatorServer
@@ -190,7 +191,7 @@ def becomes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The command of `samzapy run`."""
     became: list[str] = []
     monkeypatch.setattr(os, "execve", lambda program, command, environment: became.extend(command))
-    monkeypatch.setattr(run, "find_java", lambda: None)
+    monkeypatch.setattr(java, "find_java", lambda: None)
     return became
 
 
