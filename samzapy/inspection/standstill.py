@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 from samzapy.coordinator.assignment.cut_off import KAFKA_SILENT_MS
 from samzapy.coordinator.assignment.grants import is_free, is_run, newest_grants
 from samzapy.coordinator.assignment.liveness import Liveness, Sighting, living_runners
-from samzapy.coordinator.assignment.replanning import config_of
+from samzapy.coordinator.assignment.replanning import readable_config
 from samzapy.coordinator.launching.launches import runner_of
 from samzapy.coordinator.lifecycle.absence import grace_left_ms
 from samzapy.coordinator.state import CoordinatorState, remembered, works_for
-from samzapy.errors import ConfigError, LostRangeError
+from samzapy.errors import LostRangeError
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.launch import LaunchPhase
 from samzapy.model.start_step import waits_for_transaction
@@ -221,8 +221,8 @@ def _held_in_time(grant: Grant, sighting: Sighting | None, state: CoordinatorSta
     stats = None if sighting is None else sighting.figures.tasks.get(grant.task_name)
     if stood is None or stats is None or stats.time is None or stats.records_in == stood.records_in:
         return None
-    for_ms = now_ms - stood.since_ms
-    if for_ms < STILL_MS + _event_time_idle_ms(state):
+    for_ms, config = now_ms - stood.since_ms, readable_config(state)
+    if for_ms < STILL_MS + (0 if config is None else config.event_time_idle_ms):
         return None
     at = "there is none" if stood.watermark_ms is None else f"it is {time_text(stood.watermark_ms)}"
     return Standstill(
@@ -231,13 +231,6 @@ def _held_in_time(grant: Grant, sighting: Sighting | None, state: CoordinatorSta
         for_ms=for_ms,
         detail=f"{stats.time.held_by} holds its watermark back ({at}), and {stats.time.timers_pending} timers wait",
     )
-
-
-def _event_time_idle_ms(state: CoordinatorState) -> int:
-    try:
-        return config_of(state).event_time_idle_ms
-    except ConfigError:
-        return 0  # A record of another release, or a torn one, is reported elsewhere.
 
 
 def _held_back(grant: Grant, sighting: Sighting) -> tuple[SspKeyBucket | None, int]:

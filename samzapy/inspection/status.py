@@ -81,12 +81,11 @@ from typing import TYPE_CHECKING
 
 from samzapy.coordinator.assignment.container_ends import newest_ends
 from samzapy.coordinator.assignment.grants import is_run, newest_grants
-from samzapy.coordinator.assignment.replanning import recorded_config
+from samzapy.coordinator.assignment.replanning import readable_config
 from samzapy.coordinator.assignment.starts import PositionsRead, reached
 from samzapy.coordinator.grant_values import Position
 from samzapy.coordinator.inputs.growth import expansions_json
 from samzapy.coordinator.launching.standbys import role_of, standby_called
-from samzapy.errors import ConfigError
 from samzapy.inspection.standstill import Standstill, standstills
 from samzapy.inspection.store_sizes import stores_json
 from samzapy.model.finding import Finding, finding_json
@@ -250,10 +249,7 @@ def _factor_finest(state: CoordinatorState, position_of: PositionOf) -> int:
 
 
 def _factor_fixed_by(state: CoordinatorState) -> str:
-    try:
-        config = recorded_config(state)
-    except ConfigError:
-        return ""  # A record of another release, or a torn one, is reported elsewhere.
+    config = None if state.generation is None else readable_config(state)
     return "" if config is None else factor_fixed_by(config)
 
 

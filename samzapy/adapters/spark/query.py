@@ -345,13 +345,16 @@ class _TickJobs:
         return self._count
 
     def shares_of(self, tasks: Collection[TaskName]) -> range:
-        """The share of the tasks that has all of `tasks`; all shares if there is none.
+        """The one share that has all of `tasks`; all shares if there is no such one.
 
         Half of the cost of a tick with two shares is each share's Spark task.
         """
+        # A query that reads bootstrap inputs, or tries a message alone, has a part of the tasks.
         shares = {self._share_of[task] for task in tasks if task in self._share_of}
-        (share,) = shares if len(shares) == 1 else (None,)
-        return range(self._slot_count) if share is None else range(share, share + 1)
+        if len(shares) != 1:
+            return range(self._slot_count)
+        (share,) = shares
+        return range(share, share + 1)
 
     def run(self, session: SparkSession, shares: range) -> tuple[Report, ...]:
         """Run one tick, and return the reports of its workers."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from samzapy.config import JobConfig, parse_recorded
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of, remembered, tombstone
-from samzapy.errors import TopicPolicyError
+from samzapy.errors import ConfigError, TopicPolicyError
 from samzapy.model.ssp import SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic
 from samzapy.plan.groupers import NO_GROUPERS, Groupers
@@ -172,6 +172,17 @@ def config_of(state: CoordinatorState) -> JobConfig:
     Raises ConfigError if it is incomplete, as after a torn transaction.
     """
     return parse_recorded(state.config)
+
+
+def readable_config(state: CoordinatorState) -> JobConfig | None:
+    """As `config_of`; None where it cannot be read.
+
+    A record of another release, or a torn one, prevents that. It is reported where the job is decided on.
+    """
+    try:
+        return config_of(state)
+    except ConfigError:
+        return None
 
 
 def recorded_config(state: CoordinatorState) -> JobConfig | None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from samzapy.coordinator.assignment.liveness import LIVING, Liveness, is_alive
-from samzapy.coordinator.assignment.replanning import config_of
+from samzapy.coordinator.assignment.replanning import readable_config
 from samzapy.coordinator.launching.launches import wanted_processors
 from samzapy.coordinator.state import CoordinatorState, remembered, runs_its_own
-from samzapy.errors import ConfigError
 
 if TYPE_CHECKING:
     from samzapy.model.job import ProcessorId
@@ -32,6 +31,7 @@ def living_processors(state: CoordinatorState) -> frozenset[ProcessorId]:
     return frozenset((*own, *placed))
 
 
+@remembered
 def returnable(state: CoordinatorState) -> frozenset[ProcessorId]:
     """The members whose id another process may have again.
 
@@ -53,8 +53,5 @@ def grace_left_ms(processor_id: ProcessorId, state: CoordinatorState, liveness: 
     if not is_absent or wanted_processors(state) is not None or processor_id not in returnable(state):
         return None
     assert since_ms is not None
-    try:
-        grace_ms = config_of(state).processor_grace_ms
-    except ConfigError:
-        return None  # A record of another release, or a torn one, is reported elsewhere.
-    return max(0, grace_ms - (now_ms - since_ms))
+    config = readable_config(state)
+    return None if config is None else max(0, config.processor_grace_ms - (now_ms - since_ms))

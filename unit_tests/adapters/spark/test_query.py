@@ -208,6 +208,7 @@ def test_a_tick_has_a_spark_task_for_the_one_share_that_has_due_timers() -> None
     assert range(0, 1) == jobs.shares_of({names[4]})
     assert range(2) == jobs.shares_of({names[0], names[1]})
     assert range(2) == jobs.shares_of(())
+    assert range(1, 2) == jobs.shares_of({names[1], TaskName("of no route of this query")})
 
 
 class SlowTickJobs:
