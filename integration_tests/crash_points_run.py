@@ -40,10 +40,8 @@ class Points:
         """Let this one fire at its next hit."""
         next(point.flag for point in self._points if point.name == name).unlink()
 
-    def missing(self, *, but: str = "none") -> list[str]:
-        """The points that did not fire yet, without those whose names begin with `but`."""
-        names = (point.name for point in self._points if not point.flag.exists())
-        return [name for name in names if not name.startswith(but)]
+    def missing(self) -> list[str]:
+        return [point.name for point in self._points if not point.flag.exists()]
 
 
 def a_run(directory: Path, environment: Mapping[str, str], mutant: str | None, **overrides: str) -> LedgerRun:
@@ -56,17 +54,17 @@ def a_run(directory: Path, environment: Mapping[str, str], mutant: str | None, *
     )
 
 
-TICKS = "tick-"
-"""The beginning of the names of crash points in ticks."""
-
-
 def die_at(run: LedgerRun, points: Points) -> None:
     """Let the job die at each crash point but those in ticks.
 
     Ticks need a pause of the feed. A dead driver is started again.
     """
     run.feed(RECORDS_PER_S)
-    run.wait(lambda: not points.missing(but=TICKS) or None, 2 * _WITHIN_S, "every crash point to fire")
+    run.wait(
+        lambda: all(name.startswith("tick-") for name in points.missing()) or None,
+        2 * _WITHIN_S,
+        "every crash point to fire",
+    )
 
 
 def die_in_ticks(run: LedgerRun, points: Points) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, _environment, run_samzapy, unique
+from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, _environment, entry_counts, unique
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.container_broker import ContainerBroker
 from samzapy.testing.waiting import wait_until
@@ -62,18 +62,14 @@ def test_an_entry_with_a_ttl_is_removed_from_the_changelog_and_the_task_begins_w
     def counts() -> list[list[int]]:
         return [json.loads(value or b"") for value in cluster.values(topics["counts"])]
 
-    def entries() -> Counter[str]:
-        address = ("--job", f"{job}-1", "--bootstrap-servers", broker.bootstrap_servers)
-        counted: Counter[str] = Counter()
-        for row in json.loads(run_samzapy("state", "count", *address, "-o", "json").output):
-            counted[row["store"]] += row["entries"]
-        return counted
+    def has_one_entry() -> bool:
+        return entry_counts(broker.bootstrap_servers, job) == Counter(all=1)
 
     environment = _environment(spark.environment)
     with subprocess.Popen([sys.executable, str(job_file)], env=environment) as process:
         try:
             order_and_await(1)
-            wait_until(lambda: entries() == Counter(all=1), _WITHIN_S, "the entry to expire", poll_interval_s=0.5)
+            wait_until(has_one_entry, _WITHIN_S, "the entry to expire", poll_interval_s=0.5)
             order_and_await(2)
         finally:
             process.terminate()

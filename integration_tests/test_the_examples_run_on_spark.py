@@ -6,7 +6,6 @@ import json
 import struct
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, _environment, run_samzapy, unique
+from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, _environment, entry_counts, unique
 from samzapy.stream.log import LogRecord
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.container_broker import ContainerBroker
@@ -92,13 +91,9 @@ def test_examples_send_the_same_messages_on_spark_and_in_the_kit(
     def sent() -> Mapping[str, Sequence[tuple[str, Any]]]:
         return {name: [_read(record, example) for record in cluster.read(topics[name])] for name in example.outputs}
 
-    def entries() -> Counter[str]:
-        address = ("--job", f"{job}-1", "--bootstrap-servers", broker.bootstrap_servers)
-        rows = json.loads(run_samzapy("state", "count", *address, "-o", "json").output)
-        counted: Counter[str] = Counter()
-        for row in rows:
-            counted[row["store"]] += 0 if row["store"] == "_clocks" else row["entries"]
-        return +counted
+    def has_its_entries() -> bool:
+        counted = entry_counts(broker.bootstrap_servers, job)
+        return {name: count for name, count in counted.items() if count and name != "_clocks"} == example.entries
 
     def lacks() -> bool:
         now = sent()
@@ -108,7 +103,7 @@ def test_examples_send_the_same_messages_on_spark_and_in_the_kit(
         try:
             wait_until(lambda: not lacks() or process.poll() is not None, _WITHIN_S, f"{wanted}")
             assert process.poll() is None
-            wait_until(lambda: entries() == example.entries, _WITHIN_S, f"{example.entries}", poll_interval_s=0.5)
+            wait_until(has_its_entries, _WITHIN_S, f"{example.entries}", poll_interval_s=0.5)
         finally:
             process.terminate()
 

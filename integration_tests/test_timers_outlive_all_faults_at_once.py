@@ -1,6 +1,6 @@
 """Timers fire once while the job is scaled, moved, killed, and cut off.
 
-The long run has more than 100,000 messages and 17 faults (`scripts/soak ledgers`). The short one has a round.
+It has more than 100,000 messages and 17 faults, and is run by `scripts/soak ledgers` only.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import pytest
 
 from integration_tests.crash_points_run import Points
 from integration_tests.seeds import printed_seed
-from integration_tests.sizes import FULL, sized
+from integration_tests.sizes import FULL
 from integration_tests.support.holding_proxy import HoldingProxy
 from integration_tests.support.ledger import describe_violations
 from integration_tests.timers_walk import POINTS, TimersWalk, differences_from_the_kit
 from samzapy.testing.container_broker import wants_containers
 
-ROUNDS = sized(4, short=1)
+ROUNDS = 4
 RECORDS_PER_S = 300
-RECORDS_MIN = sized(100_000, short=5_000)
-FAULTS_MIN = sized(17, short=5)
+RECORDS_MIN = 100_000
+FAULTS_MIN = 17
 REFUSED = {47, 90}
 """INVALID_PRODUCER_EPOCH and PRODUCER_FENCED, the answers to an end of a transaction that is over."""
 

@@ -8,12 +8,14 @@ code and stderr. Jobs that take signals run under a spark-submit of their own (`
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import struct
 import subprocess
 import sys
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -315,6 +317,15 @@ class Job:
             finally:
                 if process.poll() is None:
                     process.terminate()
+
+
+def entry_counts(bootstrap_servers: str, job: str) -> Counter[str]:
+    """By store, the entries of job `job`-1 that `samzapy state count` finds."""
+    address = ("--job", f"{job}-1", "--bootstrap-servers", bootstrap_servers)
+    counted: Counter[str] = Counter()
+    for row in json.loads(run_samzapy("state", "count", *address, "-o", "json").output):
+        counted[row["store"]] += row["entries"]
+    return counted
 
 
 def ended(process: subprocess.Popen[str]) -> Ended:
