@@ -21,6 +21,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
 from typing import Final, Protocol, TypeVar
@@ -115,6 +116,19 @@ class PageSource(Protocol):
 Answer = Callable[[PageSource, Request], Awaitable[Response]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A snapshot, with the time of its reading.
+
+    The page's thread may be busy for a second before it looks. A look with the time of the thread would show old
+    figures as those of that moment, and new figures would wait for the next look.
+    """
+
+    snapshot: Snapshot
+    now_ms: int
+    wall_ms: int
+
+
 class Pages:
     """The page of one server.
 
@@ -169,22 +183,29 @@ class Pages:
         now_ms = self._source.clock.monotonic_ms()
         if self._look is not None and now_ms - self._look.now_ms < INTERVAL_MS:
             return
-        snapshot = self._source.leading()
-        if snapshot is not None:
-            self._sampling = self._thread.submit(self._look_now, snapshot, self._source.clock)
+        reading = self._read()
+        if reading is not None:
+            self._sampling = self._thread.submit(self._look_now, reading)
             self._sampling.add_done_callback(_log_failure)
 
-    def _look_now(self, snapshot: Snapshot, clock: Clock) -> Look:
+    def _read(self) -> _Reading | None:
+        """The job as it is now; None if this process does not lead, or reaches no broker."""
+        # The time comes first: a snapshot that is older than its time would end the wait for the next look.
+        now_ms, wall_ms = self._source.clock.monotonic_ms(), self._source.clock.wall_ms()
+        snapshot = self._source.leading()
+        return None if snapshot is None else _Reading(snapshot, now_ms, wall_ms)
+
+    def _look_now(self, reading: _Reading) -> Look:
         """The latest look, or a new one if that is old.
 
         Only the page's thread calls this.
         """
-        now_ms, wall_ms = clock.monotonic_ms(), clock.wall_ms()
+        snapshot, now_ms = reading.snapshot, reading.now_ms
         if self._look is not None and now_ms < self._look_after_ms and _is_same_term(self._look.snapshot, snapshot):
             return self._look
         # By the time of this thread: on a busy machine a look takes long and uses no more of a core.
         began_s = time.thread_time()
-        look = look_at(snapshot, self._look, now_ms=now_ms, wall_ms=wall_ms, rest=_rest)
+        look = look_at(snapshot, self._look, now_ms=now_ms, wall_ms=reading.wall_ms, rest=_rest)
         took_ms = 1000 * (time.thread_time() - began_s)
         # Viewers of one view share its page, so there is one look for a round of events.
         self._look_after_ms = now_ms + int(max(1000 * period_s(self._viewers), took_ms / SHARE_MAX))
@@ -193,10 +214,10 @@ class Pages:
 
     def _view_answer(self, name: str) -> Answer:
         async def answer(source: PageSource, request: Request) -> Response:
-            snapshot = source.leading()
-            if snapshot is None:
+            reading = self._read()
+            if reading is None:
                 return await self._not_leading(name)
-            return await self._in_thread(partial(self._view, name, snapshot, source.clock, request))
+            return await self._in_thread(partial(self._view, name, reading, request))
 
         return answer
 
@@ -206,12 +227,12 @@ class Pages:
 
     async def _show(self, name: str, request: Request, values: Mapping[str, object], status_code: int) -> Response:
         """The answer with a view that is made for this request alone."""
-        snapshot = self._source.leading()
-        if snapshot is None:
+        reading = self._read()
+        if reading is None:
             return await self._not_leading(name)
 
         def show() -> Response:
-            look = self._look_now(snapshot, self._source.clock)
+            look = self._look_now(reading)
             html = single_html(name, look, {**values, "operates": self._operates(request)}, _rest)
             return _page(html, status_code)
 
@@ -221,9 +242,9 @@ class Pages:
         """Whether the caller may use actions, and there are any."""
         return self._source.operations is not None and self._source.guard.allows(request.state.caller, Scope.OPERATE)
 
-    def _view(self, name: str, snapshot: Snapshot, clock: Clock, request: Request) -> Response:
+    def _view(self, name: str, reading: _Reading, request: Request) -> Response:
         """The answer to a request for a view, in the page's thread."""
-        look = self._look_now(snapshot, clock)
+        look = self._look_now(reading)
         if look is not self._kept_of:
             self._kept.clear()
             self._kept_of = look
@@ -267,11 +288,11 @@ class Pages:
         # Viewers that came together load their views one after the other, so that a heartbeat waits for one at most.
         spread_s = period_s(VIEWERS_MAX) * next(self._places) / VIEWERS_MAX
         while not source.stopping():
-            snapshot = source.leading()
-            if snapshot is None:
+            reading = self._read()
+            if reading is None:
                 yield "event: changed\ndata: 0\n\n"
                 return
-            look = await self._in_thread(partial(self._look_now, snapshot, source.clock))
+            look = await self._in_thread(partial(self._look_now, reading))
             if look.number != sent:
                 sent, silent_s = look.number, loop.time()
                 yield f"event: changed\ndata: {sent}\n\n"

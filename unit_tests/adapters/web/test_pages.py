@@ -16,7 +16,7 @@ import pytest
 from samzapy.adapters.web import pages
 from samzapy.adapters.web.guard import Guard
 from samzapy.adapters.web.page_rendering import STATIC
-from samzapy.adapters.web.pages import EVENTS_PER_S_MAX, KEPT_MAX, VIEWERS_MAX, period_s
+from samzapy.adapters.web.pages import EVENTS_PER_S_MAX, KEPT_MAX, LOOK_MS, VIEWERS_MAX, period_s
 from samzapy.adapters.web.routes import Answering, make_app
 from samzapy.adapters.web.server import CoordinatorServer, ServerAccess
 from samzapy.model.container import ContainerPhase
@@ -42,6 +42,7 @@ class Served:
     def __init__(self, job, secret=None):
         self.job = job
         self.asked = 0
+        self.changes_after_reading = []
         guard = Guard() if secret is None else Guard(job="flights-1", secrets=lambda: [secret])
         self.leader = None
         self.server = CoordinatorServer(
@@ -62,7 +63,10 @@ class Served:
 
     def _snapshot(self):
         self.asked += 1
-        return self.job.snapshot()
+        snapshot = self.job.snapshot()
+        while self.changes_after_reading:
+            self.changes_after_reading.pop(0)()
+        return snapshot
 
     def get(self, path, headers=None):
         """Status, headers and text of an answer."""
@@ -409,6 +413,21 @@ def test_a_look_is_shared_for_a_second(served):
     assert first == served.text("/")
     served.job.clock.advance(1)
     assert first != served.text("/")
+
+
+def test_a_change_between_the_reading_and_the_look_is_shown_by_the_next_request(served):
+    """As where the page's thread is busy. With the thread's time for the old figures the next look came later."""
+    served.text("/ui/tasks")
+    served.job.clock.advance(LOOK_MS - 1)
+    served.changes_after_reading += [
+        lambda: served.job.change_container("e1", phase=ContainerPhase.LOST, reason="no heartbeat"),
+        served.job.receive_heartbeats,
+    ]
+
+    before, after = served.text("/ui/tasks"), served.text("/ui/tasks")
+
+    assert "declared lost (no heartbeat)" not in before
+    assert "declared lost (no heartbeat)" in after
 
 
 def test_a_view_is_made_once_for_twenty_viewers(served, monkeypatch):
