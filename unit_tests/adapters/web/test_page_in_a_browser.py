@@ -103,6 +103,18 @@ def test_each_view_is_shown_without_an_error_and_with_readable_contrast(open_tab
     assert [] == [url for url in tab.requests if not url.startswith((tab.served.url, "data:"))]
 
 
+def test_the_line_of_a_chart_and_the_border_of_a_field_that_are_hard_to_see_are_noticed(open_tab):
+    tab = open_tab(PageJob(16, 4, factor=2))
+    a_job_with_everything(tab.served)
+    tab.open("/")
+    tab.page.evaluate("() => { document.querySelector('svg polyline').style.stroke = '#ccd'; }")
+    assert ["polyline"] == [item["what"] for item in poor_contrasts(tab)]
+
+    tab.open("/ui/tasks")
+    tab.page.evaluate("() => { document.querySelector('input').style.borderColor = '#ccd'; }")
+    assert ["INPUT"] == [item["what"] for item in poor_contrasts(tab)]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_of_a_process_that_does_not_lead_has_readable_contrast(open_tab, scheme):
     tab = open_tab(color_scheme=scheme)

@@ -416,7 +416,10 @@ def test_a_look_is_shared_for_a_second(served):
 
 
 def test_a_change_between_the_reading_and_the_look_is_shown_by_the_next_request(served):
-    """As where the page's thread is busy. With the thread's time for the old figures the next look came later."""
+    """As where the page's thread is busy.
+
+    With the thread's time for the old figures the next look came later.
+    """
     served.text("/ui/tasks")
     served.job.clock.advance(LOOK_MS - 1)
     served.changes_after_reading += [
