@@ -21,7 +21,7 @@ the pauses of keys when a container moves or is lost, and the cost of elasticity
 Written by `scripts/bench`; do not edit.
 Read the figures as ratios within one table: on another machine, or under another load, all of them move.
 """
-SCALE = ("pause", "moved", "cpu", "cores", "slow", "memory", "tasks", "store", "spread")
+SCALE = ("pause", "timers", "moved", "cpu", "cores", "slow", "memory", "tasks", "store", "spread")
 """Parts of `scripts/bench scale`, in the order of the page."""
 PLACEMENT = ("move", "loss")
 """Parts of `scripts/bench placement`, in the same way."""

@@ -22,9 +22,11 @@ from bench_scale_slow import slow
 from bench_scale_spread import spread
 from bench_scale_store import store
 from bench_scale_tasks import tasks
+from bench_scale_timers import timers
 
 PARTS: Mapping[str, Callable[[Ground], str]] = {
     "pause": pause,
+    "timers": timers,
     "moved": moved,
     "cpu": cpu,
     "cores": cores,

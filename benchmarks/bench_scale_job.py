@@ -22,7 +22,7 @@ from typing import Self
 
 from bench_input import bulk_producer, remove_topics, send
 from bench_measure import cpu_of, memory_of, tree_of
-from bench_subjects import BIN, Place, Running, samzapy_job
+from bench_subjects import BIN, Place, Running, environment_of, samzapy_job
 from prometheus_client.parser import text_string_to_metric_families
 
 from samzapy.errors import SamzapyError
@@ -111,6 +111,7 @@ class ScaledJob:
         settings: over those of every job here.
         verb: the command of `samzapy` that gets the file.
         own_stores: whether each container has local stores of its own, as on a host of its own.
+        declares: whether the file declares its streams.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class ScaledJob:
         settings: Mapping[str, str] | None = None,
         verb: Sequence[str] = ("run",),
         own_stores: bool = False,
+        declares: bool = False,
     ) -> None:
         self.ground = ground
         self.name = name
@@ -134,6 +136,7 @@ class ScaledJob:
         self._job_file = job_file
         self._verb = verb
         self._own_stores = own_stores
+        self._declares = declares
         self._cores = cores
         self._settings = {**_SOON, **(settings or {})}
         self._containers: list[Running] = []
@@ -162,9 +165,11 @@ class ScaledJob:
                     "job.coordinator.port": str(port),
                 },
                 verb=self._verb,
+                declares=self._declares,
             )
             self._port = self._port or port
-            self._containers.append(Running(subject, self._place(number)))
+            place = self._place(number)
+            self._containers.append(Running(subject, place, environment_of(place)))
         return self._containers[-1].started_s
 
     def stop(self) -> None:

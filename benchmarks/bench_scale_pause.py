@@ -59,13 +59,13 @@ def pause(ground: Ground) -> str:
             job.wait_handled(fill(job, mb))
             with probing_of(job) as probing:
                 probing.settle()
-                _change(job, probing, mb, 2)  # The first one meets code that was never run.
-                _change(job, probing, mb, 1)
+                change_factor(job, probing, mb, 2)  # The first one meets code that was never run.
+                change_factor(job, probing, mb, 1)
                 quiet[mb] = in_quiet(probing)
                 for _ in range(ground.sized(CHANGES, 1)):
                     for factor in (2, 1):
-                        changes.append(_change(job, probing, mb, factor))
-                        click.echo(_line_of(changes[-1]))
+                        changes.append(change_factor(job, probing, mb, factor))
+                        click.echo(f"{mb:4} MB  {line_of(changes[-1])}")
             metrics = job.metrics()
             disk_mib[mb] = 0.0 if metrics is None else metrics.total("task_disk_usage_bytes") / (1 << 20)
             if mb == sizes[-1]:
@@ -88,7 +88,8 @@ def probing_of(job: ScaledJob) -> Probing:
     return Probing(job.ground.servers, job.input, OUTPUT, PARTITIONS, probes, RATE_PER_S)
 
 
-def _change(job: ScaledJob, probing: Probing, mb: int, factor: int) -> Change:
+def change_factor(job: ScaledJob, probing: Probing, mb: int, factor: int) -> Change:
+    """Change the factor beside probes, and wait until all came through again."""
     name, began_s = f"{job.factor} -> {factor}", time.monotonic()
     pauses = job.scale(factor)
     probing.settle()
@@ -194,9 +195,10 @@ def _reached(longest_s: float) -> str:
     )
 
 
-def _line_of(change: Change) -> str:
+def line_of(change: Change) -> str:
+    """A change, for the terminal."""
     return (
-        f"{change.mb:4} MB  {change.name}  silence {statistics.median(change.silences_ms):5.0f} "
+        f"{change.name}  silence {statistics.median(change.silences_ms):5.0f} "
         f"(longest {max(change.silences_ms):.0f}) ms  buckets {statistics.median(change.pauses_ms or [0]):5.0f} ms  "
         f"state {change.identify_s:.2f} s"
     )

@@ -59,20 +59,30 @@ class Subject:
 
 
 def samzapy_job(
-    name: str, job: str, settings: Mapping[str, str] | None = None, *, verb: Sequence[str] = ("run",)
+    name: str,
+    job: str,
+    settings: Mapping[str, str] | None = None,
+    *,
+    verb: Sequence[str] = ("run",),
+    declares: bool = False,
 ) -> Subject:
-    """A job of `benchmarks/jobs/`. `verb`: the command of `samzapy` for its file."""
+    """A job of `benchmarks/jobs/`.
+
+    Args:
+        verb: the command of `samzapy` for its file.
+        declares: whether the file declares its streams, by the names in `environment_of`.
+    """
 
     def command(place: Place) -> Sequence[str]:
         properties = {
             "job.name": place.name,
-            "task.inputs": f"kafka.{place.topic}",
+            **({} if declares else {"task.inputs": f"kafka.{place.topic}"}),
             "systems.kafka.bootstrap.servers": place.servers,
             "task.batch.offsets.max": str(place.offsets_max),
             "local.store.dir": str(place.directory / "state"),
             **(settings or {}),
         }
-        config = ["--config", str(JOBS / "bench.properties")]
+        config = ["--config", str(JOBS / ("declared.properties" if declares else "bench.properties"))]
         return [
             str(BIN / "samzapy"),
             *verb,
@@ -92,6 +102,11 @@ def samzapy_job(
         return next((path for path in reversed(checkpoints) if _owned_by(path.parent, place)), None)
 
     return Subject(name=name, command=command, checkpoint=checkpoint)
+
+
+def environment_of(place: Place) -> Mapping[str, str]:
+    """The names of the topics for a job whose file declares its streams."""
+    return {"BENCH_TOPIC": place.topic, "BENCH_OUTPUT": place.output}
 
 
 def _owned_by(scratch: Path, place: Place) -> bool:

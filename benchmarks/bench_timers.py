@@ -10,11 +10,11 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bench_measure import cpu_of, percentile, tree_of
 from bench_report import bullets, table
-from bench_subjects import JOBS, Place, Running, Subject, running, samzapy_job
+from bench_subjects import Place, Running, environment_of, running, samzapy_job
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from samzapy.errors import DeadlineError
@@ -44,8 +44,8 @@ class Timed:
 
 def measure_timers(way: str, place: Place, seconds: float) -> Timed:
     """Start the job, let it be idle, set the timer, and read its reports for so long."""
-    environment = {"BENCH_TOPIC": place.topic, "BENCH_OUTPUT": place.output}
-    with running(_job(way), place, environment) as process, _reader(place) as consumer:
+    job = samzapy_job(way, "ring_timers.py", WAYS[way], declares=True)
+    with running(job, place, environment_of(place)) as process, _reader(place) as consumer:
         _await_start(process)
         idle_cores = _cores(process, seconds, lambda _: None)
         producer = Producer({"bootstrap.servers": place.servers})
@@ -55,20 +55,6 @@ def measure_timers(way: str, place: Place, seconds: float) -> Timed:
         _cores(process, _SETTLE_S, lambda end_s: _read(consumer, end_s, []))
         cores = _cores(process, seconds, lambda end_s: _read(consumer, end_s, late_s))
         return Timed(late_s=late_s, cores=cores, idle_cores=idle_cores)
-
-
-def _job(way: str) -> Subject:
-    subject = samzapy_job(way, "ring_timers.py", WAYS[way])
-
-    def command(place: Place) -> Sequence[str]:
-        # The job file declares its input and the serdes.
-        given = list(subject.command(place))
-        inputs = given.index(f"task.inputs=kafka.{place.topic}")
-        config = given.index(str(JOBS / "bench.properties"))
-        given[config] = str(JOBS / "ring_timers.properties")
-        return [*given[: inputs - 1], *given[inputs + 1 :]]
-
-    return replace(subject, command=command)
 
 
 def _await_start(process: Running) -> None:
