@@ -68,7 +68,7 @@ job.name={job}
 systems.kafka.bootstrap.servers={servers}
 systems.kafka.samza.offset.default=oldest
 local.store.dir={state}
-task.event.time.idle.ms=3000
+task.event.time.idle.ms=5000
 """
 _WINDOW_MS = 2000
 _KEYS = [f"k{number}" for number in range(6)]
