@@ -344,7 +344,8 @@ def _without_container(
             "Mend that, free a slot, or add a host",
         )
     wanted = "is to be started" if launch.phase is LaunchPhase.WANTED else "was started and has not reported yet"
-    return Cause.STARTING, f"container {launch.execution_id} {wanted}"
+    since = time_text(launch.wanted_at_ms)
+    return Cause.STARTING, f"container {launch.execution_id}, wanted since {since}, {wanted}"
 
 
 def _named(container: Container) -> str:

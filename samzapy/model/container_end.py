@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+import signal
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
@@ -132,10 +133,17 @@ class ContainerEnd:
         return end_text(self.as_json())
 
 
+def exit_text(exit_code: object) -> str:
+    """The words for an exit code; a shell's code of a signal has its name."""
+    if exit_code is None or exit_code == UNKNOWN:
+        return "ended"
+    by_signal = _SIGNAL_NAMES.get(exit_code)
+    return f"ended with exit code {exit_code}" + ("" if by_signal is None else f" ({by_signal})")
+
+
 def end_text(values: Mapping[str, object]) -> str:
     """The sentence about an end, from the fields of `ContainerEnd.as_json`."""
-    code = values.get("exitCode")
-    ended = "ended" if code == UNKNOWN else f"ended with exit code {code}"
+    ended = exit_text(values.get("exitCode"))
     return f"container {values.get('executionId')} on {values.get('host')} {ended}: {values.get('message')}"
 
 
@@ -160,6 +168,7 @@ def with_key_digests(text: str) -> str:
     return without
 
 
+_SIGNAL_NAMES: Final[Mapping[object, str]] = {128 + number: number.name for number in signal.Signals}
 _WORDS: Final = {int: "a whole number", str: "a text"}
 
 

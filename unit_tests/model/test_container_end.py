@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from samzapy.container.task.user_errors import shown_key
 from samzapy.errors import SamzapyError, TaskError
-from samzapy.model.container_end import MESSAGE_LENGTH_MAX, ContainerEnd, with_key_digests
+from samzapy.model.container_end import MESSAGE_LENGTH_MAX, UNKNOWN, ContainerEnd, exit_text, with_key_digests
 
 KEY = b"alice@example.com"
 DIGEST = hashlib.sha256(KEY).hexdigest()[:16]
@@ -60,6 +60,20 @@ def test_the_digest_of_a_key_is_that_of_its_bytes(key: bytes, more: str) -> None
     text = with_key_digests(f"offset 3, key {shown_key(key)}: ValueError: {more}")
 
     assert text.startswith(f"offset 3, key sha256:{hashlib.sha256(key).hexdigest()[:16]}: ValueError: ")
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "words"),
+    [
+        (UNKNOWN, "ended"),
+        (None, "ended"),
+        (7, "ended with exit code 7"),
+        (137, "ended with exit code 137 (SIGKILL)"),
+        (255, "ended with exit code 255"),
+    ],
+)
+def test_an_exit_code_of_a_signal_has_its_name(exit_code: int | None, words: str) -> None:
+    assert words == exit_text(exit_code)
 
 
 def test_a_report_is_read_back_from_json() -> None:

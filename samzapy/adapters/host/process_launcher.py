@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,6 +46,10 @@ PROCESSOR: Final = "SAMZAPY_PROCESSOR"
 DIRECTORY: Final = "SAMZAPY_PROCESS_DIR"
 _REASON_BYTES: Final = 4000
 _REASON_CHARS: Final = 300
+_WITHOUT_REASON: Final = (0, 128 + signal.SIGKILL)
+"""Exit codes of processes whose last line says nothing about their end."""
+_WENT_WELL: Final = re.compile(r'\S+ \S+ (INFO|DEBUG) |\{.*"level": ?"(INFO|DEBUG)"')
+"""A line of the log below a warning: of samzapy as text and as JSON, and of Spark."""
 
 
 @dataclass(slots=True)
@@ -250,7 +255,7 @@ class ProcessLauncher:
         return Launched(
             state=LaunchedState.ENDED,
             exit_code=exit_code,
-            reason=refused or ("" if exit_code == 0 else self._last_line(launch.execution_id)),
+            reason=refused or ("" if exit_code in _WITHOUT_REASON else self._last_line(launch.execution_id)),
         )
 
     def _is_known(self, execution_id: ExecutionId) -> bool:
@@ -269,14 +274,15 @@ class ProcessLauncher:
                 self._exit_codes[execution_id] = code if code >= 0 else 128 - code
 
     def _last_line(self, execution_id: ExecutionId) -> str:
-        """The last line that the execution printed."""
+        """The last line that the execution printed, but for its log of what went well."""
         for host in sorted(self._slots):
             path = log_path(self._directory, host, execution_id)
             if path.exists():
                 with path.open("rb") as log:
                     log.seek(max(0, path.stat().st_size - _REASON_BYTES))
                     lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
-                return next((line for line in reversed(lines) if line), "")[-_REASON_CHARS:]
+                reasons = (line for line in reversed(lines) if line and not _WENT_WELL.match(line))
+                return next(reasons, "")[-_REASON_CHARS:]
         return ""
 
 

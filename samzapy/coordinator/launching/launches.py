@@ -50,6 +50,7 @@ from samzapy.coordinator.launching.hosts import elsewhere, hosts_allowed, hosts_
 from samzapy.coordinator.launching.suspension import is_suspended_by, resumed, suspensions_over
 from samzapy.coordinator.state import CoordinatorState, Round, locality_of, remembered, tombstone
 from samzapy.model.container import Container, ContainerPhase
+from samzapy.model.container_end import exit_text
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import UP, Launch, Launched, LaunchedState, LaunchPhase, LaunchRole
 from samzapy.model.placement import ANY_HOST, UNFINISHED
@@ -582,8 +583,8 @@ def _after_look(launch: Launch, launched: Launched, command: LaunchesLooked, sta
 
 
 def _end_text(launched: Launched) -> str:
-    code = "it ended" if launched.exit_code is None else f"it ended with exit code {launched.exit_code}"
-    return f"{code}: {launched.reason}" if launched.reason else code
+    ended = f"it {exit_text(launched.exit_code)}"
+    return f"{ended}: {launched.reason}" if launched.reason else ended
 
 
 def _sorted(state: CoordinatorState) -> tuple[Launch, ...]:

@@ -10,14 +10,14 @@ from typing import Final
 
 from samzapy.coordinator.assignment.liveness import LIVING, Liveness
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.inspection.load import Hint, hint_of
+from samzapy.inspection.load import Advice, Hint, hint_of
 from samzapy.inspection.page.look import Look, lag_by_stream
 from samzapy.inspection.page.requests import RequestRow, failed_lately
 from samzapy.inspection.page.task_rows import TaskRow, TaskState
 from samzapy.inspection.standstill import Cause
 from samzapy.inspection.status import is_stopped
 from samzapy.inspection.store_sizes import sizes_by_store, store_settings
-from samzapy.model.finding import Finding
+from samzapy.model.finding import Finding, Severity
 from samzapy.model.ssp import SystemStream
 
 
@@ -120,6 +120,17 @@ class Overview:
     disk_bytes: int | None
     findings: Sequence[Finding]
     trouble: str
+
+    @property
+    def advice(self) -> str:
+        """The hint; empty where it would contradict the state of the job."""
+        keeps_up = self.hint.advice is Advice.KEEPS_UP
+        return "" if keeps_up and self.state is not JobState.RUNNING else self.hint.text
+
+    @property
+    def serious_codes(self) -> Sequence[str]:
+        """The codes of the findings that are more than a notice."""
+        return sorted({finding.code for finding in self.findings if finding.severity is not Severity.NOTICE})
 
 
 def overview(look: Look) -> Overview:

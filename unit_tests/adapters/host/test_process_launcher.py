@@ -159,6 +159,33 @@ def test_the_launcher_that_started_a_container_knows_its_exit_code_and_last_line
     assert Launched(state=LaunchedState.ENDED, reason="samzapy: no such topic") == seen(second, launched(launch))
 
 
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [
+        ("2026-11-29 01:33:25,123 INFO samzapy.container.batch_times: the first micro-batch ended", "first"),
+        ('{"time": "2026-11-29T01:33:25.123Z", "level": "INFO", "logger": "samzapy.container.batch_times"}', "first"),
+        ("26/11/29 01:33:25 INFO ShutdownHookManager: Shutdown hook called", "first"),
+        ("26/11/29 01:33:25 ERROR Executor: no memory", "26/11/29 01:33:25 ERROR Executor: no memory"),
+    ],
+)
+def test_a_line_of_the_log_that_tells_of_nothing_wrong_is_no_reason(cluster: Cluster, last: str, reason: str) -> None:
+    cluster.script = f"echo first; echo '{last}'; exit 8"
+    launcher, launch = cluster.launcher(), wanted_launch("e1")
+    launcher.launch(launch)
+    wait_until(lambda: _has_ended(launcher, launch), WAIT_S, "the container to end")
+
+    assert reason == seen(launcher, launch).reason
+
+
+def test_the_last_line_of_a_killed_container_is_no_reason(cluster: Cluster) -> None:
+    cluster.script = "echo first; kill -9 $$"
+    launcher, launch = cluster.launcher(), wanted_launch("e1")
+    launcher.launch(launch)
+    wait_until(lambda: _has_ended(launcher, launch), WAIT_S, "the container to end")
+
+    assert Launched(state=LaunchedState.ENDED, exit_code=137) == seen(launcher, launch)
+
+
 def test_a_container_that_ended_before_a_look_is_not_started_again(cluster: Cluster) -> None:
     cluster.script = "exit 2"
     launcher, launch = cluster.launcher(), wanted_launch("e1")

@@ -363,7 +363,7 @@ def test_an_execution_of_which_the_launcher_has_seen_the_end_is_given_up_at_once
     launch, container = launches_looked(LaunchesLooked(launched=launched, now_ms=5, retry_window_ms=9), running)
 
     assert (LaunchPhase.ENDED, 1, 5) == (launch.launch.phase, launch.launch.failures, launch.launch.window_began_ms)
-    assert (ContainerPhase.LOST, "it ended with exit code 137") == (
+    assert (ContainerPhase.LOST, "it ended with exit code 137 (SIGKILL)") == (
         container.container.phase,
         container.container.reason,
     )

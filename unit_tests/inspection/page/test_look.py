@@ -14,7 +14,7 @@ from samzapy.inspection.page.trend import INTERVAL_MS, SAMPLES_MAX, TrendSample,
 from samzapy.inspection.standstill import STILL_MS
 from samzapy.model.container import ContainerPhase
 from samzapy.model.failing import Failing
-from samzapy.model.finding import Finding
+from samzapy.model.finding import Finding, Severity
 from samzapy.model.start_step import transaction_step
 from samzapy.model.store_size import StoreSize
 from samzapy.model.task_stats import TaskStats
@@ -272,6 +272,27 @@ def test_the_worst_state_of_a_task_is_the_state_of_the_job(watched):
     watched.job.change(run=replace(watched.job.state.run, ended=True))
     watched.see()
     assert JobState.STOPPED is job_state_of(watched)[0]
+
+
+def test_the_hint_that_the_job_keeps_up_is_for_a_job_that_runs(watched):
+    watched.see()
+    watched.see()
+    assert "The job keeps up with its inputs." == overview(watched.look).advice
+    watched.see(heartbeats={"e0": {"failing": Failing(attempts=1, for_ms=1, left_ms=1, reason="no space")}})
+
+    assert (JobState.FAILING, Advice.KEEPS_UP) == (job_state_of(watched)[0], overview(watched.look).hint.advice)
+    assert "" == overview(watched.look).advice
+
+
+def test_findings_that_are_more_than_a_notice_are_named_beside_the_state(watched):
+    watched.job.findings = tuple(
+        Finding(code=code, subject="s", found="f", remedy="r")
+        for code in ("topic-missing", "container-ended", "topic-missing")
+    )
+    watched.see()
+
+    assert Severity.NOTICE is watched.job.findings[1].severity
+    assert ["topic-missing"] == overview(watched.look).serious_codes
 
 
 def test_tasks_that_restore_count_as_starting_and_one_task_is_worded_in_the_singular():
