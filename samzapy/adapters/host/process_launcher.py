@@ -279,8 +279,11 @@ class ProcessLauncher:
             path = log_path(self._directory, host, execution_id)
             if path.exists():
                 with path.open("rb") as log:
-                    log.seek(max(0, path.stat().st_size - _REASON_BYTES))
+                    begin = max(0, path.stat().st_size - _REASON_BYTES)
+                    log.seek(begin)
                     lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
+                if begin and len(lines) > 1:
+                    del lines[0]  # A line without its beginning does not say its level.
                 reasons = (line for line in reversed(lines) if line and not _WENT_WELL.match(line))
                 return next(reasons, "")[-_REASON_CHARS:]
         return ""

@@ -177,6 +177,16 @@ def test_a_line_of_the_log_that_tells_of_nothing_wrong_is_no_reason(cluster: Clu
     assert reason == seen(launcher, launch).reason
 
 
+def test_a_line_of_the_log_without_its_beginning_is_no_reason(cluster: Cluster) -> None:
+    line = f"2026-11-29 01:33:25,123 INFO samzapy.container.batch_times: {'a' * 100}"
+    cluster.script = f"for number in $(seq 50); do echo '{line}'; done; exit 8"
+    launcher, launch = cluster.launcher(), wanted_launch("e1")
+    launcher.launch(launch)
+    wait_until(lambda: _has_ended(launcher, launch), WAIT_S, "the container to end")
+
+    assert Launched(state=LaunchedState.ENDED, exit_code=8) == seen(launcher, launch)
+
+
 def test_the_last_line_of_a_killed_container_is_no_reason(cluster: Cluster) -> None:
     cluster.script = "echo first; kill -9 $$"
     launcher, launch = cluster.launcher(), wanted_launch("e1")
