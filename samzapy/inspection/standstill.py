@@ -344,8 +344,10 @@ def _without_container(
             "Mend that, free a slot, or add a host",
         )
     wanted = "is to be started" if launch.phase is LaunchPhase.WANTED else "was started and has not reported yet"
-    since = time_text(launch.wanted_at_ms)
-    return Cause.STARTING, f"container {launch.execution_id}, wanted since {since}, {wanted}"
+    return (
+        Cause.STARTING,
+        f"container {launch.execution_id} {wanted}; it is wanted since {time_text(launch.wanted_at_ms)}",
+    )
 
 
 def _named(container: Container) -> str:

@@ -11,9 +11,11 @@ from samzapy.inspection.standstill import STILL_MS, Cause, standstills
 from samzapy.inspection.status import status_json
 from samzapy.model.container import ContainerPhase
 from samzapy.model.failing import Failing
+from samzapy.model.launch import UP
 from samzapy.model.placement import Action
 from samzapy.model.slow_message import SlowMessage
 from samzapy.model.start_step import transaction_step
+from samzapy.stream.audit import time_text
 from samzapy.stream.records import SuspendedPut
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp_kb
 from unit_tests.fixtures.coordinator_world import World
@@ -227,6 +229,8 @@ def test_a_container_without_room_and_one_that_still_starts_are_causes():
     job.slots = {"host-a": 1, "host-b": 1}
     job.settles()
     assert {"container-starting"} == causes_of(job)
+    (launch,) = (launch for launch in job.state.launches.values() if launch.phase in UP)
+    assert details_of(job)[0].endswith(f"; it is wanted since {time_text(launch.wanted_at_ms)}")
 
 
 def of(job):
