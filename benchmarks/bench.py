@@ -190,7 +190,9 @@ class Bench:
 def bench() -> Iterator[Bench]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # So that nothing outlives it.
     root = Path(tempfile.mkdtemp(prefix="samzapy-bench-"))
-    broker = DevBroker(root / "broker", jvm_options=["-Xmx1024m"])
+    # Compiled as in production: a development broker saves the second compiler.
+    as_in_production = ("-XX:TieredStopAtLevel=4", "-XX:CompileThresholdScaling=1")
+    broker = DevBroker(root / "broker", jvm_options=["-Xmx1024m", *as_in_production])
     try:
         broker.start()
         yield Bench(servers=broker.bootstrap_servers, directory=root)
