@@ -23,7 +23,7 @@ import bench_latency_table as latency_table
 import bench_report as report
 import click
 from bench_audit import large_job, publish_history, timed
-from bench_conditions import busy, disturbed, load, machine, processor, versions
+from bench_conditions import PRODUCTION_JVM, busy, disturbed, load, machine, processor, versions
 from bench_connections import connections_section, measure_connections
 from bench_heartbeats import CONTAINERS, INTERVALS_MS, P99_MS_MAX, Fleet
 from bench_heartbeats import MEASURE_S as BEATS_MEASURE_S
@@ -190,9 +190,7 @@ class Bench:
 def bench() -> Iterator[Bench]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # So that nothing outlives it.
     root = Path(tempfile.mkdtemp(prefix="samzapy-bench-"))
-    # Compiled as in production: a development broker saves the second compiler.
-    as_in_production = ("-XX:TieredStopAtLevel=4", "-XX:CompileThresholdScaling=1")
-    broker = DevBroker(root / "broker", jvm_options=["-Xmx1024m", *as_in_production])
+    broker = DevBroker(root / "broker", jvm_options=["-Xmx1024m", *PRODUCTION_JVM])
     try:
         broker.start()
         yield Bench(servers=broker.bootstrap_servers, directory=root)

@@ -16,6 +16,9 @@ LOAD_MAX = 5.0
 OTHERS_MAX_CORES = 0.3
 """The kernel's own work takes less."""
 
+PRODUCTION_JVM = ("-XX:TieredStopAtLevel=4", "-XX:CompileThresholdScaling=1")
+"""Options for a broker that is compiled as in production: a development broker saves the second compiler."""
+
 
 def processor() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():

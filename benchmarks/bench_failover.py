@@ -20,6 +20,8 @@ from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
+from bench_conditions import PRODUCTION_JVM
+
 from integration_tests.candidates import CandidateProcess, Contest
 from samzapy.placement import ANY_HOST, ContainerPlacementMetadataStore
 from samzapy.stream.codec import parse_headers
@@ -34,7 +36,7 @@ WANTED_P95_S = 8.0
 def main(arguments: Sequence[str]) -> int:
     """Measure, print, and end with 1 when it took too long."""
     kills = int(arguments[0]) if arguments else KILLS
-    with DevBroker() as broker, Contest(broker.bootstrap_servers) as contest:
+    with DevBroker(jvm_options=PRODUCTION_JVM) as broker, Contest(broker.bootstrap_servers) as contest:
         rounds = _rounds(contest, kills)
     print(f"kill -9 of the leader, {kills} kills, {CANDIDATES} candidates; load {os.getloadavg()[0]:.1f}")
     _print_times("to the next committed decision", [round_.decided_s for round_ in rounds])

@@ -206,6 +206,11 @@ class ScaledJob:
 
         return wait_until(is_at_work, deadline_s, f"{self.name} to be at work; see {self.directory}")
 
+    def disk_mib(self) -> float:
+        """The local state of all tasks on disk."""
+        metrics = self.metrics()
+        return 0.0 if metrics is None else metrics.total("task_disk_usage_bytes") / (1 << 20)
+
     def handled(self) -> int:
         """Records handled, by the heartbeats."""
         metrics = self.metrics()

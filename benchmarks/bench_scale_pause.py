@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import bench_report as report
@@ -36,7 +36,6 @@ class Change:
         identify_s: the containers' time for the state of the tasks, by their own figures.
     """
 
-    mb: int
     name: str
     pauses_ms: Sequence[float]
     silences_ms: Sequence[float]
@@ -45,7 +44,7 @@ class Change:
 
 def pause(ground: Ground) -> str:
     """The pause at 1 -> 2 -> 1, by state."""
-    changes: list[Change] = []
+    changes: dict[int, Sequence[Change]] = {}
     quiet: dict[int, list[float]] = {}
     disk_mib: dict[int, float] = {}
     rebuilt_s = 0.0
@@ -59,15 +58,10 @@ def pause(ground: Ground) -> str:
             job.wait_handled(fill(job, mb))
             with probing_of(job) as probing:
                 probing.settle()
-                change_factor(job, probing, mb, 2)  # The first one meets code that was never run.
-                change_factor(job, probing, mb, 1)
+                split_and_merge(job, probing)  # The first one meets code that was never run.
                 quiet[mb] = in_quiet(probing)
-                for _ in range(ground.sized(CHANGES, 1)):
-                    for factor in (2, 1):
-                        changes.append(change_factor(job, probing, mb, factor))
-                        click.echo(f"{mb:4} MB  {line_of(changes[-1])}")
-            metrics = job.metrics()
-            disk_mib[mb] = 0.0 if metrics is None else metrics.total("task_disk_usage_bytes") / (1 << 20)
+                changes[mb] = measured_changes(job, probing, f"{mb} MB")
+            disk_mib[mb] = job.disk_mib()
             if mb == sizes[-1]:
                 rebuilt_s = _rebuilt_s(job)
     return _text(ground, changes, quiet, disk_mib, rebuilt_s)
@@ -88,14 +82,27 @@ def probing_of(job: ScaledJob) -> Probing:
     return Probing(job.ground.servers, job.input, OUTPUT, PARTITIONS, probes, RATE_PER_S)
 
 
-def change_factor(job: ScaledJob, probing: Probing, mb: int, factor: int) -> Change:
-    """Change the factor beside probes, and wait until all came through again."""
+def measured_changes(job: ScaledJob, probing: Probing, state: str) -> Sequence[Change]:
+    """The changes that count; prints each with the job's `state`."""
+    changes: list[Change] = []
+    for _ in range(job.ground.sized(CHANGES, 1)):
+        for change in split_and_merge(job, probing):
+            changes.append(change)
+            click.echo(f"{state}  {_line_of(change)}")
+    return changes
+
+
+def split_and_merge(job: ScaledJob, probing: Probing) -> Sequence[Change]:
+    """The factor 1 -> 2 -> 1 beside probes; after each change all came through again."""
+    return [_change(job, probing, factor) for factor in (2, 1)]
+
+
+def _change(job: ScaledJob, probing: Probing, factor: int) -> Change:
     name, began_s = f"{job.factor} -> {factor}", time.monotonic()
     pauses = job.scale(factor)
     probing.settle()
     metrics = job.wait_at_work()
     return Change(
-        mb=mb,
         name=name,
         pauses_ms=list(pauses.values()),
         silences_ms=probing.silences(began_s, time.monotonic()),
@@ -126,7 +133,7 @@ def _rebuilt_s(job: ScaledJob) -> float:
 
 def _text(
     ground: Ground,
-    changes: Sequence[Change],
+    changes: Mapping[int, Sequence[Change]],
     quiet: dict[int, list[float]],
     disk_mib: dict[int, float],
     rebuilt_s: float,
@@ -134,7 +141,7 @@ def _text(
     rows, longest_s = [], {}
     for mb in quiet:
         for name in ("1 -> 2", "2 -> 1"):
-            of_name = [change for change in changes if (change.mb, change.name) == (mb, name)]
+            of_name = [change for change in changes[mb] if change.name == name]
             pauses = [ms for change in of_name for ms in change.pauses_ms]
             silences = [ms for change in of_name for ms in change.silences_ms]
             longest_s[mb, name] = max([*pauses, *silences]) / 1000
@@ -195,8 +202,7 @@ def _reached(longest_s: float) -> str:
     )
 
 
-def line_of(change: Change) -> str:
-    """A change, for the terminal."""
+def _line_of(change: Change) -> str:
     return (
         f"{change.name}  silence {statistics.median(change.silences_ms):5.0f} "
         f"(longest {max(change.silences_ms):.0f}) ms  buckets {statistics.median(change.pauses_ms or [0]):5.0f} ms  "

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import bench_report as report
-import click
 from bench_scale_job import Ground, ScaledJob
-from bench_scale_pause import CHANGES, PARTITIONS, Change, change_factor, line_of, probing_of
+from bench_scale_pause import PARTITIONS, Change, measured_changes, probing_of, split_and_merge
 
 TIMERS = 1_000_000
 TIMES_MAX = 1.3
@@ -33,9 +32,13 @@ class Scaled:
     changes: Sequence[Change]
     disk_mib: float
 
+    def named(self, change: str) -> Sequence[Change]:
+        """The changes of this name."""
+        return [one for one in self.changes if one.name == change]
+
     def silence_ms(self, change: str) -> float:
         """The median over keys and changes of this name."""
-        return statistics.median(ms for one in self.changes if one.name == change for ms in one.silences_ms)
+        return statistics.median(ms for one in self.named(change) for ms in one.silences_ms)
 
 
 def timers(ground: Ground) -> str:
@@ -45,42 +48,35 @@ def timers(ground: Ground) -> str:
     """
     count = ground.sized(TIMERS, 1000)
     small, large = (random.Random(ground.seed).randbytes(size) for size in (_SMALL_BYTES, _LARGE_BYTES))
-    with_timers = _scaled(ground, f"{count:,} timers", "keep_timers.py", count, small)
-    as_many = _scaled(ground, f"{count:,} values of {len(small)} bytes", "keep_last.py", count, small)
+    with_timers = _scaled(ground, f"{count:,} timers", count, small, keeps_timers=True)
+    as_many = _scaled(ground, f"{count:,} values of {len(small)} bytes", count, small)
     fewer = max(1, int(with_timers.disk_mib * (1 << 20)) // _LARGE_ON_DISK_BYTES)
-    as_large = _scaled(ground, f"{fewer:,} values of {len(large):,} bytes", "keep_last.py", fewer, large)
+    as_large = _scaled(ground, f"{fewer:,} values of {len(large):,} bytes", fewer, large)
     return _text(ground, with_timers, as_many, as_large)
 
 
-def _scaled(ground: Ground, state: str, job_file: str, count: int, value: bytes) -> Scaled:
-    declares = job_file == "keep_timers.py"
-    changes: list[Change] = []
-    click.echo(state)
-    name = f"scale-{len(value)}-{'timers' if declares else 'values'}"
-    settings = _TIMERS if declares else _VALUES
-    with ScaledJob(ground, name, job_file, partitions=PARTITIONS, settings=settings, declares=declares) as job:
+def _scaled(ground: Ground, state: str, count: int, value: bytes, *, keeps_timers: bool = False) -> Scaled:
+    job_file, kind, settings = (
+        ("keep_timers.py", "timers", _TIMERS) if keeps_timers else ("keep_last.py", "values", _VALUES)
+    )
+    name = f"scale-{len(value)}-{kind}"
+    with ScaledJob(ground, name, job_file, partitions=PARTITIONS, settings=settings, declares=keeps_timers) as job:
         job.start()
         job.wait_at_work()
         written = job.write((b"%08d" % number, value) for number in range(count))
         job.wait_handled(written, _HANDLED_WITHIN_S)
         with probing_of(job) as probing:
             probing.settle()
-            for factor in (2, 1):
-                change_factor(job, probing, 0, factor)  # The first one meets code that was never run.
-            for _ in range(ground.sized(CHANGES, 1)):
-                for factor in (2, 1):
-                    changes.append(change_factor(job, probing, 0, factor))
-                    click.echo(line_of(changes[-1]))
-        metrics = job.metrics()
-        disk_mib = 0.0 if metrics is None else metrics.total("task_disk_usage_bytes") / (1 << 20)
-    return Scaled(state=state, changes=changes, disk_mib=disk_mib)
+            split_and_merge(job, probing)  # The first one meets code that was never run.
+            changes = measured_changes(job, probing, state)
+        return Scaled(state=state, changes=changes, disk_mib=job.disk_mib())
 
 
 def _text(ground: Ground, with_timers: Scaled, *with_values: Scaled) -> str:
     rows = []
     for scaled in (with_timers, *with_values):
         for change in ("1 -> 2", "2 -> 1"):
-            of_name = [one for one in scaled.changes if one.name == change]
+            of_name = scaled.named(change)
             rows.append(
                 (
                     scaled.state,

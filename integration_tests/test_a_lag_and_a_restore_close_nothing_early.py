@@ -9,7 +9,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from integration_tests.bad_input.kit import Cluster, WarmSpark, _environment, unique
+from integration_tests.bad_input.kit import Cluster, WarmSpark, driver, unique, write_job
 from integration_tests.sizes import sized
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.container_broker import ContainerBroker
@@ -63,13 +62,6 @@ class PerWindow(sz.Task[str, bytes]):
 if __name__ == "__main__":
     sz.run()
 """
-_PROPERTIES = """
-job.name={job}
-systems.kafka.bootstrap.servers={servers}
-systems.kafka.samza.offset.default=oldest
-local.store.dir={state}
-task.event.time.idle.ms=5000
-"""
 _WINDOW_MS = 2000
 _KEYS = [f"k{number}" for number in range(6)]
 _BALLAST_BYTES = 50_000
@@ -88,21 +80,17 @@ class AJob:
         self.cluster, self.state = cluster, directory / "state"
         self.topics = {name: cluster.topic(name) for name in ("views", "clicks", "counts", "late")}
         self.file = directory / "job.py"
-        self.file.write_text(_JOB.format(**self.topics))
-        properties = _PROPERTIES.format(job=unique("windows"), servers=cluster.bootstrap_servers, state=self.state)
-        self.file.with_suffix(".properties").write_text(properties)
+        text = _JOB.format(**self.topics)
+        write_job(self.file, text, unique("windows"), cluster, task_event_time_idle_ms="5000")
         self.sent: Ledger = Counter()
         self._producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
         self._inputs = cycle(("views", "clicks"))
 
     @contextmanager
     def running(self, spark: WarmSpark) -> Iterator[None]:
-        with subprocess.Popen([sys.executable, str(self.file)], env=_environment(spark.environment)) as process:
-            try:
-                yield
-                assert process.poll() is None, "the job runs"
-            finally:
-                process.terminate()
+        with driver(self.file, spark) as process:
+            yield
+            assert process.poll() is None, "the job runs"
 
     def publish(self, key: str, value: bytes = b"") -> None:
         """A message of now in one of the inputs, acknowledged."""

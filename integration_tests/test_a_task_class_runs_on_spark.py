@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, run_python, run_samzapy, unique
+from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, run_python, run_samzapy, unique, write_job
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.container_broker import ContainerBroker
 
@@ -57,13 +57,6 @@ class Totals(sz.Task[str, Order]):
 if __name__ == "__main__":
     sz.run()
 """
-_PROPERTIES = """
-job.name={job}
-systems.kafka.bootstrap.servers={servers}
-systems.kafka.samza.offset.default=oldest
-systems.kafka.samza.offset.end=head
-local.store.dir={state}
-"""
 _KEYS = ("a", "b", "c")
 _EACH = 20
 
@@ -75,9 +68,7 @@ def test_declared_streams_and_state_need_no_properties_and_are_shown_with_their_
     cluster = Cluster(broker.bootstrap_servers)
     topics = {name: cluster.topic(name) for name in ("orders", "refunds", "totals", "finals")}
     job_file, job = tmp_path / "job.py", unique("classes")
-    job_file.write_text(_JOB.format(**topics))
-    properties = _PROPERTIES.format(job=job, servers=broker.bootstrap_servers, state=tmp_path / "state")
-    job_file.with_suffix(".properties").write_text(properties)
+    write_job(job_file, _JOB.format(**topics), job, cluster, systems_kafka_samza_offset_end="head")
 
     cluster.publish(topics["orders"], *orders())
     cluster.publish(topics["refunds"], Message(key=b"a", value=struct.pack(">q", 100)))

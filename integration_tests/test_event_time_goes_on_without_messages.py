@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
 import sys
 import time
 import urllib.request
@@ -16,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
-from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, _environment, run_samzapy, unique
+from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, driver, run_samzapy, unique, write_job
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.container_broker import ContainerBroker
 from samzapy.testing.waiting import wait_until
@@ -46,25 +45,11 @@ if __name__ == "__main__":
     sz.run()
 """
 IDLE_MS = 1000
-_PROPERTIES = """
-job.name={job}
-systems.kafka.bootstrap.servers={servers}
-systems.kafka.samza.offset.default=oldest
-local.store.dir={state}
-task.event.time.idle.ms={idle_ms}
-"""
 WAYS = {"ticks": {"task.tail.ms": "0"}, "tails": {}}
 _TIMERS = 10
 _WITHIN_S = 180.0
 _QUIET_S = 15.0
 Topics = Mapping[str, str]
-
-
-@pytest.fixture
-def spark(tmp_path: Path) -> Iterator[WarmSpark]:
-    warm = WarmSpark(tmp_path)
-    yield warm
-    warm.close()
 
 
 class AJob:
@@ -75,22 +60,14 @@ class AJob:
         self.topics = {name: cluster.topic(name) for name in ("orders", "rates", "results")}
         self.name = unique("soon")
         self.file = directory / "job.py"
-        self.file.write_text(_JOB.format(**self.topics))
-        self.file.with_suffix(".properties").write_text(
-            _PROPERTIES.format(
-                job=self.name, servers=cluster.bootstrap_servers, state=directory / "state", idle_ms=IDLE_MS
-            )
-        )
+        text = _JOB.format(**self.topics)
+        write_job(self.file, text, self.name, cluster, task_event_time_idle_ms=str(IDLE_MS))
 
     @contextmanager
     def running(self, spark: WarmSpark, settings: Mapping[str, str]) -> Iterator[None]:
         sets = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-        environment = _environment(spark.environment)
-        with subprocess.Popen([sys.executable, str(self.file), *sets], env=environment) as process:
-            try:
-                yield
-            finally:
-                process.terminate()
+        with driver(self.file, spark, *sets):
+            yield
 
     def order(self, number: int) -> None:
         self.cluster.publish(self.topics["orders"], Message(key=b"a", value=struct.pack(">q", number)))

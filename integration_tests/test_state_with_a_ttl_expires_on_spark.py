@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, _environment, entry_counts, unique
+from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, driver, entry_counts, unique, write_job
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.container_broker import ContainerBroker
 from samzapy.testing.waiting import wait_until
@@ -36,12 +34,6 @@ class Counts(sz.Task[str, str]):
 if __name__ == "__main__":
     sz.run()
 """
-_PROPERTIES = """
-job.name={job}
-systems.kafka.bootstrap.servers={servers}
-systems.kafka.samza.offset.default=oldest
-local.store.dir={state}
-"""
 _WITHIN_S = 60.0
 
 
@@ -51,9 +43,7 @@ def test_an_entry_with_a_ttl_is_removed_from_the_changelog_and_the_task_begins_w
 ) -> None:
     cluster, job, job_file = Cluster(broker.bootstrap_servers), unique("ttl"), tmp_path / "job.py"
     topics = {name: cluster.topic(name) for name in ("orders", "counts")}
-    job_file.write_text(_JOB.format(**topics))
-    properties = _PROPERTIES.format(job=job, servers=broker.bootstrap_servers, state=tmp_path / "state")
-    job_file.with_suffix(".properties").write_text(properties)
+    write_job(job_file, _JOB.format(**topics), job, cluster)
 
     def order_and_await(count: int) -> None:
         cluster.publish(topics["orders"], Message(key=b"a", value=b"order"))
@@ -65,13 +55,9 @@ def test_an_entry_with_a_ttl_is_removed_from_the_changelog_and_the_task_begins_w
     def has_one_entry() -> bool:
         return entry_counts(broker.bootstrap_servers, job) == Counter(all=1)
 
-    environment = _environment(spark.environment)
-    with subprocess.Popen([sys.executable, str(job_file)], env=environment) as process:
-        try:
-            order_and_await(1)
-            wait_until(has_one_entry, _WITHIN_S, "the entry to expire", poll_interval_s=0.5)
-            order_and_await(2)
-        finally:
-            process.terminate()
+    with driver(job_file, spark):
+        order_and_await(1)
+        wait_until(has_one_entry, _WITHIN_S, "the entry to expire", poll_interval_s=0.5)
+        order_and_await(2)
 
     assert [[1, 1], [1, 2]] == counts()

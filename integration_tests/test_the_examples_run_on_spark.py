@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, _environment, entry_counts, unique
+from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, driver, entry_counts, unique, write_job
 from samzapy.stream.log import LogRecord
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.container_broker import ContainerBroker
@@ -21,12 +19,6 @@ from samzapy.testing.task_kit import InputMessage, run_task
 from samzapy.testing.waiting import wait_until
 
 _EXAMPLES = Path(__file__).parents[1] / "examples"
-_SETTINGS = """
-job.name={job}
-systems.kafka.bootstrap.servers={servers}
-systems.kafka.samza.offset.default=oldest
-local.store.dir={state}
-"""
 _WITHIN_S = 120.0
 _DAY, _BEGIN_MS = 86_400_000, 1_700_000_040_000
 
@@ -82,9 +74,7 @@ def test_examples_send_the_same_messages_on_spark_and_in_the_kit(
     text = (_EXAMPLES / f"{example.name}.py").read_text(encoding="utf-8")
     for name, topic in topics.items():
         text = text.replace(f'"kafka.{name}"', f'"kafka.{topic}"')
-    job_file.write_text(text)
-    settings = _SETTINGS.format(job=job, servers=broker.bootstrap_servers, state=tmp_path / "state")
-    job_file.with_suffix(".properties").write_text(settings)
+    write_job(job_file, text, job, cluster)
     cluster.publish(topics[example.stream], *(_record(*message) for message in example.messages))
     wanted = _in_the_kit(example)
 
@@ -99,13 +89,10 @@ def test_examples_send_the_same_messages_on_spark_and_in_the_kit(
         now = sent()
         return any(len(now[name]) < len(messages) for name, messages in wanted.items())
 
-    with subprocess.Popen([sys.executable, str(job_file)], env=_environment(spark.environment)) as process:
-        try:
-            wait_until(lambda: not lacks() or process.poll() is not None, _WITHIN_S, f"{wanted}")
-            assert process.poll() is None
-            wait_until(has_its_entries, _WITHIN_S, f"{example.entries}", poll_interval_s=0.5)
-        finally:
-            process.terminate()
+    with driver(job_file, spark) as process:
+        wait_until(lambda: not lacks() or process.poll() is not None, _WITHIN_S, f"{wanted}")
+        assert process.poll() is None
+        wait_until(has_its_entries, _WITHIN_S, f"{example.entries}", poll_interval_s=0.5)
 
     assert wanted == sent()
 

@@ -309,14 +309,40 @@ class Job:
     @contextlib.contextmanager
     def running(self, spark: WarmSpark, settings: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
         """The same while it runs; ended in any case."""
-        command = [sys.executable, str(BY_ORDER), *self.arguments(settings)]
-        environment = _environment(spark.environment)
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
-            try:
-                yield process
-            finally:
-                if process.poll() is None:
-                    process.terminate()
+        with driver(BY_ORDER, spark, *self.arguments(settings), stderr=subprocess.PIPE) as process:
+            yield process
+
+
+def write_job(job_file: Path, text: str, job: str, cluster: Cluster, **settings: str) -> None:
+    """Write a job that reads all of its inputs, with its state beside it.
+
+    Args:
+        settings: more of them, with underscores for dots.
+    """
+    job_file.write_text(text)
+    properties = {
+        "job.name": job,
+        "systems.kafka.bootstrap.servers": cluster.bootstrap_servers,
+        "systems.kafka.samza.offset.default": "oldest",
+        "local.store.dir": str(job_file.parent / "state"),
+        **{name.replace("_", "."): value for name, value in settings.items()},
+    }
+    lines = [f"{name}={value}\n" for name, value in properties.items()]
+    job_file.with_suffix(".properties").write_text("".join(lines))
+
+
+@contextlib.contextmanager
+def driver(
+    job_file: Path, spark: WarmSpark, *arguments: str, stderr: int | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """`python job.py ...` as a driver of `spark`, while it runs; ended in any case."""
+    command, environment = [sys.executable, str(job_file), *arguments], _environment(spark.environment)
+    with subprocess.Popen(command, stderr=stderr, text=True, env=environment) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.terminate()
 
 
 def entry_counts(bootstrap_servers: str, job: str) -> Counter[str]:

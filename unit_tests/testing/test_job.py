@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,20 @@ def test_messages_are_handled_and_state_is_kept(job_file: Path) -> None:
         assert [["x", 1], ["z", 2]] == seen(job, "a")
         assert [["y", 1]] == seen(job, "b")
         assert {"a": 2, "b": 1} == job.state("count")
+
+
+@pytest.mark.parametrize("booted_s_ago", [5, 10 * 365 * 86_400])
+def test_a_job_in_memory_does_not_depend_on_when_the_machine_booted(
+    job_file: Path, monkeypatch: pytest.MonkeyPatch, booted_s_ago: int
+) -> None:
+    real, begun_s = time.monotonic, time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: real() - begun_s + booted_s_ago)
+    with MemoryJob(job_file) as job:
+        job.advance(days=1)
+        job.restart()
+        job.send("words", "x", key="a")
+
+        assert [["x", 1]] == seen(job, "a")
 
 
 def test_time_passes_only_when_it_is_advanced(job_file: Path) -> None:

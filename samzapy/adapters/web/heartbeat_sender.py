@@ -49,16 +49,17 @@ class _NewestLeader:
 class _Lease:
     """The lease that an answer renews, on the monotonic clock."""
 
-    def __init__(self, lease_ms: int) -> None:
+    def __init__(self, lease_ms: int, now_s: Callable[[], float]) -> None:
+        self.now_s = now_s
         self._duration_s = lease_ms / 1000
-        self._until_s = time.monotonic()
+        self._until_s = now_s()
 
     def renew(self, sent_at_s: float) -> None:
         self._until_s = sent_at_s + self._duration_s
 
     def ran_out_at_ms(self) -> int | None:
         until_s = self._until_s
-        return int(until_s * 1000) if time.monotonic() > until_s else None
+        return int(until_s * 1000) if self.now_s() > until_s else None
 
 
 class HeartbeatThread:
@@ -76,6 +77,7 @@ class HeartbeatThread:
             `alive`; the lease counts from the sending, because the coordinator's clock starts no earlier.
         find_leader: looks on the coordinator stream, from an offset on, for the newest leader; None: nothing new. A
             SamzapyError of it is logged, and the search is repeated.
+        now_s: the monotonic clock of the lease, in seconds; it must be the clock of the container's ports.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class HeartbeatThread:
         lease_ms: int,
         on_alive: Callable[[int], None],
         find_leader: Callable[[int], Leader | None] = lambda offset_from: None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._identity = identity
@@ -100,7 +103,7 @@ class HeartbeatThread:
         self._ended = threading.Event()
         self._given_up: str | None = None
         self._trouble = ""
-        self._lease = _Lease(lease_ms)
+        self._lease = _Lease(lease_ms, now_s)
         # When the first unanswered heartbeat was sent; None if the last one was answered.
         self._unanswered_since_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="samzapy-heartbeats", daemon=True)
@@ -181,7 +184,7 @@ class HeartbeatThread:
             content, leader = self._content, self._newest.leader
             if content is None or leader is None:
                 return False
-            sent_at_ns, sent_at_s = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic()
+            sent_at_ns, sent_at_s = time.clock_gettime_ns(time.CLOCK_BOOTTIME), self._lease.now_s()
             since_s = sent_at_s if self._unanswered_since_s is None else self._unanswered_since_s
             body = {**heartbeat_body(self._identity, content), "unansweredMs": int((sent_at_s - since_s) * 1000)}
             answer = self._client.heartbeat(leader.url, body, timeout_ms)

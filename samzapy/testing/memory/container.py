@@ -33,6 +33,8 @@ from samzapy.testing.memory_log import MemoryTopic
 from samzapy.testing.virtual_clock import VirtualClock
 
 _HEARTBEAT_EVERY_MS = 1000
+_LEASE_MS = 10**18
+"""Longer than any test: virtual time may pass by years between two heartbeats."""
 
 
 class Turns:
@@ -102,7 +104,7 @@ class MemoryContainer:
         self._stop = StopFlag()
         self._slot = MemorySlot(kafka, slot_transactional_id(config.job, execution_id, 0), crash_points=crash_points)
         self.query = MemoryQuery(kafka, new_task, self._slot, self._state_of, clock, crash_points, self._pause)
-        self._heartbeats = _heartbeats(config, execution_id, number, coordinator)
+        self._heartbeats = _heartbeats(config, execution_id, number, coordinator, clock)
         self._beats_at_ms = clock.monotonic_ms()
         identity = ContainerIdentity(
             execution_id=execution_id, slot_count=1, job_file=new_task.declared.place, scratch_dir=""
@@ -175,7 +177,7 @@ class MemoryContainer:
 
 
 def _heartbeats(
-    config: JobConfig, execution_id: ExecutionId, pid: int, coordinator: MemoryCoordinator
+    config: JobConfig, execution_id: ExecutionId, pid: int, coordinator: MemoryCoordinator, clock: VirtualClock
 ) -> HeartbeatThread:
     """The real sender, whose thread is not started."""
     identity = {
@@ -193,9 +195,9 @@ def _heartbeats(
         _Client(coordinator),  # type: ignore[arg-type]
         identity=identity,
         interval_ms=config.heartbeat_ms,
-        # The lease goes by the host's clock, which stands still here.
-        lease_ms=10**9,
+        lease_ms=_LEASE_MS,
         on_alive=lambda _: None,
+        now_s=lambda: clock.monotonic_ms() / 1000,
     )
     sender._newest.replace(Leader(0, "memory"))
     return sender

@@ -151,9 +151,8 @@ def test_a_container_that_was_started_and_is_not_there_has_ended(cluster: Cluste
 
 def test_the_launcher_that_started_a_container_knows_its_exit_code_and_last_line(cluster: Cluster) -> None:
     cluster.script = "echo first; echo 'samzapy: no such topic'; echo; exit 8"
-    first, second, launch = cluster.launcher(), cluster.launcher(), wanted_launch("e1")
-    first.launch(launch)
-    wait_until(lambda: _has_ended(first, launch), WAIT_S, "the container to end")
+    second = cluster.launcher()
+    first, launch = launched_to_its_end(cluster)
 
     assert Launched(state=LaunchedState.ENDED, exit_code=8, reason="samzapy: no such topic") == seen(first, launch)
     assert Launched(state=LaunchedState.ENDED, reason="samzapy: no such topic") == seen(second, launched(launch))
@@ -170,9 +169,7 @@ def test_the_launcher_that_started_a_container_knows_its_exit_code_and_last_line
 )
 def test_a_line_of_the_log_that_tells_of_nothing_wrong_is_no_reason(cluster: Cluster, last: str, reason: str) -> None:
     cluster.script = f"echo first; echo '{last}'; exit 8"
-    launcher, launch = cluster.launcher(), wanted_launch("e1")
-    launcher.launch(launch)
-    wait_until(lambda: _has_ended(launcher, launch), WAIT_S, "the container to end")
+    launcher, launch = launched_to_its_end(cluster)
 
     assert reason == seen(launcher, launch).reason
 
@@ -180,31 +177,33 @@ def test_a_line_of_the_log_that_tells_of_nothing_wrong_is_no_reason(cluster: Clu
 def test_a_line_of_the_log_without_its_beginning_is_no_reason(cluster: Cluster) -> None:
     line = f"2026-11-29 01:33:25,123 INFO samzapy.container.batch_times: {'a' * 100}"
     cluster.script = f"for number in $(seq 50); do echo '{line}'; done; exit 8"
-    launcher, launch = cluster.launcher(), wanted_launch("e1")
-    launcher.launch(launch)
-    wait_until(lambda: _has_ended(launcher, launch), WAIT_S, "the container to end")
+    launcher, launch = launched_to_its_end(cluster)
 
     assert Launched(state=LaunchedState.ENDED, exit_code=8) == seen(launcher, launch)
 
 
 def test_the_last_line_of_a_killed_container_is_no_reason(cluster: Cluster) -> None:
     cluster.script = "echo first; kill -9 $$"
-    launcher, launch = cluster.launcher(), wanted_launch("e1")
-    launcher.launch(launch)
-    wait_until(lambda: _has_ended(launcher, launch), WAIT_S, "the container to end")
+    launcher, launch = launched_to_its_end(cluster)
 
     assert Launched(state=LaunchedState.ENDED, exit_code=137) == seen(launcher, launch)
 
 
 def test_a_container_that_ended_before_a_look_is_not_started_again(cluster: Cluster) -> None:
     cluster.script = "exit 2"
-    launcher, launch = cluster.launcher(), wanted_launch("e1")
-    launcher.launch(launch)
-    wait_until(lambda: _has_ended(launcher, launch), WAIT_S, "the container to end")
+    launcher, launch = launched_to_its_end(cluster)
 
     launcher.launch(launch)
 
     assert 1 == len(cluster.asked)
+
+
+def launched_to_its_end(cluster: Cluster) -> tuple[ProcessLauncher, Launch]:
+    """A launcher, and its container that has run the cluster's script."""
+    launcher, launch = cluster.launcher(), wanted_launch("e1")
+    launcher.launch(launch)
+    wait_until(lambda: _has_ended(launcher, launch), WAIT_S, "the container to end")
+    return launcher, launch
 
 
 def _has_ended(launcher: ProcessLauncher, launch: Launch) -> bool:
