@@ -21,7 +21,9 @@ from samzapy.model.job import TaskName
 from samzapy.model.serde import LONG, SerdeError, ordered_of, serde_of
 from samzapy.stream.changelog import changelog_key, split_changelog_key, task_entry_key
 
-_METHODS: Final = frozenset({"get", "put", "delete"})
+_READ_AND_WRITE: Final = frozenset({"get", "put"})
+_METHODS: Final = _READ_AND_WRITE | {"delete"}
+_packed, _unpacked, _LONG_BYTES = LONG.pack, LONG.unpack, LONG.size
 _PAGE: Final = 100
 """Entries that are read at once."""
 
@@ -296,17 +298,33 @@ class Store:
 
         As `get` and `put`, in one call. There is 0 without an entry.
         """
-        key, written = self._own_prefix or self._state.key_prefix or self._prefix(), self._written
+        state, written = self._state, self._written
+        key = self._own_prefix or state.key_prefix or self._prefix()
         if self.expired_at is not None:
             self._check_scope(self.expired_at)
         raw = written[key] if key in written else self._stored(key)
         try:
             # As the serde of counters does, without its calls.
-            total: int = amount if raw is None else LONG.unpack(raw)[0] + amount
-            encoded: bytes | None = LONG.pack(total)
+            total: int = amount if raw is None else _unpacked(raw)[0] + amount
+            encoded: bytes | None = _packed(total)
         except StructError:
             total, encoded = self._sum(raw, amount)
-        self._write(key, encoded)
+        size = len(key) + _LONG_BYTES
+        if size > state.record_bytes_max or state.journal.is_kept:
+            self._write(key, encoded)
+            return total
+        # As `_write` does, whose call would be 7 % of the time of this one. Classes that extend it extend `add`, too.
+        written[key] = encoded
+        state.bytes_held += size
+        if self.expired_at is not None:
+            self._check_scope(self.expired_at)
+        return total
+
+    def _add_by_calls(self, amount: int) -> int:
+        """As `add`, by the calls that a subclass extends."""
+        value = self.get()
+        total: int = amount if value is None else value + amount
+        self.put(total)
         return total
 
     def _sum(self, raw: bytes | None, amount: int) -> tuple[int, bytes | None]:
@@ -431,12 +449,18 @@ class BroadcastStore(TaskStore):
             )
         super()._write(key, raw)
 
+    def add(self, amount: int) -> int:
+        return self._add_by_calls(amount)
+
 
 class OrderedStore(Store):
     """A store whose entries of one key can be read in the order of their sub-keys."""
 
     __slots__ = ()
     form = "ordered key"
+
+    def add(self, amount: int) -> int:
+        return self._add_by_calls(amount)
 
     def entries(self, first: Any = None, last: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         """The entries from sub-key `first` to sub-key `last`, both included.
@@ -538,16 +562,9 @@ def _timed(form: str, kinds: frozenset[str]) -> type[Store]:
     if not kinds:
         return plain
     timed = {kind: _timed_once(form, kind, kinds - {kind}) for kind in kinds}
-    timed |= {"add": _add_by_calls, "replace": _replace_by_calls}
+    if kinds & _READ_AND_WRITE:
+        timed |= {"add": Store._add_by_calls, "replace": _replace_by_calls}
     return type(plain.__name__, (plain,), {"__slots__": (), **timed})
-
-
-def _add_by_calls(store: Store, amount: int) -> int:
-    """As `Store.add`, by the calls that may be timed."""
-    value = store.get()
-    total: int = amount if value is None else value + amount
-    store.put(total)
-    return total
 
 
 def _replace_by_calls(store: Store, value: bytes, name: bytes) -> None:
