@@ -60,6 +60,17 @@ _WITH_STANDBYS = {
 }
 
 
+def wait_until_free(cluster: SparkCluster) -> None:
+    """Wait until no container runs on the cluster, and the master knows it."""
+
+    def is_free() -> bool:
+        page = cluster.page()
+        return page is not None and not page["activedrivers"]
+
+    wait_until(lambda: not cluster.drivers(), 60, "every driver to end")
+    wait_until(is_free, 60, "the master to know that", poll_interval_s=0.3)
+
+
 class RunOnSpark(LaunchedRun):
     """A job of two processors, whose containers are drivers of the cluster."""
 
@@ -76,8 +87,25 @@ class RunOnSpark(LaunchedRun):
             "cluster.standalone.page.url": self._cluster.page_url,
         }
 
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        # A test that failed leaves containers, and with them too little room for the tests after it.
+        for process in self._cluster.drivers():
+            process.send(signal.SIGKILL)
+        wait_until_free(self._cluster)
+
     def coordinator_process(self, log_dir: str) -> JobProcess:
         return self.another_job(log_dir, spark_options=(), command=("job", "submit"))
+
+    def kill_whole_container(self, execution_id: str) -> None:
+        """SIGKILL to all of its processes.
+
+        Its driver in Python would go on for a moment without the JVM, and may end with an error of its own.
+        """
+        sent = [process.send(signal.SIGKILL) for process in self.processes(execution_id)]
+        assert any(sent), "it ran"
+        wait_until(lambda: not self.processes(execution_id), 60, f"{execution_id} to be gone")
+        self.fault("container killed")
 
     def partitions_of(self, processor_id: str) -> list[int]:
         """The input partitions that the processor reads."""
@@ -211,12 +239,7 @@ class Run:
             return
         for launch in self._launches:
             self.launcher.kill(launch)
-        wait_until(lambda: not self.cluster.drivers(), 60, "every driver to end")
-        wait_until(lambda: not self._on_the_page(), 60, "the master to know that", poll_interval_s=0.3)
-
-    def _on_the_page(self) -> object:
-        page = self.cluster.page()
-        return page is None or page["activedrivers"]
+        wait_until_free(self.cluster)
 
 
 def test_a_container_runs_with_its_own_cores_on_the_host_that_it_is_wanted_on(run: Run) -> None:
@@ -379,7 +402,7 @@ def test_a_processor_that_lost_input_is_suspended_until_a_rewind_and_the_others_
         run.wait(lambda: run.watcher.count() == len(run.ledger.acked), 120, "every record to be answered")
         partitions = run.partitions_of("1")
 
-        run.kill_container(first["1"].execution_id)
+        run.kill_whole_container(first["1"].execution_id)
         begin = run.lose_range(partitions[0])
         run.wait(lambda: run.suspended() == ["processor 1"], _STARTS_WITHIN_S, "the processor to be suspended")
         executions = run.executions_of("1")

@@ -18,6 +18,7 @@ from samzapy.coordinator.launching.suspension import resumed
 from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended
 from samzapy.coordinator.requests.place_container import awaited
 from samzapy.coordinator.state import CoordinatorState, tombstone
+from samzapy.model.container_end import exit_text
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole
 from samzapy.model.placement import ContainerPlacementRequestMessage, Refusal, StatusCode
@@ -73,7 +74,7 @@ def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
     """
     suspended = review.state.suspended.get(ProcessorId(request.processor_id))
     if suspended is not None:
-        text = f"{suspended.execution_id} ended with exit code {suspended.exit_code}: {suspended.reason}"
+        text = f"{suspended.execution_id} {exit_text(suspended.exit_code)}: {suspended.reason}"
         yield ended(request, StatusCode.FAILED, text, review.now_ms)
         return
     launch = review.state.launches.get(ExecutionId(request.execution_id))
