@@ -563,6 +563,7 @@ def _timed(form: str, kinds: frozenset[str]) -> type[Store]:
         return plain
     timed = {kind: _timed_once(form, kind, kinds - {kind}) for kind in kinds}
     if kinds & _READ_AND_WRITE:
+        # No longer than that: a counter never deletes, and would stay slow.
         timed |= {"add": Store._add_by_calls, "replace": _replace_by_calls}
     return type(plain.__name__, (plain,), {"__slots__": (), **timed})
 
