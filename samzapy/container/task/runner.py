@@ -208,6 +208,11 @@ class TaskRunner:
         """
         has_rows = False
         for rows in chunks:
+            if work.joint.must_end():
+                # These rows are left: the clocks must not run as if they had been handled.
+                if work.transaction is not None:
+                    yield from self._commit(work, is_last=True)
+                return True
             if not has_rows:
                 has_rows = True
                 yield from self._fire(work, leaves_events=False)

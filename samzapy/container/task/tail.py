@@ -11,7 +11,7 @@ faster. Anything unusual in an input also ends the tails, so the next micro-batc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -186,7 +186,7 @@ class Tail:
             parts = [(route, by_route[route]) for route in routes if route in by_route]
             # First the look, which also tells the task what is covered.
             if self._is_due(routes) or parts:
-                work.append((routes, self._chunks(parts)))
+                work.append((routes, (Rows.of(route, rows, _YIELD_S) for route, rows in parts)))
         reports = self._run_tasks(work, self._must_end) if work else ()
         for report in reports:
             self._reports.setdefault(report.route, []).append(report)
@@ -208,20 +208,14 @@ class Tail:
                     by_route.setdefault(route, []).append(record)
         return by_route
 
-    def _chunks(self, parts: Sequence[tuple[int, Sequence[InputRecord]]]) -> Iterator[Rows]:
-        """The rows of each route, until the tails end."""
-        for route, records in parts:
-            if self._must_end():
-                return
-            yield Rows.of(route, records, _YIELD_S)
-
     def _note_left(self, by_route: Mapping[int, Sequence[InputRecord]], reached: Mapping[int, int]) -> None:
         """Note the records that were left because the tails ended.
 
         The next micro-batch has them.
         """
         for route, records in by_route.items():
-            offset = reached.get(route, records[0].offset)
+            # A task that had no turn may report no offset.
+            offset = max(records[0].offset, reached.get(route, -1))
             if offset <= records[-1].offset:
                 self._is_over = True
                 self._left_at[route] = offset
