@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from samzapy.container.task.joint_transaction import JointTransaction
 from samzapy.container.task.ports import Place
@@ -26,33 +31,41 @@ class Task(sz.Task[str, bytes]):
     over = sz.timer("event")
 
     def process(self, message, out):
+        if message.time_ms < self.over.now_ms():
+            out.send(fired, f"late at {message.time_ms}", key=message.key)
         self.over.set(message.time_ms + 1000)
 
     @over.fires
     def is_over(self, timer, out):
         out.send(fired, timer.time_ms, key=timer.key)
 """
+_IDLE_MS = 1000
 
 
-class CoveredNow:
-    """Every input is read to its end, with the records in hand."""
+class ReadToItsEnd:
+    """The end of the input, as seen now."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
+    def __init__(self, offset_end: int, now_ms: Callable[[], int]) -> None:
+        self._offset_end, self._now_ms = offset_end, now_ms
 
     def look(self) -> bool:
         return True
 
     def covered_ms(self, place: Place, offset_next: int) -> int | None:
-        return self._now_ms()
+        return self._now_ms() if offset_next >= self._offset_end else None
 
 
 class TailedTask(OneTask):
     """A task whose worker tails."""
 
-    def tail(self, record: InputRecord, board: MemoryTailBoard) -> None:
-        """Read a record, and let time pass after it."""
-        reader = MemoryTailReader([record])
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, _JOB, f"task.event.time.idle.ms={_IDLE_MS}")
+        self.handle([("a", 10_000)])
+        self.wall_ms = 60_000
+
+    def tail(self, bunches: Sequence[Sequence[InputRecord]], board: MemoryTailBoard) -> None:
+        """Read bunches of records, and let time pass after them."""
+        reader = MemoryTailReader(*bunches)
         reader.when_empty = self._pass_time
         plan = replace(a_plan(self.config), tail=TailPlan(starts=(0,), duration_ms=60_000, lag_max=10_000))
         ports = TailPorts(
@@ -63,12 +76,12 @@ class TailedTask(OneTask):
             now_s=self._look,
             wall_ms=lambda: self.wall_ms,
             due_ms=self._due_ms,
-            ends=CoveredNow(lambda: self.wall_ms),
+            ends=ReadToItsEnd(bunches[-1][-1].offset + 1, lambda: self.wall_ms),
         )
-        Tail(plan, plan.tasks, [record.offset], ports, self._run_tasks).run()
+        Tail(plan, plan.tasks, [bunches[0][0].offset], ports, self._run_tasks).run()
 
     def _pass_time(self) -> None:
-        self.wall_ms += 5000
+        self.wall_ms += 5 * _IDLE_MS
 
     def _due_ms(self, routes: Sequence[int], covered_ms: Mapping[int, int]) -> int:
         self.runner.covered(covered_ms)
@@ -79,30 +92,53 @@ class TailedTask(OneTask):
         return joint.run(self.runner.work(chunks, joint) for _, chunks in tasks)
 
 
-def a_record(offset: int, time_ms: int) -> InputRecord:
-    return InputRecord(SSP_KB.ssp.stream, SSP_KB.ssp.partition, offset, b"a", b"", time_ms, ())
+def a_record(offset: int, time_ms: int, key: str = "a") -> InputRecord:
+    return InputRecord(SSP_KB.ssp.stream, SSP_KB.ssp.partition, offset, key.encode(), b"", time_ms, ())
 
 
 def test_records_that_a_tail_leaves_hold_the_clock_of_their_task(tmp_path: Path) -> None:
-    task = TailedTask(tmp_path, _JOB, "task.event.time.idle.ms=1000")
-    task.handle([("a", 10_000)])
-    task.wall_ms = 60_000
+    task = TailedTask(tmp_path)
     # Ends between the look before the records are read and the one before they are handled.
     board = MemoryTailBoard(looks=1)
 
-    task.tail(a_record(1, 10_500), board)
+    task.tail([[a_record(1, 10_500)]], board)
 
     assert {0: 1} == board.read_to, "the record is left for the next micro-batch"
     assert [] == task.fired(), "its time is before that of the timer"
 
 
 def test_the_clock_goes_on_once_the_records_of_a_tail_are_handled(tmp_path: Path) -> None:
-    task = TailedTask(tmp_path, _JOB, "task.event.time.idle.ms=1000")
-    task.handle([("a", 10_000)])
-    task.wall_ms = 60_000
-    board = MemoryTailBoard(looks=20)
+    task, board = TailedTask(tmp_path), MemoryTailBoard(looks=20)
 
-    task.tail(a_record(1, 10_500), board)
+    task.tail([[a_record(1, 10_500)]], board)
 
     assert {0: 2} == board.read_to
     assert [("a", 11_500)] == task.fired()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2 * _IDLE_MS)), min_size=1, max_size=12),
+    st.lists(st.integers(0, 6), max_size=6),
+    st.integers(1, 3),
+)
+def test_no_record_is_late_wherever_tails_end(feed: list[tuple[str, int]], looks: list[int], bunch: int) -> None:
+    keys, passes_ms = zip(*feed, strict=True)
+    times_ms = itertools.accumulate(passes_ms, initial=10_000)
+    next(times_ms)
+    records = [
+        a_record(offset, time_ms, key) for offset, (key, time_ms) in enumerate(zip(keys, times_ms, strict=True), 1)
+    ]
+    with TemporaryDirectory() as directory:
+        task = TailedTask(Path(directory))
+        for count in (*looks, 20 * len(records)):
+            board = MemoryTailBoard(looks=count)
+            task.tail([records[first : first + bunch] for first in range(0, len(records), bunch)], board)
+            records = [record for record in records if record.offset >= board.read_to[0]]
+            if not records:
+                break
+            task.wall_ms += 5 * _IDLE_MS
+
+        assert [] == records
+        assert [] == [value for _, value in task.fired() if str(value).startswith("late")]
+        task.environment.close()
