@@ -215,8 +215,8 @@ def section(figures: Mapping[str, Sequence[float]], conditions: Sequence[str]) -
     rounds = len(next(iter(figures.values())))
     method = (
         f"CPU time of the thread that runs user code, the least of {rounds} rounds of {RECORDS:,} records; each round "
-        "runs every job once. A real local store, and librdkafka's producer in front of its mock broker. Orders of "
-        "200 bytes with six fields, of which a job reads one."
+        "runs every job once, every other round in the opposite order. A real local store, and librdkafka's producer "
+        "in front of its mock broker. Orders of 200 bytes with six fields, of which a job reads one."
     )
     return "\n\n".join(["## Job API", speeds, rows, bullets([method, *conditions])])
 
