@@ -184,7 +184,9 @@ class TaskRunner:
         try:
             is_cut = yield from self._handle_chunks(chunks, work)
             if not is_cut:
-                yield from self._finish(work)
+                yield from self._act_behind_rows(work)
+            if work.transaction is not None:
+                yield from self._commit(work, is_last=True)
         except MessageFailed as failed:
             self._forget(work)
             return work.tally.failed(work.route, str(failed))
@@ -210,8 +212,6 @@ class TaskRunner:
         for rows in chunks:
             if work.joint.must_end():
                 # These rows are left: the clocks must not run as if they had been handled.
-                if work.transaction is not None:
-                    yield from self._commit(work, is_last=True)
                 return True
             if not has_rows:
                 has_rows = True
@@ -238,21 +238,18 @@ class TaskRunner:
             is_full = transaction.is_full(self._limits, self._handles.bytes_held)
             if is_cut and not is_full and (has_fired or rows.budget_s is not None):
                 if joint.must_end():
-                    yield from self._commit(work, is_last=True)
                     return True
             elif is_cut or is_full:
                 yield from self._commit(work, is_last=False)
         return False
 
-    def _finish(self, work: _OpenWork) -> Generator[Part, float, None]:
-        """Fire the timers that are due behind the rows, and commit."""
+    def _act_behind_rows(self, work: _OpenWork) -> Generator[Part, float, None]:
+        """Fire the timers that are due behind the rows."""
         self._time.look_behind_rows()
         yield from self._fire(work, leaves_events=True)
         event_time = self._time.event_time
         if event_time is not None and event_time.is_at_end:
             yield from self._end(event_time, work)
-        if work.transaction is not None:
-            yield from self._commit(work, is_last=True)
 
     def _handle(self, rows: Rows, start: int, transaction: Transaction, slot: SlotGuard) -> int:
         """Handle rows from `start` until the transaction is full; return the next index."""
