@@ -24,7 +24,7 @@ from integration_tests.placed_on_spark import SparkStory
 from integration_tests.seeds import printed_seed
 from integration_tests.support.job_process import JobProcess
 from integration_tests.support.ledger import describe_violations
-from integration_tests.support.spark_cluster import Ports, SparkCluster
+from integration_tests.support.spark_cluster import Ports, SparkCluster, await_no_driver
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import read_to_end
@@ -50,6 +50,7 @@ JOBS = Path(__file__).parent / "jobs"
 PROGRAM = JOBS / "reports_its_start.py"
 S = LaunchedState
 _STARTS_WITHIN_S = 240.0
+_GONE_WITHIN_S = 60.0
 _NO_START_FOR_S = 20.0
 """A container that is to be replaced is launched within two seconds."""
 _WITH_STATE = {"stores_sums_msg_serde": "json", "local_store_dir": "/data"}
@@ -58,17 +59,6 @@ _WITH_STANDBYS = {
     "local_store_dir": "/data",
     "job_standbytasks_replication_factor": "2",
 }
-
-
-def wait_until_free(cluster: SparkCluster) -> None:
-    """Wait until no container runs on the cluster, and the master knows it."""
-
-    def is_free() -> bool:
-        page = cluster.page()
-        return page is not None and not page["activedrivers"]
-
-    wait_until(lambda: not cluster.drivers(), 60, "every driver to end")
-    wait_until(is_free, 60, "the master to know that", poll_interval_s=0.3)
 
 
 class RunOnSpark(LaunchedRun):
@@ -92,7 +82,7 @@ class RunOnSpark(LaunchedRun):
         # A test that failed leaves containers, and with them too little room for the tests after it.
         for process in self._cluster.drivers():
             process.send(signal.SIGKILL)
-        wait_until_free(self._cluster)
+        await_no_driver(self._cluster, _GONE_WITHIN_S)
 
     def coordinator_process(self, log_dir: str) -> JobProcess:
         return self.another_job(log_dir, spark_options=(), command=("job", "submit"))
@@ -239,7 +229,7 @@ class Run:
             return
         for launch in self._launches:
             self.launcher.kill(launch)
-        wait_until_free(self.cluster)
+        await_no_driver(self.cluster, _GONE_WITHIN_S)
 
 
 def test_a_container_runs_with_its_own_cores_on_the_host_that_it_is_wanted_on(run: Run) -> None:

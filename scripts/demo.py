@@ -29,7 +29,7 @@ from types import FrameType
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import click
-from demo_cluster import CONTAINERS, SLOTS, ClusterAct, await_no_driver, settings_of
+from demo_cluster import CONTAINERS, SLOTS, ClusterAct, settings_of
 from demo_flights import (
     ASIDE,
     INPUT,
@@ -47,7 +47,7 @@ from demo_flights import (
 from demo_flow import NOTICED_WITHIN_S, Flow, Message
 from demo_screen import Screen, Status, ask_status, make_screen
 
-from integration_tests.support.spark_cluster import SparkCluster
+from integration_tests.support.spark_cluster import SparkCluster, await_no_driver
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import read_to_end
@@ -57,6 +57,7 @@ from samzapy.testing.broker import DevBroker
 from samzapy.testing.ports import free_port
 from samzapy.testing.topics import make_topics
 
+_GONE_WITHIN_S = 30.0
 ROOT = Path(__file__).resolve().parent.parent
 SAMZAPY = Path(sys.executable).with_name("samzapy")
 JOB_FILE = ROOT / "examples" / "flight_delays.py"
@@ -453,7 +454,7 @@ class _Demo:
             raise self._job_failed("was asked to stop")
         print(f"Stopped the job: it drained and ended with exit code 0 ({time.monotonic() - started_s:.1f} s)")
         if self._act is Act.CLUSTER:
-            await_no_driver(self._cluster)
+            await_no_driver(self._cluster, _GONE_WITHIN_S)
             self._cluster.stop()
             print("No driver was left on the cluster, nor any process that one had started; its workers are gone too")
 

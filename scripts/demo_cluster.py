@@ -21,7 +21,6 @@ from integration_tests.support.spark_cluster import SparkCluster
 from samzapy.adapters.host.processes import processes_with
 from samzapy.errors import SamzapyError
 from samzapy.model.launch import EXECUTION_VARIABLE
-from samzapy.testing.waiting import wait_until
 
 CONTAINERS = 3
 SLOTS = 2
@@ -30,7 +29,6 @@ FLIGHTS_DURING_MOVE = 108_000
 """The others come in after it, so that there are some for the kill however long Spark takes to start."""
 STARTS_WITHIN_S = 300.0
 """Several Sparks start side by side, on a machine that may be small."""
-_GONE_WITHIN_S = 30.0
 
 
 class AwaitStatus(Protocol):
@@ -107,17 +105,3 @@ class ClusterAct:
             return len(executions) == CONTAINERS and without not in executions
 
         return self._await_status(are_there, f"{CONTAINERS} containers to be at work", STARTS_WITHIN_S).runners
-
-
-def await_no_driver(cluster: SparkCluster) -> None:
-    """Wait until no process of a worker lives, and the master knows that.
-
-    Raises DeadlineError.
-    """
-    wait_until(lambda: not cluster.drivers(), _GONE_WITHIN_S, "the last process of the job to be gone")
-    wait_until(lambda: not _on_the_page(cluster), _GONE_WITHIN_S, "Spark's master to know of no driver")
-
-
-def _on_the_page(cluster: SparkCluster) -> bool:
-    page = cluster.page()
-    return page is None or bool(page["activedrivers"])

@@ -423,6 +423,20 @@ class _Record:
             ) from error
 
 
+def await_no_driver(cluster: SparkCluster, within_s: float) -> None:
+    """Wait until no process that a worker started lives, and the master knows that.
+
+    Raises DeadlineError.
+    """
+
+    def is_on_the_page() -> bool:
+        page = cluster.page()
+        return page is None or bool(page["activedrivers"])
+
+    wait_until(lambda: not cluster.drivers(), within_s, "the last process of every driver to be gone")
+    wait_until(lambda: not is_on_the_page(), within_s, "the master to know of no driver", poll_interval_s=0.3)
+
+
 def _kill_all(mark: str) -> int:
     """End every process that bears `mark`, with its children; returns their number."""
     count = 0
