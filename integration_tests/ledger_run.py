@@ -252,7 +252,7 @@ def feeding_producer(bootstrap_servers: str) -> Producer:
             "bootstrap.servers": bootstrap_servers,
             "enable.idempotence": True,
             "acks": "all",
-            "linger.ms": 5,
+            "linger.ms": 50,
             # No record is given up while the broker is away.
             "message.timeout.ms": 600_000,
             # A broker that does not have the log of a new partition yet refuses a request, and may take the one behind
