@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +34,8 @@ class Task(sz.Task[str, bytes]):
     def process(self, message, out):
         if message.time_ms < self.over.now_ms():
             out.send(fired, f"late at {message.time_ms}", key=message.key)
+        if (self.over.get() or self.over.now_ms()) < self.over.now_ms():
+            out.send(fired, "before a timer that is due", key=message.key)
         self.over.set(message.time_ms + 1000)
 
     @over.fires
@@ -40,6 +43,9 @@ class Task(sz.Task[str, bytes]):
         out.send(fired, timer.time_ms, key=timer.key)
 """
 _IDLE_MS = 1000
+
+
+_LOOKS_MAX = 12
 
 
 class ReadToItsEnd:
@@ -58,8 +64,8 @@ class ReadToItsEnd:
 class TailedTask(OneTask):
     """A task whose worker tails."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, _JOB, f"task.event.time.idle.ms={_IDLE_MS}")
+    def __init__(self, directory: Path, *settings: str) -> None:
+        super().__init__(directory, _JOB, f"task.event.time.idle.ms={_IDLE_MS}", *settings)
         self.handle([("a", 10_000)])
         self.wall_ms = 60_000
 
@@ -142,3 +148,26 @@ def test_no_record_is_late_wherever_tails_end(feed: list[tuple[str, int]], looks
         assert [] == records
         assert [] == [value for _, value in task.fired() if str(value).startswith("late")]
         task.environment.close()
+
+
+@pytest.mark.parametrize("transaction_max_ms", [1, 10_000])
+def test_no_late_message_is_handled_before_a_timer_that_is_due_wherever_a_tail_ends(
+    tmp_path: Path, transaction_max_ms: int
+) -> None:
+    left = 0
+    for looks in range(_LOOKS_MAX):
+        (directory := tmp_path / str(looks)).mkdir()
+        task = TailedTask(directory, f"task.transaction.max.ms={transaction_max_ms}")
+        task.handle([("b", 10_000), ("c", 10_000), ("d", 10_000)], 1)
+        task.tick_s = 0.1  # Each timer takes so long that the tail looks behind it whether it must end.
+        task.runner.covered({0: task.wall_ms + 10 * _IDLE_MS})
+        task.act(lambda: True)
+        assert 1 == len(task.fired()), "a tail ended while its timers fired"
+
+        board = MemoryTailBoard(looks)
+        task.tail([[a_record(4, 10_100, "c"), a_record(5, 10_200, "d")]], board)
+
+        assert "before a timer that is due" not in [value for _, value in task.fired()], looks
+        left += board.read_to[0] < 6
+        task.environment.close()
+    assert 0 < left < _LOOKS_MAX
