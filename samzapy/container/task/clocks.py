@@ -109,7 +109,7 @@ class TaskClocks:
     Attributes:
         watermark_ms: of the task; `UNKNOWN_MS` while an input is not known.
         next_due_ms: the moment of the first timer in event time; `FAR_MS` without one, and `UNKNOWN_MS` for one that
-            was set to a moment that is past.
+            is due: it comes before any message, also a late one.
         next_expiry_ms: the moment of the first entry that expires in event time; `FAR_MS` without one.
         before_end_ms: the watermark before the inputs ended; `UNKNOWN_MS` while they have not.
         clock_of: by route, the clock of its input.
@@ -159,21 +159,13 @@ class TaskClocks:
         if least_ms > self.watermark_ms:
             self._follow(least_ms)
 
-    def must_fire_before(self, route: int, event_ms: int) -> bool:
-        """Whether a timer is due before a message; its clock is moved then.
-
-        So a timer fires before the messages of its moment and later, whatever other keys the task has.
-        """
-        if self.is_due:
-            return True
+    def makes_due(self, route: int, event_ms: int) -> bool:
+        """Whether a message would make the timer of `next_due_ms` due."""
         clock_ms = event_ms - self._rules.disorder_ms[route]
         if clock_ms < self.next_due_ms or clock_ms <= self.clock_of[route] < FAR_MS:
             return False
         least_ms = min(clock_ms, *(of for other, of in self.clock_of.items() if other != route), FAR_MS)
-        if least_ms < self.next_due_ms:
-            return False
-        self.advance(route, event_ms)
-        return True
+        return least_ms >= self.next_due_ms
 
     def saw(self, route: int) -> None:
         """Note that an input had a message, which moves no clock by itself."""
@@ -184,6 +176,9 @@ class TaskClocks:
         """Let the watermark follow the least clock; it never falls."""
         if self.watermark_ms < least_ms < FAR_MS:
             self.watermark_ms = self.lateness.below_ms = least_ms
+            # As `due_at`, without a call for each message.
+            if self.next_due_ms <= least_ms:
+                self.next_due_ms = UNKNOWN_MS
             if self._parts:
                 self._parts = tuple(part for part in self._parts if part.watermark_ms > least_ms)
                 self.lateness.below_ms = max((part.watermark_ms for part in self._parts), default=least_ms)
@@ -200,11 +195,8 @@ class TaskClocks:
         """
         if self.watermark_ms == END_MS:
             return False
-        if moment_ms <= self.watermark_ms:
-            # One that is past is due before any message.
-            self.next_due_ms = UNKNOWN_MS
-        elif moment_ms < self.next_due_ms:
-            self.next_due_ms = moment_ms
+        if moment_ms < self.next_due_ms:
+            self.next_due_ms = due_at(moment_ms, self.watermark_ms)
         return True
 
     def watermark_of(self, message_key: bytes | None) -> int | None:
@@ -422,6 +414,11 @@ class TaskClocks:
 def ran_ms(covered_ms: int, quiet_since_ms: int, idle_ms: int) -> int:
     """For how long the clock of a quiet input that is covered up to a moment has run."""
     return max(0, covered_ms - quiet_since_ms - idle_ms) if idle_ms else 0
+
+
+def due_at(moment_ms: int, watermark_ms: int) -> int:
+    """`TaskClocks.next_due_ms` for the moment of the first timer."""
+    return UNKNOWN_MS if moment_ms <= watermark_ms else moment_ms
 
 
 def removal_of(expiry_ms: int) -> int:

@@ -16,6 +16,7 @@ from samzapy.container.task.clocks import (
     ClockRules,
     Moment,
     TaskClocks,
+    due_at,
     ended,
     inherited,
     reopened,
@@ -28,6 +29,7 @@ from samzapy.container.task.stores import TaskState
 from samzapy.container.task.transaction import Transaction, TransactionLimits
 from samzapy.container.task.work_plan import NO_TIMER, Route, WorkPlan
 from samzapy.errors import TaskError
+from samzapy.model import timer_entry
 from samzapy.model.clock_entry import STORE, decoded, encoded
 from samzapy.model.grant import BucketStart
 from samzapy.model.ssp import SspKeyBucket
@@ -110,6 +112,8 @@ class EventTime:
             event_ms = message.time_ms if has_own_time else message.timestamp_ms
             # Most messages pass these comparisons; more of them for each message would be measurable.
             if type(event_ms) is not int or not _NOT_WRITTEN < event_ms <= no_later_ms:
+                if clocks.is_due:
+                    raise TimersFirstError
                 # The limit of before is the stricter one.
                 no_later_ms = wall_ms() + ahead_max_ms
                 if not _is_time(stream, message, event_ms, no_later_ms):
@@ -117,7 +121,7 @@ class EventTime:
                     process_without_time(message, out, *((context,) if takes_context else ()))
                     clocks.saw(route)
                     return
-            if clocks.next_due_ms <= event_ms and clocks.must_fire_before(route, event_ms):
+            if clocks.next_due_ms <= event_ms and self._must_fire_before(route, event_ms):
                 raise TimersFirstError
             if event_ms < lateness.below_ms:
                 lateness.note(event_ms, clocks.watermark_of(state.message_key))
@@ -129,6 +133,32 @@ class EventTime:
                 clocks.advance(route, event_ms)
 
         return handle
+
+    def _must_fire_before(self, route: int, event_ms: int) -> bool:
+        """Whether a timer is due before a message; its clock is moved then.
+
+        So a timer fires before the messages of its moment and later, whatever other keys the task has, and before a
+        late message behind the one that made it due.
+        """
+        clocks, local = self.clocks, self._state.local
+        if clocks.is_due:
+            return True
+        if not clocks.makes_due(route, event_ms):
+            return False
+        # A message of this transaction may have replaced or cleared the timer. Then the clock must not move: `now_ms`
+        # of a message would depend on where transactions end.
+        assert local is not None, "a transaction is open"
+        self.note_next_due(local)
+        if not clocks.makes_due(route, event_ms):
+            return False
+        clocks.advance(route, event_ms)
+        return True
+
+    def note_next_due(self, local: LocalTransaction) -> None:
+        """Note the moment of the first timer, also of those that were just set."""
+        self._state.write_timers(local)
+        first = local.due(timer_entry.STORE, timer_entry.Domain.EVENT, None, 1)
+        self.clocks.next_due_ms = due_at(first[0][0], self.clocks.watermark_ms) if first else FAR_MS
 
     def watermark_ms(self) -> int | None:
         """The watermark for the key in hand; None while an input is not known."""

@@ -258,8 +258,7 @@ class Timers:
 
     def _note_next_event(self, local: LocalTransaction) -> None:
         if self.event_time is not None and self.has_timers:
-            first = self._due(local, Domain.EVENT, None, 1)
-            self.event_time.clocks.next_due_ms = first[0][0] if first else FAR_MS
+            self.event_time.note_next_due(local)
 
     def _note_next_expiry(self, local: LocalTransaction) -> None:
         first = self._due(local, Domain.EXPIRY, None, 1) if self.has_timers else ()

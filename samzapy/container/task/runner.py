@@ -229,10 +229,6 @@ class TaskRunner:
         """As `_handle_chunks`, for the rows of one route."""
         position, joint = 0, work.joint
         while position < len(rows.offsets):
-            are_timers_left = self._time.is_event_due
-            if are_timers_left:
-                # The loop must end before all of them have fired, and a message would come before its timer.
-                return True
             transaction = self._opened(work)
             position = self._meter.process.timed(self._handle, rows, position, transaction, joint.slot)
             has_fired = self._time.is_event_due

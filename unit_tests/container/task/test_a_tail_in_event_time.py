@@ -9,13 +9,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from samzapy.container.task.joint_transaction import JointTransaction
 from samzapy.container.task.ports import Place
 from samzapy.container.task.tail import Tail, TailPorts, TaskRows
-from samzapy.container.task.work_plan import InputRecord, Report, TailPlan
+from samzapy.container.task.work_plan import InputRecord, Report, Rows, TailPlan
 from samzapy.testing.memory.process import CrashAt
 from unit_tests.container.task.test_many_timers import OneTask
 from unit_tests.fixtures.container_worlds import SSP_KB, a_plan
@@ -42,6 +42,34 @@ class Task(sz.Task[str, bytes]):
     def is_over(self, timer, out):
         out.send(fired, timer.time_ms, key=timer.key)
 """
+_ALL_ACTIONS = """
+import samzapy as sz
+
+orders = sz.Stream("kafka.orders", key=sz.String, value=sz.Bytes)
+fired = sz.Stream("kafka.fired", key=sz.String, value=sz.Json())
+
+@sz.task(inputs=[orders], outputs=[fired])
+class Task(sz.Task[str, bytes]):
+    over = sz.timer("event")
+
+    def process(self, message, out):
+        action, moment_ms = message.value.decode(), message.time_ms
+        out.send(fired, ["message", moment_ms, self.over.now_ms(), self.over.get()], key=message.key)
+        if action == "set":
+            self.over.set(moment_ms + 1000)
+        elif action == "clear":
+            self.over.clear()
+        elif action == "chain":
+            self.over.set(moment_ms + 500, tag="chain")
+        elif action == "past":
+            self.over.set(moment_ms - 1000, tag="past")
+
+    @over.fires
+    def is_over(self, timer, out):
+        out.send(fired, [timer.tag, timer.time_ms, self.over.now_ms()], key=timer.key)
+        if timer.tag == "chain":
+            self.over.set(timer.time_ms + 700)
+"""
 _IDLE_MS = 1000
 
 
@@ -64,10 +92,11 @@ class ReadToItsEnd:
 class TailedTask(OneTask):
     """A task whose worker tails."""
 
-    def __init__(self, directory: Path, *settings: str) -> None:
-        super().__init__(directory, _JOB, f"task.event.time.idle.ms={_IDLE_MS}", *settings)
+    def __init__(self, directory: Path, *settings: str, text: str = _JOB) -> None:
+        super().__init__(directory, text, f"task.event.time.idle.ms={_IDLE_MS}", *settings)
         self.handle([("a", 10_000)])
         self.wall_ms = 60_000
+        self.passes_ms = 5 * _IDLE_MS
 
     def tail(self, bunches: Sequence[Sequence[InputRecord]], board: MemoryTailBoard) -> None:
         """Read bunches of records, and let time pass after them."""
@@ -86,8 +115,12 @@ class TailedTask(OneTask):
         )
         Tail(plan, plan.tasks, [bunches[0][0].offset], ports, self._run_tasks).run()
 
+    def run_all(self, records: Sequence[InputRecord]) -> None:
+        """Handle records in a micro-batch, and what is due behind them."""
+        self._run([Rows.of(0, records, 0.02)] if records else (), lambda: False)
+
     def _pass_time(self) -> None:
-        self.wall_ms += 5 * _IDLE_MS
+        self.wall_ms += self.passes_ms
 
     def _due_ms(self, routes: Sequence[int], covered_ms: Mapping[int, int]) -> int:
         self.runner.covered(covered_ms)
@@ -98,8 +131,8 @@ class TailedTask(OneTask):
         return joint.run(self.runner.work(chunks, joint) for _, chunks in tasks)
 
 
-def a_record(offset: int, time_ms: int, key: str = "a") -> InputRecord:
-    return InputRecord(SSP_KB.ssp.stream, SSP_KB.ssp.partition, offset, key.encode(), b"", time_ms, ())
+def a_record(offset: int, time_ms: int, key: str = "a", value: bytes = b"") -> InputRecord:
+    return InputRecord(SSP_KB.ssp.stream, SSP_KB.ssp.partition, offset, key.encode(), value, time_ms, ())
 
 
 def test_records_that_a_tail_leaves_hold_the_clock_of_their_task(tmp_path: Path) -> None:
@@ -171,3 +204,63 @@ def test_no_late_message_is_handled_before_a_timer_that_is_due_wherever_a_tail_e
         left += board.read_to[0] < 6
         task.environment.close()
     assert 0 < left < _LOOKS_MAX
+
+
+_AHEAD_MS = 10**7
+"""Further ahead of the host's clock than a message may be that moves a clock."""
+_RECORDS = st.lists(
+    st.tuples(
+        st.sampled_from("abc"),
+        st.sampled_from(["set", "clear", "chain", "past", "none"]),
+        st.integers(-2000, 3000) | st.just(_AHEAD_MS),
+    ),
+    min_size=1,
+    max_size=15,
+)
+
+
+_A_TRANSACTION_EACH = {"looks": [0], "bunch": 1, "tick_s": 0.001, "transaction_max_ms": 1}
+
+
+@settings(max_examples=50, deadline=None)
+# A late message behind a timer that was set to the past.
+@example(feed=[("a", "past", 1701), ("a", "set", 0)], **_A_TRANSACTION_EACH)
+# The second message replaces the timer that would be due before the third one.
+@example(feed=[("a", "set", 0), ("a", "set", 0), ("a", "set", 0)], **_A_TRANSACTION_EACH)
+@example(feed=[("a", "past", 1701), ("a", "set", _AHEAD_MS)], **_A_TRANSACTION_EACH)
+# A timer sets one that is due.
+@example(feed=[("a", "chain", -500), ("a", "set", 0)], **_A_TRANSACTION_EACH)
+@given(
+    feed=_RECORDS,
+    looks=st.lists(st.integers(0, 8), max_size=6),
+    bunch=st.integers(1, 6),
+    tick_s=st.sampled_from([0.0, 0.001, 0.1]),
+    transaction_max_ms=st.sampled_from([1, 50, 10_000]),
+)
+def test_messages_and_timers_have_one_order_wherever_tails_end(
+    feed: list[tuple[str, str, int]], looks: list[int], bunch: int, tick_s: float, transaction_max_ms: int
+) -> None:
+    records = [
+        a_record(offset, 10_000 + 700 * offset + moved_ms, key, action.encode())
+        for offset, (key, action, moved_ms) in enumerate(feed, 1)
+    ]
+    with TemporaryDirectory() as directory:
+        outputs = []
+        for way, ends in (("at-once", ()), ("tails", looks)):
+            (Path(directory) / way).mkdir()
+            task = TailedTask(
+                Path(directory) / way, f"task.transaction.max.ms={transaction_max_ms}", text=_ALL_ACTIONS
+            )
+            task.tick_s = tick_s if ends else 0.0
+            task.passes_ms = 0
+            left = records
+            for count in ends:
+                board = MemoryTailBoard(looks=count)
+                task.tail([left[first : first + bunch] for first in range(0, len(left), bunch)], board)
+                left = [record for record in left if record.offset >= board.read_to[0]]
+                if not left:
+                    break
+            task.run_all(left)
+            outputs.append(task.fired())
+            task.environment.close()
+    assert outputs[0] == outputs[1]

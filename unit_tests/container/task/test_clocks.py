@@ -115,8 +115,17 @@ def test_a_timer_is_due_before_the_message_that_is_as_late_as_it() -> None:
     clocks.advance(0, 100)
     clocks.note_timer(200)
 
-    assert not clocks.must_fire_before(0, 199) and 100 == clocks.watermark_ms
-    assert clocks.must_fire_before(0, 200) and 200 == clocks.watermark_ms and clocks.is_due
+    assert not clocks.makes_due(0, 199) and clocks.makes_due(0, 200)
+    assert 100 == clocks.watermark_ms and not clocks.is_due, "that moves no clock"
+
+
+def test_a_timer_that_a_message_has_made_due_comes_before_a_message_of_any_time() -> None:
+    clocks = the_clocks()
+    clocks.note_timer(200)
+
+    clocks.advance(0, 300)
+
+    assert clocks.is_due and clocks.next_due_ms <= 0
 
 
 def test_no_timer_is_due_before_a_message_while_another_input_holds_the_watermark() -> None:
@@ -125,9 +134,9 @@ def test_no_timer_is_due_before_a_message_while_another_input_holds_the_watermar
     clocks.advance(1, 100)
     clocks.note_timer(200)
 
-    assert not clocks.must_fire_before(0, 900)
+    assert not clocks.makes_due(0, 900)
     clocks.advance(0, 900)
-    assert clocks.must_fire_before(1, 250) and 250 == clocks.watermark_ms
+    assert clocks.makes_due(1, 250)
 
 
 # --- time without messages ---
