@@ -107,7 +107,7 @@ class WorkerDeaths:
         if trial is None:
             return tuple(routes)
         return tuple(
-            replace(route, offset_end=min(trial.offset_end, route.offset_end or trial.offset_end))
+            replace(route, offset_end=min(trial.offset_end, route.offset_end or trial.offset_end), is_trial=True)
             for route in routes
             if route.ssp_kb == trial.ssp_kb
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from samzapy.container.ports import QueryFailed
 from samzapy.container.task.clocks import FAR_MS
 from samzapy.container.task.work_plan import NO_TIMER, Report
 from samzapy.container.ticks import Ticks
@@ -16,7 +17,7 @@ from samzapy.model.time_figures import SeenClock, TimeFigures
 from unit_tests.container.test_running_query import ABoundedContainer, reports_of_the_end
 from unit_tests.container.test_ticks import a_tick
 from unit_tests.fixtures.container_worlds import SSP_KB, a_job, a_plan
-from unit_tests.fixtures.running_container import ORDERS_0, ORDERS_1, AContainer, a_batch, a_report
+from unit_tests.fixtures.running_container import ORDERS_0, ORDERS_1, AContainer, a_batch, a_report, a_task
 
 CLOCKS = {"stores_clocks_kind": "clock", "stores_clocks_msg_serde": "json"}
 ROUTES = a_plan(a_job(), ssp_kbs=(SSP_KB,)).routes
@@ -106,6 +107,31 @@ def test_a_tick_comes_at_once_for_a_timer_that_is_due_when_its_input_is_quiet(in
 
     ticked_ms = [at_ms for at_ms in container.query.ticked_at_ms if at_ms > due_ms - 2000]
     assert ticked_ms and due_ms <= ticked_ms[0] <= due_ms + 300
+
+
+@pytest.mark.parametrize("kind", [AContainer, ABoundedContainer])
+def test_the_end_of_a_trial_of_a_suspect_message_is_no_end_of_its_input(kind: type[AContainer]) -> None:
+    container = kind(grants=(a_task("a"),), **CLOCKS)
+    the_high_watermarks(container, orders_0=40)
+    ends_seen_before_trial = 0
+
+    def die() -> QueryFailed:
+        nonlocal ends_seen_before_trial
+        plan, _ = container.query.started[-1]
+        container.slots.open_slots = {0}
+        container.slots.noted[plan.query_number, 0] = (0, 5)
+        ends_seen_before_trial = len(container.query.ends_seen)
+        return QueryFailed(reason="SparkException: Python worker exited unexpectedly (crashed)")
+
+    def read_up_to_the_message() -> Any:
+        container.clock.advance(2000)
+        return a_batch(orders_0=40)
+
+    container.run(die, die, read_up_to_the_message)
+
+    assert 5 == container.query.started[2][0].routes[0].offset_end
+    in_trial = container.query.ends_seen[ends_seen_before_trial:]
+    assert in_trial and {} == in_trial[-1].covered_ms
 
 
 def ended(*routes: int) -> list[Any]:

@@ -24,8 +24,9 @@ from samzapy.streams import Headers
 class Route:
     """The destination of one SSPKb's rows: the task, its grant, and its local state.
 
-    `offset_end`: rows from there on are not this run's to handle; None: the input has no end. `floors`: rows of these
-    buckets below their offsets are done already, although they come after the start (`model.grant`).
+    `offset_end`: rows from there on are not this query's to handle; None: the input has no end. `is_trial`: that end is
+    one of a suspect message (`container.worker_deaths`), and the input may go on. `floors`: rows of these buckets below
+    their offsets are done already, although they come after the start (`model.grant`).
     """
 
     ssp_kb: SspKeyBucket
@@ -35,6 +36,7 @@ class Route:
     changelog_partition: int
     environment_dir: str
     offset_end: int | None = None
+    is_trial: bool = False
     floors: tuple[Floor, ...] = ()
 
     def start_at(self, offset_next: int) -> BucketStart:
