@@ -27,8 +27,8 @@ from py4j.java_gateway import GatewayParameters, JavaGateway
 
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.admin import KafkaAdmin
-from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets, read_to_end
+from samzapy.adapters.kafka.clients import Admin, KafkaConnection
+from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets, end_offsets
 from samzapy.model.topics import TopicSpec
 from samzapy.runtime.spark_submit import environment_of_spark
 from samzapy.stream.log import LogRecord
@@ -81,6 +81,8 @@ class Cluster:
         self.bootstrap_servers = bootstrap_servers
         self.connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        # Kept, because many tests ask for offsets until they are right.
+        self._asking = Admin(self.connection)
 
     def topic(self, name: str, partition_count: int = 1) -> str:
         """Make a topic and give its full name."""
@@ -114,7 +116,7 @@ class Cluster:
         done.result(30)
         where = [(full, partition)]
         wait_until(
-            lambda: beginning_offsets(self.connection, where)[full, partition] == offset,
+            lambda: beginning_offsets(self._asking, where)[full, partition] == offset,
             10.0,
             "records to be deleted",
         )
@@ -144,8 +146,9 @@ class Cluster:
 
     def read(self, full: str, partition: int = 0) -> list[LogRecord]:
         """Everything committed."""
-        first = beginning_offsets(self.connection, [(full, partition)])[full, partition]
-        return list(read_to_end(self.connection, full, partition, first))
+        first = beginning_offsets(self._asking, [(full, partition)])[full, partition]
+        with PartitionReader(self.connection, full, partition, admin=self._asking) as reader:
+            return list(reader.read_to_end(first))
 
     def values(self, full: str, partition: int = 0) -> list[bytes | None]:
         return [record.value for record in self.read(full, partition)]
@@ -169,12 +172,12 @@ class Cluster:
     def end(self, full: str, partition: int = 0) -> int:
         """The end offset of the partition, with uncommitted records."""
         where = (full, partition)
-        return end_offsets(self.connection, [where], IsolationLevel.READ_UNCOMMITTED)[where]
+        return end_offsets(self._asking, [where], IsolationLevel.READ_UNCOMMITTED)[where]
 
     def committed_end(self, full: str, partition: int = 0) -> int:
         """Where the first open transaction begins, or the end."""
         where = (full, partition)
-        return end_offsets(self.connection, [where], IsolationLevel.READ_COMMITTED)[where]
+        return end_offsets(self._asking, [where], IsolationLevel.READ_COMMITTED)[where]
 
 
 def unique(name: str) -> str:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import pytest
 
 from samzapy.errors import DeadlineError
+from samzapy.testing import waiting
 from samzapy.testing.waiting import wait_until
 
 
@@ -31,3 +33,23 @@ def test_a_condition_is_asked_even_when_there_is_no_time() -> None:
 def test_an_error_of_the_condition_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         wait_until(lambda: 1 / 0, 10.0, "the impossible")
+
+
+@pytest.mark.parametrize(("takes_s", "pause_s"), [(0.0, 0.05), (0.03, 0.12), (3.0, 0.5)])
+def test_a_condition_that_takes_long_is_asked_less_often(
+    monkeypatch: pytest.MonkeyPatch, takes_s: float, pause_s: float
+) -> None:
+    now_s, pauses_s = 0.0, []
+
+    def pause(duration_s: float) -> None:
+        pauses_s.append(duration_s)
+
+    def condition() -> bool:
+        nonlocal now_s
+        now_s += takes_s
+        return len(pauses_s) == 2
+
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: now_s, sleep=pause))
+
+    assert wait_until(condition, 100.0, "two pauses")
+    assert [pytest.approx(pause_s)] * 2 == pauses_s
