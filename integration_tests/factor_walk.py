@@ -147,12 +147,12 @@ class FactorWalk(ComingsAndGoings):
         begun_s = time.monotonic()
         request = self._ask(factor)
         self._disturb(killed, leave=leave)
-        self._wait(lambda: self._status(request), f"factor {factor} to be at work")
+        self._wait(partial(self._has_ended, request), f"factor {factor} to be at work")
         while self._ended_with_its_run(request):
             # The last container left in good order while the other one was away: that ends a run and its requests.
             self.changes.asked_again += 1
             request = self._ask(factor)
-            self._wait(partial(self._status, request), f"factor {factor} to be at work in the next run")
+            self._wait(partial(self._has_ended, request), f"factor {factor} to be at work in the next run")
         assert self._status(request) is StatusCode.SUCCEEDED, self._response_text(request)
         self.factor = factor
         self.changes.factors.append(factor)
@@ -161,8 +161,18 @@ class FactorWalk(ComingsAndGoings):
         self.changes.at_rest += 1
 
     def _ended_with_its_run(self, request: uuids.UUID) -> bool:
+        if self._is_gone(request):
+            return True
         ended = self._status(request) is StatusCode.FAILED
         return ended and "of the job ended before it was done" in self._response_text(request)
+
+    def _has_ended(self, request: uuids.UUID) -> bool:
+        return self._status(request) is not None or self._is_gone(request)
+
+    def _is_gone(self, request: uuids.UUID) -> bool:
+        """Whether a new run has removed the requests of the run before, with its answers."""
+        with self._store() as store:
+            return store.read_container_placement_request_message(request) is None
 
     def _wait(self, condition: Callable[[], T | None], what: str, poll_interval_s: float = 0.05) -> T:
         """`wait`, with a processor that runs: all may have died."""
