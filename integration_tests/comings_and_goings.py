@@ -170,8 +170,7 @@ class ComingsAndGoings(LedgerRun):
     def _status(self, request: uuids.UUID) -> StatusCode | None:
         """The terminal status, once there is one."""
         with self._store() as store:
-            response = store.read_container_placement_response_message(request)
-        return response.status_code if response is not None and response.status_code.is_terminal else None
+            return terminal_status(store, request)
 
     def _response_text(self, request: uuids.UUID) -> str:
         with self._store() as store:
@@ -341,3 +340,9 @@ class ComingsAndGoings(LedgerRun):
             yield Violation(
                 "U", "no container ever kept its grants while others' changed: this run has proven nothing"
             )
+
+
+def terminal_status(store: ContainerPlacementMetadataStore, request: uuids.UUID) -> StatusCode | None:
+    """The status of a request that is answered for good; None before that."""
+    response = store.read_container_placement_response_message(request)
+    return response.status_code if response is not None and response.status_code.is_terminal else None

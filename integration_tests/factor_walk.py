@@ -17,14 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from integration_tests.comings_and_goings import DONE_WITHIN_S, ComingsAndGoings
+from integration_tests.comings_and_goings import DONE_WITHIN_S, ComingsAndGoings, terminal_status
 from integration_tests.ledger_run import INPUT, Seen, Subject, stopped_worker
 from integration_tests.support.coordinator_audit import Audit
 from integration_tests.support.job_process import kill
 from integration_tests.support.ledger import Violation
 from samzapy.adapters.host.crash_points import CrashPoint, arming
 from samzapy.adapters.host.processes import ProcessIdentity
-from samzapy.placement import StatusCode
+from samzapy.placement import ContainerPlacementMetadataStore, StatusCode
 from samzapy.testing.broker import DevBroker
 
 T = TypeVar("T")
@@ -161,18 +161,15 @@ class FactorWalk(ComingsAndGoings):
         self.changes.at_rest += 1
 
     def _ended_with_its_run(self, request: uuids.UUID) -> bool:
-        if self._is_gone(request):
-            return True
+        with self._store() as store:
+            if _is_gone(store, request):
+                return True
         ended = self._status(request) is StatusCode.FAILED
         return ended and "of the job ended before it was done" in self._response_text(request)
 
     def _has_ended(self, request: uuids.UUID) -> bool:
-        return self._status(request) is not None or self._is_gone(request)
-
-    def _is_gone(self, request: uuids.UUID) -> bool:
-        """Whether a new run has removed the requests of the run before, with its answers."""
         with self._store() as store:
-            return store.read_container_placement_request_message(request) is None
+            return terminal_status(store, request) is not None or _is_gone(store, request)
 
     def _wait(self, condition: Callable[[], T | None], what: str, poll_interval_s: float = 0.05) -> T:
         """`wait`, with a processor that runs: all may have died."""
@@ -314,3 +311,8 @@ class FactorWalk(ComingsAndGoings):
     def _check_undisturbed(self) -> Iterator[Violation]:
         """A change of the factor changes all grants; other tests check kept ones."""
         yield from ()
+
+
+def _is_gone(store: ContainerPlacementMetadataStore, request: uuids.UUID) -> bool:
+    """Whether a new run has removed the requests of the run before, with its answers."""
+    return store.read_container_placement_request_message(request) is None

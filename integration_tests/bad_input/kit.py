@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
 from samzapy.adapters.host.processes import ProcessIdentity
@@ -80,9 +79,8 @@ class Cluster:
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         # Kept, because many tests ask for offsets until they are right.
-        self._asking = Admin(self.connection)
+        self._admin = Admin(self.connection)
 
     def topic(self, name: str, partition_count: int = 1) -> str:
         """Make a topic and give its full name."""
@@ -97,12 +95,14 @@ class Cluster:
 
     def lacks(self, full: str) -> bool:
         """Whether there is no such topic yet."""
-        return full not in self._admin.list_topics(timeout=10).topics
+        return full not in self._admin.client.list_topics(timeout=10).topics
 
     def make_again(self, full: str) -> None:
         """Delete a topic and make another of the same name."""
-        self._admin.delete_topics([full])[full].result(30)
-        wait_until(lambda: full not in self._admin.list_topics(timeout=10).topics, 20.0, f"{full} to be deleted")
+        self._admin.client.delete_topics([full])[full].result(30)
+        wait_until(
+            lambda: full not in self._admin.client.list_topics(timeout=10).topics, 20.0, f"{full} to be deleted"
+        )
         self.make(full)
 
     def make_own(self, spec: TopicSpec) -> str:
@@ -112,11 +112,11 @@ class Cluster:
     def delete_before(self, full: str, offset: int, partition: int = 0) -> None:
         """Delete the records below `offset`, as retention does."""
         at = TopicPartition(full, partition, offset)
-        (done,) = self._admin.delete_records([at]).values()
+        (done,) = self._admin.client.delete_records([at]).values()
         done.result(30)
         where = [(full, partition)]
         wait_until(
-            lambda: beginning_offsets(self._asking, where)[full, partition] == offset,
+            lambda: beginning_offsets(self._admin, where)[full, partition] == offset,
             10.0,
             "records to be deleted",
         )
@@ -146,8 +146,8 @@ class Cluster:
 
     def read(self, full: str, partition: int = 0) -> list[LogRecord]:
         """Everything committed."""
-        first = beginning_offsets(self._asking, [(full, partition)])[full, partition]
-        with PartitionReader(self.connection, full, partition, admin=self._asking) as reader:
+        first = beginning_offsets(self._admin, [(full, partition)])[full, partition]
+        with PartitionReader(self.connection, full, partition, admin=self._admin) as reader:
             return list(reader.read_to_end(first))
 
     def values(self, full: str, partition: int = 0) -> list[bytes | None]:
@@ -172,12 +172,12 @@ class Cluster:
     def end(self, full: str, partition: int = 0) -> int:
         """The end offset of the partition, with uncommitted records."""
         where = (full, partition)
-        return end_offsets(self._asking, [where], IsolationLevel.READ_UNCOMMITTED)[where]
+        return end_offsets(self._admin, [where], IsolationLevel.READ_UNCOMMITTED)[where]
 
     def committed_end(self, full: str, partition: int = 0) -> int:
         """Where the first open transaction begins, or the end."""
         where = (full, partition)
-        return end_offsets(self._asking, [where], IsolationLevel.READ_COMMITTED)[where]
+        return end_offsets(self._admin, [where], IsolationLevel.READ_COMMITTED)[where]
 
 
 def unique(name: str) -> str:

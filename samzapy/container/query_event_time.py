@@ -80,7 +80,7 @@ class QueryEventTime:
         """
         if position is None:
             return -1
-        if route.offset_end is not None and position >= route.offset_end and not route.is_trial:
+        if route.is_at_end(position):
             return FAR_MS
         if route.ssp_kb.reader:
             return _BEFORE_THE_END_MS

@@ -263,8 +263,5 @@ class RunningQuery:
             # A new grant without a query has not been processed yet.
             and {(route.task_name, route.epoch) for route in self.routes}
             == {(grant.task_name, grant.epoch) for grant in grants}
-            and all(
-                route.offset_end is not None and self._figures.positions[route.ssp_kb] >= route.offset_end
-                for route in self.routes
-            )
+            and all(route.is_at_end(self._figures.positions[route.ssp_kb]) for route in self.routes)
         )

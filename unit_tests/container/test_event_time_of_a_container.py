@@ -16,6 +16,7 @@ from samzapy.model.task_stats import TaskStats
 from samzapy.model.time_figures import SeenClock, TimeFigures
 from unit_tests.container.test_running_query import ABoundedContainer, reports_of_the_end
 from unit_tests.container.test_ticks import a_tick
+from unit_tests.container.test_worker_deaths import DIED
 from unit_tests.fixtures.container_worlds import SSP_KB, a_job, a_plan
 from unit_tests.fixtures.running_container import ORDERS_0, ORDERS_1, AContainer, a_batch, a_report, a_task
 
@@ -113,24 +114,22 @@ def test_a_tick_comes_at_once_for_a_timer_that_is_due_when_its_input_is_quiet(in
 def test_the_end_of_a_trial_of_a_suspect_message_is_no_end_of_its_input(kind: type[AContainer]) -> None:
     container = kind(grants=(a_task("a"),), **CLOCKS)
     the_high_watermarks(container, orders_0=40)
-    ends_seen_before_trial = 0
 
     def die() -> QueryFailed:
-        nonlocal ends_seen_before_trial
         plan, _ = container.query.started[-1]
         container.slots.open_slots = {0}
         container.slots.noted[plan.query_number, 0] = (0, 5)
-        ends_seen_before_trial = len(container.query.ends_seen)
-        return QueryFailed(reason="SparkException: Python worker exited unexpectedly (crashed)")
+        return DIED
 
     def read_up_to_the_message() -> Any:
+        container.query.ends_seen.clear()
         container.clock.advance(2000)
         return a_batch(orders_0=40)
 
     container.run(die, die, read_up_to_the_message)
 
     assert 5 == container.query.started[2][0].routes[0].offset_end
-    in_trial = container.query.ends_seen[ends_seen_before_trial:]
+    in_trial = container.query.ends_seen
     assert in_trial and {} == in_trial[-1].covered_ms
 
 

@@ -29,11 +29,11 @@ from samzapy.container.task.stores import TaskState
 from samzapy.container.task.transaction import Transaction, TransactionLimits
 from samzapy.container.task.work_plan import NO_TIMER, Route, WorkPlan
 from samzapy.errors import TaskError
-from samzapy.model import timer_entry
 from samzapy.model.clock_entry import STORE, decoded, encoded
 from samzapy.model.grant import BucketStart
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.time_figures import TimeFigures
+from samzapy.model.timer_entry import Domain
 from samzapy.state import ExpiryClock
 from samzapy.stream.changelog import task_entry_key
 from samzapy.streams import AnyStream
@@ -156,8 +156,7 @@ class EventTime:
 
     def note_next_due(self, local: LocalTransaction) -> None:
         """Note the moment of the first timer, also of those that were just set."""
-        self._state.write_timers(local)
-        first = local.due(timer_entry.STORE, timer_entry.Domain.EVENT, None, 1)
+        first = self._state.due_timers(local, Domain.EVENT, None, 1)
         self.clocks.next_due_ms = due_at(first[0][0], self.clocks.watermark_ms) if first else FAR_MS
 
     def watermark_ms(self) -> int | None:

@@ -220,7 +220,7 @@ class Timers:
     ) -> bool:
         may_go_on, are_left = True, until_ms >= 0
         while may_go_on and are_left:
-            rows = self._due(transaction.local, domain, until_ms, _PAGE)
+            rows = self._state.due_timers(transaction.local, domain, until_ms, _PAGE)
             if not rows:
                 break
             done, may_go_on = self.calls.fire_page(domain, rows, transaction, handled, until_s, must_end)
@@ -238,7 +238,7 @@ class Timers:
 
     def note_next(self, local: LocalTransaction) -> None:
         """Note the next moment, when a transaction is about to be committed."""
-        first = self._due(local, Domain.PROCESSING, None, 1) if self.has_timers else ()
+        first = self._state.due_timers(local, Domain.PROCESSING, None, 1) if self.has_timers else ()
         self.pending = local.size(STORE).entries if self.has_timers else 0
         moments = [moment_ms for moment_ms, _, _ in first]
         if self.window is not None:
@@ -251,17 +251,12 @@ class Timers:
             moments.append(self.next_expiry_ms)
         self.next_ms, self.is_known = min(moments, default=None), True
 
-    def _due(self, local: LocalTransaction, domain: Domain, until_ms: int | None, count_max: int) -> Sequence[Row]:
-        """As `LocalTransaction.due`, with the timers that were just set."""
-        self._state.write_timers(local)
-        return local.due(STORE, domain, until_ms, count_max)
-
     def _note_next_event(self, local: LocalTransaction) -> None:
         if self.event_time is not None and self.has_timers:
             self.event_time.note_next_due(local)
 
     def _note_next_expiry(self, local: LocalTransaction) -> None:
-        first = self._due(local, Domain.EXPIRY, None, 1) if self.has_timers else ()
+        first = self._state.due_timers(local, Domain.EXPIRY, None, 1) if self.has_timers else ()
         self.next_expiry_ms = first[0][0] if first else FAR_MS
         if self.event_time is not None and self._expires_in_event_time:
             self.event_time.clocks.next_expiry_ms = self.next_expiry_ms

@@ -67,7 +67,7 @@ class TaskState:
 
     Writes are held in memory until the Kafka commit (bounded by task.transaction.max.bytes). Those of ordered stores go
     into the local transaction at once, so that a range is read with them in it. Timers are read in their order only
-    between messages, so theirs go there together, before that (`write_timers`).
+    between messages, so theirs go there together, before that (`due_timers`).
 
     Attributes:
         journal: the entries that the current message overwrote.
@@ -131,7 +131,14 @@ class TaskState:
     def is_ordered(self, store: str) -> bool:
         return store in self._ordered
 
-    def write_timers(self, local: LocalTransaction) -> None:
+    def due_timers(
+        self, local: LocalTransaction, domain: timer_entry.Domain, until_ms: int | None, count_max: int
+    ) -> Sequence[tuple[int, bytes, bytes]]:
+        """As `LocalTransaction.due`, with the timers that were just set."""
+        self._write_timers(local)
+        return local.due(timer_entry.STORE, domain, until_ms, count_max)
+
+    def _write_timers(self, local: LocalTransaction) -> None:
         """Write the timers that were set and cleared into the local transaction."""
         if self.timers_to_write:
             written = self._written[timer_entry.STORE]

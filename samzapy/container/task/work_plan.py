@@ -39,6 +39,10 @@ class Route:
     is_trial: bool = False
     floors: tuple[Floor, ...] = ()
 
+    def is_at_end(self, position: int) -> bool:
+        """Whether a position is at the end of the input, which the end of a trial is not."""
+        return self.offset_end is not None and position >= self.offset_end and not self.is_trial
+
     def start_at(self, offset_next: int) -> BucketStart:
         """The route's start, with its floors, for the lookup table."""
         return BucketStart(ssp_kb=self.ssp_kb, offset_next=offset_next, floors=self.floors)

@@ -21,7 +21,7 @@ from unit_tests.container.task.test_many_timers import OneTask
 from unit_tests.fixtures.container_worlds import SSP_KB, a_plan
 from unit_tests.fixtures.tail_worlds import MemoryTailBoard, MemoryTailReader
 
-_JOB = """
+_HEAD = """
 import samzapy as sz
 
 orders = sz.Stream("kafka.orders", key=sz.String, value=sz.Bytes)
@@ -30,7 +30,10 @@ fired = sz.Stream("kafka.fired", key=sz.String, value=sz.Json())
 @sz.task(inputs=[orders], outputs=[fired])
 class Task(sz.Task[str, bytes]):
     over = sz.timer("event")
-
+"""
+_JOB = (
+    _HEAD
+    + """
     def process(self, message, out):
         if message.time_ms < self.over.now_ms():
             out.send(fired, f"late at {message.time_ms}", key=message.key)
@@ -42,16 +45,10 @@ class Task(sz.Task[str, bytes]):
     def is_over(self, timer, out):
         out.send(fired, timer.time_ms, key=timer.key)
 """
-_ALL_ACTIONS = """
-import samzapy as sz
-
-orders = sz.Stream("kafka.orders", key=sz.String, value=sz.Bytes)
-fired = sz.Stream("kafka.fired", key=sz.String, value=sz.Json())
-
-@sz.task(inputs=[orders], outputs=[fired])
-class Task(sz.Task[str, bytes]):
-    over = sz.timer("event")
-
+)
+_ALL_ACTIONS = (
+    _HEAD
+    + """
     def process(self, message, out):
         action, moment_ms = message.value.decode(), message.time_ms
         out.send(fired, ["message", moment_ms, self.over.now_ms(), self.over.get()], key=message.key)
@@ -70,9 +67,8 @@ class Task(sz.Task[str, bytes]):
         if timer.tag == "chain":
             self.over.set(timer.time_ms + 700)
 """
+)
 _IDLE_MS = 1000
-
-
 _LOOKS_MAX = 12
 
 
@@ -114,6 +110,21 @@ class TailedTask(OneTask):
             ends=ReadToItsEnd(bunches[-1][-1].offset + 1, lambda: self.wall_ms),
         )
         Tail(plan, plan.tasks, [bunches[0][0].offset], ports, self._run_tasks).run()
+
+    def tail_until(self, looks: Sequence[int], records: Sequence[InputRecord], bunch: int) -> Sequence[InputRecord]:
+        """Tail once for each count of looks after which a tail ends.
+
+        Returns:
+            The records that are left.
+        """
+        for count in looks:
+            if not records:
+                break
+            board = MemoryTailBoard(looks=count)
+            self.tail([records[first : first + bunch] for first in range(0, len(records), bunch)], board)
+            records = [record for record in records if record.offset >= board.read_to[0]]
+            self._pass_time()
+        return records
 
     def run_all(self, records: Sequence[InputRecord]) -> None:
         """Handle records in a micro-batch, and what is due behind them."""
@@ -170,15 +181,9 @@ def test_no_record_is_late_wherever_tails_end(feed: list[tuple[str, int]], looks
     ]
     with TemporaryDirectory() as directory:
         task = TailedTask(Path(directory))
-        for count in (*looks, 20 * len(records)):
-            board = MemoryTailBoard(looks=count)
-            task.tail([records[first : first + bunch] for first in range(0, len(records), bunch)], board)
-            records = [record for record in records if record.offset >= board.read_to[0]]
-            if not records:
-                break
-            task.wall_ms += 5 * _IDLE_MS
+        left = task.tail_until([*looks, 20 * len(records)], records, bunch)
 
-        assert [] == records
+        assert [] == left
         assert [] == [value for _, value in task.fired() if str(value).startswith("late")]
         task.environment.close()
 
@@ -217,8 +222,6 @@ _RECORDS = st.lists(
     min_size=1,
     max_size=15,
 )
-
-
 _A_TRANSACTION_EACH = {"looks": [0], "bunch": 1, "tick_s": 0.001, "transaction_max_ms": 1}
 
 
@@ -253,14 +256,7 @@ def test_messages_and_timers_have_one_order_wherever_tails_end(
             )
             task.tick_s = tick_s if ends else 0.0
             task.passes_ms = 0
-            left = records
-            for count in ends:
-                board = MemoryTailBoard(looks=count)
-                task.tail([left[first : first + bunch] for first in range(0, len(left), bunch)], board)
-                left = [record for record in left if record.offset >= board.read_to[0]]
-                if not left:
-                    break
-            task.run_all(left)
+            task.run_all(task.tail_until(ends, records, bunch))
             outputs.append(task.fired())
             task.environment.close()
     assert outputs[0] == outputs[1]
