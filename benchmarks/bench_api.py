@@ -57,12 +57,19 @@ _MANY, _FEW = 25_000, 250
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A job, its properties beside those of all, and the number of its keys."""
+    """A job.
+
+    Attributes:
+        properties: beside those of all jobs.
+        keys: how many there are.
+        step_ms: by how much each record is later than the one before it; 0: those of a round have one moment.
+    """
 
     name: str
     text: str
     properties: str = ""
     keys: int = _MANY
+    step_ms: int = 0
 
 
 def _function(body: str) -> str:
@@ -124,6 +131,11 @@ def _cases() -> Sequence[Case]:
         Case(name="1 % out, sz.Json(T)", text=_class(_RARE_TYPED, value="sz.Json(Order)")),
         *counted,
         Case(name="count, event time kept", text=_class(_COUNTER, state="counts = sz.counter()", time=_IN_TIME)),
+        Case(
+            name="count, event time moved by each record",
+            step_ms=1,
+            text=_class(_COUNTER, state="counts = sz.counter()", time=_IN_TIME),
+        ),
         Case(name="count, timer in event time", text=_class(_SETS_TIMER, state=_TIMER, more=_FIRES)),
     ]
 
@@ -151,16 +163,16 @@ class _Subject:
         properties = read_properties(_PROPERTIES + case.properties, "bench.properties")
         settings = merge(file=properties, environment={}, overrides=(), declared=factory.declared.settings())
         self._task = OneTask(parse_config(in_force(settings)), factory, directory, slot)
-        self._first, self._keys, self._random = 0, case.keys, Random(1)
+        self._first, self._case, self._random = 0, case, Random(1)
 
     def ns_per_record(self) -> float:
         """The CPU time of this thread for a record of the next transaction."""
-        rows = _rows(self._random, self._first, self._keys)
+        rows = _rows(self._random, self._first, self._case)
         self._first += RECORDS
         return self._task.ns_per_record([rows])
 
 
-def _rows(random: Random, first: int, keys: int) -> Rows:
+def _rows(random: Random, first: int, case: Case) -> Rows:
     """Orders of 200 bytes with six fields, of which a task reads one."""
     values = [
         json.dumps(
@@ -178,9 +190,9 @@ def _rows(random: Random, first: int, keys: int) -> Rows:
     return Rows(
         0,
         range(first, first + RECORDS),
-        [b"%08d" % random.randrange(keys) for _ in range(RECORDS)],
+        [b"%08d" % random.randrange(case.keys) for _ in range(RECORDS)],
         [values[number % len(values)] for number in range(RECORDS)],
-        [1_700_000_000_000 + first] * RECORDS,
+        [1_700_000_000_000 + first + number * case.step_ms for number in range(RECORDS)],
         None,
     )
 

@@ -22,7 +22,7 @@ from samzapy.container.task.clocks import (
     reopened,
 )
 from samzapy.container.task.entry_time import EntryTime
-from samzapy.container.task.handling import TimersFirstError
+from samzapy.container.task.handling import Handler, TimersFirstError
 from samzapy.container.task.owners import task_entries
 from samzapy.container.task.ports import LocalPosition, LocalTransaction
 from samzapy.container.task.stores import TaskState
@@ -95,17 +95,19 @@ class EventTime:
 
     # --- messages ---
 
-    def timed(self, route: int, process: ProcessFunction) -> ProcessFunction:
+    def handler(self, route: int, process: ProcessFunction) -> Handler:
         """`process`, which moves the clock of its input after each message."""
         stream = self._streams.get(route)
         if stream is None:
-            return process
+            return Handler(process, process, None)
         clocks, clock_of, seen, state = self.clocks, self.clocks.clock_of, self.clocks.with_messages, self._state
         lateness, disorder_ms, has_own_time = clocks.lateness, stream.disorder_ms, stream.event_time is not None
         wall_ms, ahead_max_ms, no_later_ms = self._limits.wall_ms, self._plan.config.event_time_ahead_max_ms, 0
         time_of = attrgetter("time_ms" if has_own_time else "timestamp_ms")
         process, process_without_time = self.entries.acting(process, time_of), self.entries.acting(process, None)
         takes_context = state.declared.takes_context
+        # The loop over messages knows their times, unless the stream takes them from values.
+        still = None if has_own_time else clocks.still
 
         def handle(message: Any, out: Any, context: Any = None) -> None:
             nonlocal no_later_ms
@@ -131,8 +133,10 @@ class EventTime:
                 process(message, out)
             if event_ms - disorder_ms > clock_of[route] or route not in seen:
                 clocks.advance(route, event_ms)
+            elif still is not None and not clocks.is_due:
+                still.open(lateness.below_ms, clock_of[route], disorder_ms, no_later_ms)
 
-        return handle
+        return Handler(handle, process, still)
 
     def _must_fire_before(self, route: int, event_ms: int) -> bool:
         """Whether a timer is due before a message; its clock is moved then.

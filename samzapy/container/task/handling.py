@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from sys import getrefcount
+from typing import NamedTuple
 
+from samzapy.container.task.clocks import StillSpan
 from samzapy.container.task.context import Context
 from samzapy.container.task.error_policy import message_place
 from samzapy.container.task.message_scope import Place
@@ -15,6 +17,7 @@ from samzapy.container.task.stores import Store
 from samzapy.container.task.transaction import LastMessage, Transaction
 from samzapy.container.task.user_calls import UserCalls
 from samzapy.container.task.work_plan import Message, Rows
+from samzapy.task import ProcessFunction
 
 
 class TimersFirstError(Exception):
@@ -22,6 +25,20 @@ class TimersFirstError(Exception):
 
     It has had no effect yet, and comes again.
     """
+
+
+class Handler(NamedTuple):
+    """The handler of one route's messages.
+
+    Attributes:
+        process: handles any of them, and keeps event time where the task has it.
+        process_still: handles those within `still`, without keeping time.
+        still: None where `process` has to handle all.
+    """
+
+    process: ProcessFunction
+    process_still: ProcessFunction
+    still: StillSpan | None
 
 
 class Handling:
@@ -41,7 +58,7 @@ class Handling:
 
     def each(
         self,
-        process: Callable[..., object],
+        handler: Handler,
         rows: Rows,
         start: int,
         messages: Iterator[Message],
@@ -56,6 +73,11 @@ class Handling:
             How many messages were handled, the offset behind the last one, how many of them were skipped, and how many
             outputs there were.
         """
+        process, process_still, still = handler
+        handle = process
+        if still is not None:
+            # It may be of another route.
+            still.close()
         ssp, (_, key_decode, value_decode, intermediate, new_message) = source.ssp_kb.ssp, source
         producer, handled = transaction.producer, transaction.handled[rows.route]
         produce, state = producer.produce, self._calls.state
@@ -93,10 +115,12 @@ class Handling:
                         headers,
                         intermediate,
                     )
+                    if still is not None:
+                        handle = process_still if still.first_ms <= timestamp_ms <= still.last_ms else process
                     if takes_context:
-                        process(message, collector, context)
+                        handle(message, collector, context)
                     else:
-                        process(message, collector)
+                        handle(message, collector)
                     if collector.must_be_checked:
                         self._calls.checks.check(collector, producer)
                 except TimersFirstError:

@@ -259,7 +259,7 @@ class TaskRunner:
         self._scope.begin()
         try:
             count, offset_next, skipped, records_out = self._handling.each(
-                self._instance.processes[rows.route], rows, start, messages, source, transaction
+                self._instance.handlers[rows.route], rows, start, messages, source, transaction
             )
         finally:
             self._scope.end()

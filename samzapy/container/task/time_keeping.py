@@ -11,6 +11,7 @@ from dataclasses import replace
 from samzapy.container.task.entry_time import EntryTime, HostExpiry
 from samzapy.container.task.event_time import EventTime, TaskTime
 from samzapy.container.task.firing import Timers
+from samzapy.container.task.handling import Handler
 from samzapy.container.task.message_scope import MessageScope
 from samzapy.container.task.ports import CrashPoints, LocalTransaction
 from samzapy.container.task.ports import TaskEnvironment as Environment
@@ -67,9 +68,10 @@ class TimeKeeping:
 
     # --- user code ---
 
-    def timed(self, route: int, process: ProcessFunction) -> ProcessFunction:
+    def handler(self, route: int, process: ProcessFunction) -> Handler:
         """`process`, which moves the clock of its input, if there is one."""
-        return process if self.event_time is None else self.event_time.timed(route, process)
+        event_time = self.event_time
+        return Handler(process, process, None) if event_time is None else event_time.handler(route, process)
 
     def of_task(self) -> TaskTime:
         """The clocks that the task's timers and entries go by."""

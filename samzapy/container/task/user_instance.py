@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+from samzapy.container.task.handling import Handler
 from samzapy.container.task.message_source import Source
 from samzapy.container.task.time_keeping import TimeKeeping
 from samzapy.container.task.user_calls import UserCalls
 from samzapy.container.task.user_errors import user_traceback
 from samzapy.model.text import error_text
-from samzapy.task import LoadedTask, ProcessFunction
+from samzapy.task import LoadedTask
 
 _LOG = logging.getLogger(__name__)
 
@@ -19,7 +20,7 @@ class UserInstance:
     """The instance, from its making to its `close`.
 
     Attributes:
-        processes: by route, what handles its messages.
+        handlers: by route.
         failed_at_init: the error of the making or of `init`; empty without one.
     """
 
@@ -32,7 +33,7 @@ class UserInstance:
         time: TimeKeeping,
     ) -> None:
         """Make the instance and call its `init`."""
-        self.processes: dict[int, ProcessFunction] = {}
+        self.handlers: dict[int, Handler] = {}
         self._task_name = task_name
         self._is_interrupted = calls.is_interrupted
         self._task: LoadedTask | None = None
@@ -51,7 +52,7 @@ class UserInstance:
         self._task = task = new_task()
         for route, source in sources.items():
             process = task.handlers.get(str(source.ssp_kb.ssp.system_stream), task.process)
-            self.processes[route] = time.timed(route, process)
+            self.handlers[route] = time.handler(route, process)
         if task.bind is not None:
             task.bind(calls.state.scope.reachable, calls.handles.context, time.of_task())
         time.call(task)

@@ -18,6 +18,7 @@ from samzapy.container.task.clocks import (
     ClockRules,
     Inherited,
     Moment,
+    StillSpan,
     TaskClocks,
     inherited,
     reopened,
@@ -76,6 +77,22 @@ def test_a_bucket_that_had_ended_before_a_merge_is_not_late_for_ever_when_the_in
 
 
 # --- messages ---
+
+
+def test_the_span_of_messages_that_concern_no_clock_ends_where_event_times_are_too_far_ahead() -> None:
+    span = StillSpan()
+
+    span.open(below_ms=400, clock_ms=500, disorder_ms=100, no_later_ms=550)
+
+    assert (400, 550) == (span.first_ms, span.last_ms)
+
+
+def test_an_input_that_has_ended_has_no_span_of_messages_that_concern_no_clock() -> None:
+    span = StillSpan()
+
+    span.open(below_ms=400, clock_ms=FAR_MS, disorder_ms=100, no_later_ms=10_000)
+
+    assert span.last_ms < span.first_ms
 
 
 def test_the_watermark_is_the_newest_event_time_less_the_disorder() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -17,13 +17,14 @@ from samzapy.container.task.ports import Producer
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.transaction import TransactionLimits
 from samzapy.container.task.work_plan import NO_TIMER, Report, Rows, WorkPlan
+from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.timer_entry import STORE
 from samzapy.model.topics import changelog_topic
 from samzapy.runtime.job_config import load_job
 from samzapy.testing.memory.kafka import MemoryKafka
 from samzapy.testing.memory.process import CrashAt
 from samzapy.testing.memory.slot import MemorySlot
-from unit_tests.fixtures.container_worlds import a_plan, a_position
+from unit_tests.fixtures.container_worlds import SSP_KB, a_plan, a_position
 
 MANY = 40_000
 SET_FOR_MS = 10_000_000
@@ -51,7 +52,9 @@ class Task(sz.Task[str, bytes]):
 class OneTask:
     """A task with a real local store, by a clock that advances with each look at it."""
 
-    def __init__(self, directory: Path, text: str, *settings: str) -> None:
+    def __init__(
+        self, directory: Path, text: str, *settings: str, ssp_kbs: Sequence[SspKeyBucket] = (SSP_KB,)
+    ) -> None:
         job = directory / "job.py"
         job.write_text(text)
         job.with_suffix(".properties").write_text(
@@ -66,10 +69,16 @@ class OneTask:
         self.environment = LmdbEnvironment(directory / "task" / "1", config.stores)
         local = self.environment.begin()
         stores = {store.name: 0 for store in config.stores}
-        local.set_position(a_position(changelog_next=stores, changelog_topic_ids=dict.fromkeys(stores, "")))
+        local.set_position(
+            a_position(
+                offsets_next=dict.fromkeys(map(str, ssp_kbs), 0),
+                changelog_next=stores,
+                changelog_topic_ids=dict.fromkeys(stores, ""),
+            )
+        )
         local.commit()
         self._new_task = new_task
-        self.runner = self._runner(a_plan(config))
+        self.runner = self._runner(a_plan(config, ssp_kbs=ssp_kbs))
 
     def take_over(self, environment: LmdbEnvironment, plan: WorkPlan) -> None:
         """Continue with another environment, as the container that is granted the task."""
@@ -81,7 +90,7 @@ class OneTask:
         config = self.config
         return TaskRunner(
             plan=plan,
-            routes=[0],
+            routes=range(len(plan.routes)),
             new_task=self._new_task,
             environment=self.environment,
             limits=TransactionLimits(
@@ -118,9 +127,9 @@ class OneTask:
 
     def _run(self, chunks: object, must_end: Callable[[], bool]) -> Report:
         joint = _Joint(self, must_end)
-        (report,) = joint.run([self.runner.work(chunks, joint)])  # type: ignore[arg-type]
-        assert not report.error, report
-        return report
+        reports = joint.run([self.runner.work(chunks, joint)])  # type: ignore[arg-type]
+        assert not any(report.error for report in reports), reports
+        return reports[0]
 
     def fired(self) -> list[tuple[str, int]]:
         records = self.kafka.committed("fired")
