@@ -366,12 +366,15 @@ def _kill_holder(file: _SlotFile) -> None:
     The kernel frees the lock.
     """
     deadline_s = time.monotonic() + _KILL_WAIT_S
+    killed = None
     while (pid := file.holder()) is not None:
-        _LOG.warning("worker %d did not leave %s in time and is killed", pid, file.path.name)
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+        if pid != killed:
+            killed = pid
+            _LOG.warning("worker %d did not leave %s in time and is killed", pid, file.path.name)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return
         if time.monotonic() >= deadline_s:
             raise DeadlineError(f"worker {pid} still holds {file.path} {_KILL_WAIT_S:.0f} s after it was killed")
         time.sleep(0.01)
