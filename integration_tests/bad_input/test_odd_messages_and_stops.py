@@ -132,8 +132,6 @@ class Running:
                 "stores.counts.msg.serde": "bytes",
                 "task.error.policy": "dead-letter",
                 "task.dead.letter.output": self.dead,
-                # The longest time that a batch may take to finish.
-                "job.shutdown.drain.ms": "6000",
                 # Much longer than a batch may drain: a cancelled batch has committed nothing.
                 # The stops here meet micro-batches; a tail ends after the message in hand.
                 "task.tail.ms": "0",
@@ -217,7 +215,7 @@ def slow(count: int, seconds: float) -> list[bytes]:
     return [f"slow {seconds} {number}".encode() for number in range(count)]
 
 
-LONG_BATCH = slow(32, 0.5)
+LONG_BATCH = slow(24, 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -362,7 +360,7 @@ def test_sigterm_to_an_idle_job_ends_it_with_exit_code_0(idle: Stopped) -> None:
 @pytest.fixture(scope="module")
 def second(running: Running, idle: Stopped) -> tuple[Stopped, Ended]:
     """The next start: SIGTERM comes within a batch ten seconds longer than a drain."""
-    running.process.start()
+    running.process.start({"SAMZAPY_SET_JOB_SHUTDOWN_DRAIN_MS": "2000"})
     running.wait(lambda: lag_of(running.job) == 0, "the job to run")
     other = running.job.run()
     running.cluster.publish(running.words, b"raise", *LONG_BATCH, partition=1)
@@ -393,7 +391,7 @@ def test_sigterm_within_a_long_batch_cancels_it_and_ends_the_job(second: tuple[S
     stopped, _ = second
 
     stopped.assert_ended_in_order()
-    assert "did not finish within 6000 ms; cancelling it" in stopped.log
+    assert "did not finish within 2000 ms; cancelling it" in stopped.log
 
 
 def test_a_cancelled_batch_leaves_neither_answers_nor_dead_letters(

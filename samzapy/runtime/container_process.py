@@ -75,6 +75,9 @@ _WORKER_ENTRY = "samzapy.runtime.worker_process:run"
 _CLOSE_WAIT_S = 3.0
 _LEADER_WAIT_MS = 2000
 _END_GRACE_S = 3.0
+# A program that stops a job kills it after some time, Docker after ten seconds. So much of that is used, also with a
+# short drain: on a busy host Spark takes seconds to cancel a batch.
+_END_MIN_S = 9.0
 _LOST_GRACE_S = 20.0
 _END_LOOK_S = 1.0
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -400,7 +403,7 @@ def _force_exit_after_deadline(
                 kill_workers()
                 end(ExitCode.LOST)
                 return
-        time.sleep(drain_ms / 1000 + _END_GRACE_S)
+        time.sleep(_ends_after_s(drain_ms))
         if is_drained():
             _LOG.warning("this process did not stop in time after the drain: it ends now")
             end(ExitCode.OK)
@@ -413,6 +416,11 @@ def _force_exit_after_deadline(
         end(ExitCode.TIMED_OUT)
 
     threading.Thread(target=watch, name="samzapy-end", daemon=True).start()
+
+
+def _ends_after_s(drain_ms: int) -> float:
+    """How long after it is asked to stop the process ends at the latest."""
+    return max(drain_ms / 1000 + _END_GRACE_S, _END_MIN_S)
 
 
 def _place_of_main_thread() -> str:
