@@ -91,13 +91,13 @@ def test_declared_streams_and_state_need_no_properties_and_are_shown_with_their_
     assert "double" in explained.output and "job.py:11" in explained.output, explained.output
     address = ("--job", f"{job}-1", "--bootstrap-servers", broker.bootstrap_servers)
     got = run_samzapy("state", "get", *address, "--store", "total", "--key", "a", "-o", "json")
-    assert [("a", sums[-1] - 100)] == [(row["key"], row["value"]) for row in json.loads(got.output)]
+    assert [("a", sums[-1] - 100)] == [(row["key"], row["value"]) for row in json.loads(got.stdout)]
     scanned = run_samzapy("state", "scan", *address, "--store", "last", "-o", "json")
     assert [(key, {"amount": _EACH - 1}) for key in _KEYS] == [
-        (row["key"], row["value"]) for row in json.loads(scanned.output)
+        (row["key"], row["value"]) for row in json.loads(scanned.stdout)
     ]
     counts: Counter[str] = Counter()
-    for row in json.loads(run_samzapy("state", "count", *address, "-o", "json").output):
+    for row in json.loads(run_samzapy("state", "count", *address, "-o", "json").stdout):
         counts[row["store"]] += row["entries"]
     assert {"last": 3, "seen": 3, "total": 3, "_clocks": 1} == counts
     run_samzapy("state", "get", *address, "--store", "total", "--key", "z").assert_ended(

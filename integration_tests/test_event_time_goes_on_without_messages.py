@@ -91,7 +91,7 @@ class AJob:
         address = ("--job", f"{self.name}-1", "--bootstrap-servers", self.cluster.bootstrap_servers)
         shown = run_samzapy(*command, *address, "-o", "json")
         assert 0 == shown.code, shown.output
-        answer: Mapping[str, object] = json.loads(shown.output)
+        answer: Mapping[str, object] = json.loads(shown.stdout)
         return answer
 
 

@@ -44,10 +44,16 @@ _FRAME_OF_SAMZAPY = re.compile(r'File ".*/samzapy/[\w/]+\.py", line')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """The end of a job. `output` is its stderr; under spark-submit also its stdout."""
+    """The end of a job or a command.
+
+    Attributes:
+        output: stdout and stderr.
+        stdout: without stderr, on which a command may say that it waits for a broker.
+    """
 
     code: int
     output: str
+    stdout: str = ""
 
     def assert_prints(self, *texts: str) -> None:
         """Fails unless stderr has all of `texts`, and no stack trace of samzapy's."""
@@ -352,7 +358,7 @@ def entry_counts(bootstrap_servers: str, job: str) -> Counter[str]:
     """By store, the entries of job `job`-1 that `samzapy state count` finds."""
     address = ("--job", f"{job}-1", "--bootstrap-servers", bootstrap_servers)
     counted: Counter[str] = Counter()
-    for row in json.loads(run_samzapy("state", "count", *address, "-o", "json").output):
+    for row in json.loads(run_samzapy("state", "count", *address, "-o", "json").stdout):
         counted[row["store"]] += row["entries"]
     return counted
 
@@ -370,15 +376,13 @@ def run_python(job_file: Path, *arguments: str, environment: Mapping[str, str] |
 
 def run_samzapy(*arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
     """`samzapy ...`, to its end."""
-    return _run([str(SAMZAPY), *arguments], _environment(environment or {}), stderr=subprocess.STDOUT)
+    return _run([str(SAMZAPY), *arguments], _environment(environment or {}))
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, "PYSPARK_PYTHON": sys.executable, **more}
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str], stderr: int = subprocess.PIPE) -> Ended:
-    ran = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=_ENDS_WITHIN_S, env=dict(environment)
-    )
-    return Ended(code=ran.returncode, output=ran.stdout + (ran.stderr or ""))
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> Ended:
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=_ENDS_WITHIN_S, env=dict(environment))
+    return Ended(code=ran.returncode, output=ran.stdout + ran.stderr, stdout=ran.stdout)
