@@ -15,7 +15,8 @@ def test_fraud_is_exactly_once():
 Each history sends messages to the job, lets time pass, and disturbs it: workers and containers crash, the factor
 changes, the container restarts or moves to another host. Its outputs per key and its state must be those of an
 undisturbed job of one task per partition, once all timers in event time have fired, and all entries that expire by it
-are gone. A history that fails is made as short as possible, and is shown as a script.
+are gone. Its micro-batches are small, and in most histories a tail follows each of them and ends somewhere. A history
+that fails is made as short as possible, and is shown as a script.
 
 Inputs are rewound and the host's clock jumps in both jobs at the same places, because results depend on it. In event
 time, which messages are late depends on the other keys of the task, and so on the factor. It does not while messages
@@ -40,6 +41,7 @@ from hypothesis import strategies as st
 
 from samzapy.model import clock_entry
 from samzapy.testing.job import CRASH_POINTS, DRIVER, TIMER_CRASH_POINTS, MemoryJob, Message
+from samzapy.testing.memory.tail import Pace
 from samzapy.testing.other_process import OtherProcess
 
 _STEPS: Final = (8, 40)
@@ -51,6 +53,7 @@ _KINDS: Final = ("nothing", *("send",) * 9, "advance", *_FAULTS, "rewind")
 _JUMPS_S: Final = (3600, -3600)
 _HITS_MAX: Final = 4
 _BATCH_MAX: Final = 5
+_TAIL_LOOKS_MAX: Final = 12
 _ADVANCES_S: Final = (0, 1, 60, 1800, 86_400, 2_592_000)
 
 
@@ -76,6 +79,7 @@ class _Call:
 
 
 _SETTLE: Final = _Call("settle")
+_AT_ONCE: Final = Pace(batch_max=1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,24 +132,30 @@ def crash_anywhere(
         # To explain a failure takes many more histories than to find it.
         phases=(Phase.generate, Phase.shrink),
     )
-    @given(histories_of(messages, factors, orders), st.integers(1, _BATCH_MAX))
-    def holds(calls: list[_Call], batch_max: int) -> None:
-        wait = other.begin(_results, world, [call for call in calls if not call.is_fault], 1000)
+    @given(histories_of(messages, factors, orders), _paces())
+    def holds(calls: list[_Call], pace: Pace) -> None:
+        wait = other.begin(_results, world, [call for call in calls if not call.is_fault], _AT_ONCE)
         if outside is not None:
             # Both leave their traces in the same place.
             once = wait()
             wait = lambda: once  # noqa: E731
         try:
-            actual = _results(world, calls, batch_max)
+            actual = _results(world, calls, pace)
         finally:
             wanted = wait()
         difference = _difference(wanted, actual)
         if difference:
             # Not an assert statement: pytest rewrites those of a plugin, and would indent the script.
-            raise AssertionError(_script(world, calls, batch_max, difference))
+            raise AssertionError(_script(world, calls, pace, difference))
 
     with OtherProcess() as other:
         holds()
+
+
+def _paces() -> st.SearchStrategy[Pace]:
+    # A history that fails is shown without tails if it can be.
+    looks = st.just(0) | st.integers(1, _TAIL_LOOKS_MAX)
+    return st.builds(Pace, batch_max=st.integers(1, _BATCH_MAX), tail_looks=looks)
 
 
 class Order(Enum):
@@ -236,12 +246,12 @@ def _jump(seconds: int) -> _Call:
     return _Call("jump_clock", (), (("seconds", seconds),))
 
 
-def _results(world: _World, calls: Sequence[_Call], batch_max: int) -> Mapping[str, Mapping[Any, Any]]:
+def _results(world: _World, calls: Sequence[_Call], pace: Pace) -> Mapping[str, Mapping[Any, Any]]:
     """By topic and store, the committed messages of each key, and the entries."""
     if world.outside is not None:
         world.outside()
     with world.job() as job:
-        job.batch_max = batch_max
+        job.pace.batch_max, job.pace.tail_looks = pace.batch_max, pace.tail_looks
         for call in calls:
             call.do(job)
         job.fire_event_timers()
@@ -277,7 +287,7 @@ def _difference(
     return None
 
 
-def _script(world: _World, calls: Sequence[_Call], batch_max: int, difference: tuple[str, Any, Any, Any]) -> str:
+def _script(world: _World, calls: Sequence[_Call], pace: Pace, difference: tuple[str, Any, Any, Any]) -> str:
     """The history as a test that fails in the same way."""
     what, key, wanted, actual = difference
     kind, _, name = what.partition(" ")
@@ -295,7 +305,8 @@ def _script(world: _World, calls: Sequence[_Call], batch_max: int, difference: t
         "def test_this_history():",
         *(["    outside()"] if kind == "outside" else []),
         f"    with MemoryJob({str(world.path)!r}, partitions={world.partitions}, settings={world.settings!r}) as job:",
-        f"        job.batch_max = {batch_max}",
+        f"        job.pace.batch_max = {pace.batch_max}",
+        *([f"        job.pace.tail_looks = {pace.tail_looks}"] if pace.tail_looks else []),
         *(f"        {call}" for call in calls),
         *(["        job.fire_event_timers()"] if kind == "outside" else []),
         "",

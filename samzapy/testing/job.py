@@ -20,7 +20,7 @@ def test_counts_survive_a_crash_and_a_change_of_the_factor():
 
 Topics, local state and time are in memory. Messages are handled when the job is asked for something. The time that
 tasks see stands still but for `advance`, also while the job recovers; a timer fires at its very moment. There are no
-tails.
+tails, unless `MemoryJob.pace` asks for them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from samzapy.testing.memory.coordinator import MemoryCoordinator
 from samzapy.testing.memory.kafka import MemoryKafka
 from samzapy.testing.memory.local_state import MemoryStateDirectory
 from samzapy.testing.memory.process import CrashAt
-from samzapy.testing.memory.query import BATCH_MAX
+from samzapy.testing.memory.tail import Pace
 from samzapy.testing.memory_log import MemoryLog
 from samzapy.testing.task_kit import OutputMessage, Sent, entries_of, output_of, value_encoder
 from samzapy.testing.virtual_clock import VirtualClock
@@ -112,6 +112,7 @@ class MemoryJob:
 
     Attributes:
         declared: the declarations of the job's task.
+        pace: how much is handled at once.
     """
 
     def __init__(
@@ -138,19 +139,10 @@ class MemoryJob:
         self.declared: Declared = self._new_task.declared
         self._partitions = partitions
         self._world = _World(_submission(self._config, partitions), self._new_task)
-        self._clock, self._kafka = self._world.clock, self._world.kafka
+        self._clock, self._kafka, self.pace = self._world.clock, self._world.kafka, self._world.pace
         self._world.start()
         # Before the first message, which a job with offset.default=upcoming would pass over.
         self.settle()
-
-    @property
-    def batch_max(self) -> int:
-        """The most records of a partition in a micro-batch."""
-        return self._world.batch_max
-
-    @batch_max.setter
-    def batch_max(self, count: int) -> None:
-        self._world.batch_max = self._world.container.query.batch_max = count
 
     def __enter__(self) -> Self:
         return self
@@ -438,7 +430,7 @@ class _World:
 
     Attributes:
         disks: by task, its local state on the present host, which outlives containers.
-        batch_max: the most records of a partition in a micro-batch of the next containers.
+        pace: of all containers.
         container: the one that was started last.
     """
 
@@ -451,7 +443,7 @@ class _World:
         self._disks_elsewhere: dict[str, MemoryStateDirectory] = {}
         self._booted_later_ms = _BOOTED_LATER_MS
         self.crash_points = _CrashPoints()
-        self.batch_max = BATCH_MAX
+        self.pace = Pace()
         self._config, self._new_task = submission.config, new_task
         self._executions = 0
         self.coordinator = MemoryCoordinator(submission, self.kafka, self.clock, self._is_alive)
@@ -485,7 +477,7 @@ class _World:
             self.disks,
             self.crash_points,
         )
-        self.container.query.batch_max = self.batch_max
+        self.container.query.pace = self.pace
 
     def until(self, condition: Callable[[], bool], wanted: str) -> None:
         """Let coordinator and container work until a condition holds.

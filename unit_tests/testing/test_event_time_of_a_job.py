@@ -211,7 +211,7 @@ def test_a_backlog_is_read_before_any_clock_runs(job: MemoryJob) -> None:
     for number in range(60):
         job._world.clock.jump_wall(60_000)
         write(job, "orders", 60 * number + 65)
-    job._world.batch_max = 1
+    job.pace.batch_max = 1
     job._world.start()
 
     job.advance(minutes=5)

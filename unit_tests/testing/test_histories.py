@@ -14,6 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from samzapy.container.local_state import restore
+from samzapy.container.task.tail import Tail
 from samzapy.testing.histories import Order, crash_anywhere, histories_of
 from samzapy.testing.job import MemoryJob, Message
 
@@ -255,3 +256,18 @@ def test_a_fault_of_samzapy_s_own_shows(monkeypatch: pytest.MonkeyPatch, tmp_pat
         job.advance(seconds=1)
 
         assert [1, ["late", 1], ["late", 1]] == [output.value for output in job.read("sums")]
+
+
+def test_a_fault_of_tails_shows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A tail that counts records as handled, although it left them, loses them."""
+    lost = []
+    for looks in range(6):
+        with MemoryJob(a_job(tmp_path, _RIGHT), partitions=1) as job, monkeypatch.context() as patch:
+            patch.setattr(Tail, "_note_left", lambda *_: None)
+            job.pace.batch_max, job.pace.tail_looks = 1, looks
+            for number in range(1, 5):
+                job.send("numbers", number, key="a")
+            lost.append([1, 3, 6, 10] != [output.value for output in job.read("sums")])
+
+    assert lost[0] is False, "there are no tails"
+    assert any(lost)

@@ -289,6 +289,35 @@ def test_intermediate_streams_are_refused(job_file: Path) -> None:
         MemoryJob(job_file, settings=settings)
 
 
+# --- tails ---
+
+
+@pytest.mark.parametrize("looks", range(1, 10))
+@pytest.mark.parametrize("place", [None, *CRASH_POINTS])
+def test_a_tail_that_ends_or_crashes_anywhere_loses_and_doubles_nothing(
+    job_file: Path, looks: int, place: str | None
+) -> None:
+    with MemoryJob(job_file, partitions=1) as job:
+        job.pace.batch_max, job.pace.tail_looks = 2, looks
+        if place is not None:
+            # The first transaction is of a micro-batch, the second one of its tail.
+            job.crash(place, hit=2)
+        for number in range(9):
+            job.send("words", str(number), key=KEYS[number % 2])
+
+        assert [[str(number), number // 2 + 1] for number in range(0, 9, 2)] == seen(job, "a")
+        assert [[str(number), number // 2 + 1] for number in range(1, 9, 2)] == seen(job, "b")
+        assert job._world.crash_points.hits["tail-at-the-common-end"]
+
+
+def test_without_looks_there_is_no_tail(job_file: Path) -> None:
+    with MemoryJob(job_file) as job:
+        job.send("words", "x", key="a")
+        job.settle()
+
+        assert 0 == job._world.crash_points.hits["tail-at-the-common-end"]
+
+
 # --- without one of the safeguards it goes wrong ---
 
 

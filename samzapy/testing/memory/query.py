@@ -2,20 +2,19 @@
 
 It reads the topics, and runs the tasks in this process. It does the part of Spark: it reads each partition from its
 start, filters by key bucket with the table of the real query, hands each task its rows in their order, and reports. A
-crash point ends the worker, not the container.
+crash point ends the worker, not the container. The tail behind a micro-batch is the real one.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from samzapy.adapters.host.threads import HostThreads
 from samzapy.container.ports import BatchDone, EndsSeen, QueryEvent, QueryFailed
 from samzapy.container.task.clocks import FAR_MS, ended
 from samzapy.container.task.lookup_table import lookup_table
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.tail_routes import TailRoutes
-from samzapy.container.task.transaction import TransactionLimits
 from samzapy.container.task.work_plan import NO_TIMER, Report, Rows, WorkPlan, any_failed
 from samzapy.errors import SamzapyError
 from samzapy.model.job import TaskName
@@ -23,75 +22,12 @@ from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.stream.log import LogRecord
 from samzapy.task import TaskFactory
 from samzapy.testing.memory.kafka import MemoryKafka
-from samzapy.testing.memory.local_state import MemoryEnvironment, MemoryStateDirectory
+from samzapy.testing.memory.local_state import MemoryStateDirectory
 from samzapy.testing.memory.process import Crash, CrashAt
 from samzapy.testing.memory.slot import MemorySlot
+from samzapy.testing.memory.tail import MemoryTails, Pace, read
+from samzapy.testing.memory.tasks import MemoryTasks
 from samzapy.testing.virtual_clock import VirtualClock
-
-BATCH_MAX = 100
-"""The most records of a partition in a micro-batch."""
-
-
-class _Tasks:
-    """The tasks of the worker, each with its local state."""
-
-    def __init__(
-        self,
-        new_task: TaskFactory,
-        state_of: Callable[[str], MemoryStateDirectory],
-        clock: VirtualClock,
-        crash_points: CrashAt,
-    ) -> None:
-        self._new_task = new_task
-        self._state_of = state_of
-        self._clock = clock
-        self._crash_points = crash_points
-        self._runners: dict[int, TaskRunner] = {}
-        self._environments: list[MemoryEnvironment] = []
-
-    def runner(self, plan: WorkPlan, routes: Sequence[int]) -> TaskRunner:
-        """The runner of the task with these routes; it is made at its first use."""
-        first = routes[0]
-        if first not in self._runners:
-            config = plan.config
-            environment = self._state_of(plan.routes[first].task_name).existing()
-            assert environment is not None, "the start has made it"
-            self._environments.append(environment)
-            self._runners[first] = TaskRunner(
-                plan=plan,
-                routes=routes,
-                new_task=self._new_task,
-                environment=environment,
-                limits=TransactionLimits(
-                    duration_max_s=config.transaction_max_ms / 1000,
-                    bytes_max=config.transaction_max_bytes,
-                    now_s=lambda: self._clock.monotonic_ms() / 1000,
-                    wall_ms=self._clock.wall_ms,
-                    boot_ms=self._clock.boot_ms,
-                ),
-                crash_points=self._crash_points,
-                is_interrupted=lambda: False,
-                threads=HostThreads(),
-            )
-        return self._runners[first]
-
-    def timed(self, plan: WorkPlan) -> Sequence[TaskRunner]:
-        """The runners of all tasks, if the job acts by time."""
-        if not self._new_task.declared.acts_by_time:
-            return ()
-        return [self.runner(plan, routes) for routes in plan.tasks]
-
-    def close(self) -> None:
-        """Close the instances of user code."""
-        for runner in self._runners.values():
-            runner.close()
-
-    def drop(self) -> None:
-        """Drop the tasks where they are."""
-        self._runners = {}
-        for environment in self._environments:
-            environment.close()
-        self._environments = []
 
 
 class MemoryQuery:
@@ -102,7 +38,7 @@ class MemoryQuery:
         pause: lets time pass.
 
     Attributes:
-        batch_max: the most records of a partition in the next micro-batches.
+        pace: of the next micro-batches, and of the tails behind them.
     """
 
     def __init__(
@@ -115,9 +51,10 @@ class MemoryQuery:
         crash_points: CrashAt,
         pause: Callable[[int], None],
     ) -> None:
-        self.batch_max = BATCH_MAX
+        self.pace = Pace()
         self._kafka = kafka
-        self._tasks = _Tasks(new_task, state_of, clock, crash_points)
+        self._tasks = MemoryTasks(new_task, state_of, clock, crash_points)
+        self._tails = MemoryTails(kafka, self._tasks, slot)
         self._slot = slot
         self._clock = clock
         self._pause = pause
@@ -127,10 +64,13 @@ class MemoryQuery:
         self._ends: EndsSeen | None = None
         # Whether the driver has looked at the ends since the last micro-batch.
         self._ends_are_new = False
+        self._events: deque[QueryEvent] = deque()
 
     def start(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> None:
         self.stop()
         self._plan, self._ends = plan, None
+        self._events.clear()
+        self._tails.query_starts([starts[route.ssp_kb] for route in plan.routes])
         table = lookup_table([route.start_at(starts[route.ssp_kb]) for route in plan.routes])
         self._routes = TailRoutes(table, range(len(plan.routes)))
         self._read_to = {}
@@ -144,18 +84,18 @@ class MemoryQuery:
         return False
 
     def next_event(self, timeout_ms: int) -> QueryEvent | None:
-        if self._plan is None:
-            return None
-        event = self._batch(self._plan) or (self._tick(self._plan) if self._must_tick else None)
-        if event is None and timeout_ms:
-            self._pause(timeout_ms)
-        return event
+        if not self._events and self._plan is not None:
+            self._events.extend(self._batch(self._plan) or (self._tick(self._plan) if self._must_tick else ()))
+            if not self._events and timeout_ms:
+                self._pause(timeout_ms)
+        return self._events.popleft() if self._events else None
 
     def batch_runs_ms(self) -> int:
         return 0
 
     def note_ends(self, seen: EndsSeen) -> None:
         self._ends, self._ends_are_new = seen, True
+        self._tails.note_ends(seen)
 
     def must_restart(self) -> bool:
         return False
@@ -184,7 +124,9 @@ class MemoryQuery:
         It has read these partitions to their ends, and fired what is due.
         """
         read_to = {(ssp.stream, ssp.partition): offset for ssp, offset in self._read_to.items()}
-        if self._plan is None or any(read_to.get(place, 0) < self._kafka.offset_stable(*place) for place in places):
+        if self._plan is None or self._events:
+            return False
+        if any(read_to.get(place, 0) < self._kafka.offset_stable(*place) for place in places):
             return False
         due_ms = _first(runner.due_ms() for runner in self._timed_runners())
         has_fired = due_ms == NO_TIMER or due_ms > self._clock.wall_ms()
@@ -231,28 +173,25 @@ class MemoryQuery:
 
     # --- the work ---
 
-    def _batch(self, plan: WorkPlan) -> QueryEvent | None:
+    def _batch(self, plan: WorkPlan) -> Sequence[QueryEvent]:
         by_route: dict[int, list[LogRecord]] = {}
         ends = {}
         for ssp, offset in sorted(self._read_to.items()):
-            stable = self._kafka.offset_stable(ssp.stream, ssp.partition)
-            committed = self._kafka.committed(ssp.stream, ssp.partition, offset, stable)
-            records = committed[: self.batch_max]
-            if stable <= offset:
+            records, end = read(self._kafka, (ssp.stream, ssp.partition), offset, self.pace.batch_max)
+            if end == offset:
                 continue
-            # Also past the markers of transactions.
-            ends[ssp] = stable if len(records) == len(committed) else records[-1].offset + 1
+            ends[ssp] = end
             for record in records:
                 for route in self._routes.of(ssp.stream, ssp.partition, record.key, record.offset):
                     by_route.setdefault(route, []).append(record)
         if not ends:
-            return None
+            return ()
         self._read_to |= ends
         works = [(routes, [_rows(route, by_route[route]) for route in routes if route in by_route])
                  for routes in plan.tasks]  # fmt: skip
         return self._run(plan, [work for work in works if work[1]], ends, is_tick=False)
 
-    def _tick(self, plan: WorkPlan) -> QueryEvent:
+    def _tick(self, plan: WorkPlan) -> Sequence[QueryEvent]:
         self._must_tick = False
         return self._run(plan, [(routes, []) for routes in plan.tasks], {}, is_tick=True)
 
@@ -263,24 +202,40 @@ class MemoryQuery:
         ends: Mapping[SystemStreamPartition, int],
         *,
         is_tick: bool,
-    ) -> QueryEvent:
-        reports: list[Report] = []
+    ) -> Sequence[QueryEvent]:
+        """The events of a micro-batch or a tick, and of the tail behind it."""
+        events: list[QueryEvent] = []
         covered_ms = self._covered_ms() if is_tick else ended(self._covered_ms())
         self._ends_are_new = False
         try:
-            for routes, rows in works:
-                runner = self._tasks.runner(plan, routes)
-                runner.covered(covered_ms)
-                reports.extend(runner.run(rows, self._slot))
-                if any_failed(reports):
-                    break
+            reports = self._handle(plan, works, covered_ms)
+            events.append(BatchDone(reports=reports, offsets_end=ends, is_tick=is_tick))
+            # As in a real query, inputs with an end have no tails.
+            is_endless = all(route.offset_end is None for route in plan.routes)
+            if self.pace.tail_looks and is_endless and not any_failed(reports):
+                events.append(self._tails.follow(plan, self._read_to, self.pace))
         except Crash as crash:
             self.kill_worker()
-            return QueryFailed(reason=f"Python worker exited unexpectedly (crashed): {crash}")
+            events.append(QueryFailed(reason=f"Python worker exited unexpectedly (crashed): {crash}"))
         except SamzapyError as error:
             self.kill_worker()
-            return QueryFailed(reason=f"samzapy.errors.{type(error).__name__}: {error}", kind=type(error))
-        return BatchDone(reports=reports, offsets_end=ends, is_tick=is_tick)
+            events.append(QueryFailed(reason=f"samzapy.errors.{type(error).__name__}: {error}", kind=type(error)))
+        return events
+
+    def _handle(
+        self,
+        plan: WorkPlan,
+        works: Sequence[tuple[Sequence[int], Sequence[Rows]]],
+        covered_ms: Mapping[int, int],
+    ) -> Sequence[Report]:
+        reports: list[Report] = []
+        for routes, rows in works:
+            runner = self._tasks.runner(plan, routes)
+            runner.covered(covered_ms)
+            reports.extend(runner.run(rows, self._slot))
+            if any_failed(reports):
+                break
+        return reports
 
 
 def _first(moments: Iterable[int]) -> int:
