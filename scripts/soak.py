@@ -93,6 +93,7 @@ SECTIONS: Mapping[str, Section] = {
         proof="the demo on a Spark cluster",
         size="three containers, one moved, one killed",
         command=("scripts/demo", "--cluster"),
+        success="every aircraft right, no message lost or twice",
     ),
 }
 
