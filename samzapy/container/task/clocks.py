@@ -207,8 +207,8 @@ class TaskClocks:
         """Let the watermark follow the least clock; it never falls."""
         if self.watermark_ms < least_ms < FAR_MS:
             self.watermark_ms = self.lateness.below_ms = least_ms
+            # As `close` and `due_at`, without calls for each message.
             self.still.last_ms = -1
-            # As `due_at`, without a call for each message.
             if self.next_due_ms <= least_ms:
                 self.next_due_ms = UNKNOWN_MS
             if self._parts:
@@ -237,8 +237,9 @@ class TaskClocks:
         """The watermark by which a message of this key is late; None without one."""
         watermark_ms = self.watermark_ms
         if self._parts and message_key is not None:
+            bucket = key_bucket(message_key, 0, max(part.factor for part in self._parts))
             for part in self._parts:
-                if key_bucket(message_key, 0, part.factor) == part.bucket:
+                if bucket % part.factor == part.bucket:
                     watermark_ms = max(watermark_ms, part.watermark_ms)
         return None if watermark_ms == UNKNOWN_MS else watermark_ms
 
