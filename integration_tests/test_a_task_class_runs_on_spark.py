@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import struct
-from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, run_python, run_samzapy, unique, write_job
+from integration_tests.bad_input.kit import (
+    Cluster,
+    Message,
+    WarmSpark,
+    entry_counts,
+    run_python,
+    run_samzapy,
+    unique,
+    write_job,
+)
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.container_broker import ContainerBroker
 
@@ -96,10 +104,7 @@ def test_declared_streams_and_state_need_no_properties_and_are_shown_with_their_
     assert [(key, {"amount": _EACH - 1}) for key in _KEYS] == [
         (row["key"], row["value"]) for row in json.loads(scanned.stdout)
     ]
-    counts: Counter[str] = Counter()
-    for row in json.loads(run_samzapy("state", "count", *address, "-o", "json").stdout):
-        counts[row["store"]] += row["entries"]
-    assert {"last": 3, "seen": 3, "total": 3, "_clocks": 1} == counts
+    assert {"last": 3, "seen": 3, "total": 3, "_clocks": 1} == entry_counts(broker.bootstrap_servers, job)
     run_samzapy("state", "get", *address, "--store", "total", "--key", "z").assert_ended(
         3, "store total under key 'z'"
     )

@@ -132,9 +132,9 @@ class Running:
                 "stores.counts.msg.serde": "bytes",
                 "task.error.policy": "dead-letter",
                 "task.dead.letter.output": self.dead,
-                # Much longer than a batch may drain: a cancelled batch has committed nothing.
                 # The stops here meet micro-batches; a tail ends after the message in hand.
                 "task.tail.ms": "0",
+                # Much longer than a batch may drain: a cancelled batch has committed nothing.
                 "task.transaction.max.ms": "30000",
                 "task.transaction.timeout.ms": "60000",
             },

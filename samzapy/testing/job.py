@@ -126,7 +126,6 @@ class MemoryJob:
     ) -> None:
         given = {
             "job.elasticity.factor": str(factor),
-            "task.tail.ms": "0",
             "task.timer.resolution.ms": "1",
             "job.coordinator.monitor-partition-change.frequency.ms": "0",
             **(settings or {}),

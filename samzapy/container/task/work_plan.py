@@ -150,7 +150,7 @@ class Rows:
     budget_s: float | None = None
 
     @classmethod
-    def of(cls, route: int, records: Sequence[InputRecord], budget_s: float) -> Rows:
+    def of(cls, route: int, records: Sequence[InputRecord], budget_s: float | None) -> Rows:
         """Records of one route as rows."""
         has_headers = any(record.headers for record in records)
         return cls(

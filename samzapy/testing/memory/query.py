@@ -15,11 +15,10 @@ from samzapy.container.task.clocks import FAR_MS, ended
 from samzapy.container.task.lookup_table import lookup_table
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.tail_routes import TailRoutes
-from samzapy.container.task.work_plan import NO_TIMER, Report, Rows, WorkPlan, any_failed
+from samzapy.container.task.work_plan import NO_TIMER, InputRecord, Report, Rows, WorkPlan, any_failed
 from samzapy.errors import SamzapyError
 from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
-from samzapy.stream.log import LogRecord
 from samzapy.task import TaskFactory
 from samzapy.testing.memory.kafka import MemoryKafka
 from samzapy.testing.memory.local_state import MemoryStateDirectory
@@ -70,7 +69,7 @@ class MemoryQuery:
         self.stop()
         self._plan, self._ends = plan, None
         self._events.clear()
-        self._tails.query_starts([starts[route.ssp_kb] for route in plan.routes])
+        self._tails.query_starts(plan)
         table = lookup_table([route.start_at(starts[route.ssp_kb]) for route in plan.routes])
         self._routes = TailRoutes(table, range(len(plan.routes)))
         self._read_to = {}
@@ -174,7 +173,7 @@ class MemoryQuery:
     # --- the work ---
 
     def _batch(self, plan: WorkPlan) -> Sequence[QueryEvent]:
-        by_route: dict[int, list[LogRecord]] = {}
+        by_route: dict[int, list[InputRecord]] = {}
         ends = {}
         for ssp, offset in sorted(self._read_to.items()):
             records, end = read(self._kafka, (ssp.stream, ssp.partition), offset, self.pace.batch_max)
@@ -182,12 +181,12 @@ class MemoryQuery:
                 continue
             ends[ssp] = end
             for record in records:
-                for route in self._routes.of(ssp.stream, ssp.partition, record.key, record.offset):
+                for route in self._routes.of(record.topic, record.partition, record.key, record.offset):
                     by_route.setdefault(route, []).append(record)
         if not ends:
             return ()
         self._read_to |= ends
-        works = [(routes, [_rows(route, by_route[route]) for route in routes if route in by_route])
+        works = [(routes, [Rows.of(route, by_route[route], None) for route in routes if route in by_route])
                  for routes in plan.tasks]  # fmt: skip
         return self._run(plan, [work for work in works if work[1]], ends, is_tick=False)
 
@@ -210,9 +209,7 @@ class MemoryQuery:
         try:
             reports = self._handle(plan, works, covered_ms)
             events.append(BatchDone(reports=reports, offsets_end=ends, is_tick=is_tick))
-            # As in a real query, inputs with an end have no tails.
-            is_endless = all(route.offset_end is None for route in plan.routes)
-            if self.pace.tail_looks and is_endless and not any_failed(reports):
+            if plan.tail is not None and self.pace.tail_looks and not any_failed(reports):
                 events.append(self._tails.follow(plan, self._read_to, self.pace))
         except Crash as crash:
             self.kill_worker()
@@ -240,15 +237,3 @@ class MemoryQuery:
 
 def _first(moments: Iterable[int]) -> int:
     return min((due_ms for due_ms in moments if due_ms != NO_TIMER), default=NO_TIMER)
-
-
-def _rows(route: int, records: Sequence[LogRecord]) -> Rows:
-    has_headers = any(record.headers for record in records)
-    return Rows(
-        route,
-        [record.offset for record in records],
-        [record.key for record in records],
-        [record.value for record in records],
-        [record.timestamp_ms for record in records],
-        [record.headers for record in records] if has_headers else None,
-    )

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from samzapy.container.ports import EndsSeen, TailProgress
 from samzapy.container.task.coverage import Coverage
 from samzapy.container.task.ports import Place
 from samzapy.container.task.tail import Tail, TailPorts
-from samzapy.container.task.work_plan import InputRecord, Report, TailPlan, WorkPlan
+from samzapy.container.task.work_plan import InputRecord, Report, WorkPlan
 from samzapy.model.ssp import SystemStreamPartition
-from samzapy.stream.log import LogRecord
 from samzapy.testing.memory.kafka import MemoryKafka
 from samzapy.testing.memory.slot import MemorySlot
 from samzapy.testing.memory.tasks import MemoryTasks
 
 
-def read(kafka: MemoryKafka, place: Place, offset: int, count_max: int) -> tuple[Sequence[LogRecord], int]:
+def read(kafka: MemoryKafka, place: Place, offset: int, count_max: int) -> tuple[Sequence[InputRecord], int]:
     """Committed records of a partition from an offset on, and the offset to read next.
 
     It is behind the markers of transactions, too.
     """
     stable = kafka.offset_stable(*place)
     committed = kafka.committed(*place, offset, stable)
-    records = committed[:count_max]
+    records = [
+        InputRecord(*place, record.offset, record.key, record.value, record.timestamp_ms, record.headers)
+        for record in committed[:count_max]
+    ]
     return records, max(offset, stable) if len(records) == len(committed) else records[-1].offset + 1
 
 
@@ -64,10 +66,7 @@ class MemoryTailInput:
         records: list[InputRecord] = []
         for place, offset in sorted(self._offsets.items()):
             of_place, self._offsets[place] = read(self._kafka, place, offset, self._bunch_max)
-            records += [
-                InputRecord(*place, record.offset, record.key, record.value, record.timestamp_ms, record.headers)
-                for record in of_place
-            ]
+            records += of_place
         return records
 
     def offsets_next(self) -> Mapping[Place, int]:
@@ -133,13 +132,13 @@ class MemoryTails:
 
     def __init__(self, kafka: MemoryKafka, tasks: MemoryTasks, slot: MemorySlot) -> None:
         self._kafka, self._tasks, self._slot = kafka, tasks, slot
-        self.query_starts(())
-
-    def query_starts(self, starts: Sequence[int]) -> None:
-        """Begin anew, with the offset at which each route of the query begins."""
-        self._starts = tuple(starts)
         # By route, up to where the query's tails have handled everything.
-        self._read_to = list(starts)
+        self._read_to: Sequence[int] = ()
+        self._ends = MemoryInputEnds()
+
+    def query_starts(self, plan: WorkPlan) -> None:
+        """Begin anew, where the routes of a query begin."""
+        self._read_to = () if plan.tail is None else plan.tail.starts
         self._ends = MemoryInputEnds()
 
     def note_ends(self, seen: EndsSeen) -> None:
@@ -167,7 +166,6 @@ class MemoryTails:
             due_ms=partial(tasks.due_ms, plan) if tasks.declared.acts_by_time else None,
             ends=self._ends if tasks.declared.keeps_time else None,
         )
-        tailing = replace(plan, tail=TailPlan(starts=self._starts, duration_ms=1, lag_max=0))
-        Tail(tailing, plan.tasks, read_from, ports, partial(tasks.run, plan, self._slot)).run()
+        Tail(plan, plan.tasks, read_from, ports, partial(tasks.run, plan, self._slot)).run()
         self._read_to = [max(offset, board.read_to.get(route, offset)) for route, offset in enumerate(read_from)]
         return TailProgress(reports=board.reports, read_to=board.read_to)
