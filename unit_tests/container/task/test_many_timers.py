@@ -128,7 +128,8 @@ class OneTask:
     def _run(self, chunks: object, must_end: Callable[[], bool]) -> Report:
         joint = _Joint(self, must_end)
         reports = joint.run([self.runner.work(chunks, joint)])  # type: ignore[arg-type]
-        assert not any(report.error for report in reports), reports
+        for report in reports:
+            assert not report.error, report.error
         return reports[0]
 
     def fired(self) -> list[tuple[str, int]]:
