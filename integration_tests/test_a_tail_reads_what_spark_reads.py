@@ -69,6 +69,7 @@ def test_a_tail_waits_for_the_end_of_a_transaction_and_skips_aborted_records(
     waited = [record for _ in range(10) for record in reader.poll(0.05, 100)]
     position = reader.offsets_next()[topic, 0]
     other_producer.abort_transaction(30)
+    cluster.wait_for_markers(topic)
     after = read_to(reader, topic, cluster.end(topic))
 
     assert ([b"before"], [], 1) == ([record.value for record in before], waited, position)

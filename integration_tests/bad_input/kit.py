@@ -149,6 +149,17 @@ class Cluster:
             # A record that is purged before it was sent would leave nothing to abort.
             assert 0 == producer.flush(30)
             producer.commit_transaction(30) if end == "commit" else producer.abort_transaction(30)
+        self.wait_for_markers(full)
+
+    def wait_for_markers(self, full: str, partition: int = 0) -> None:
+        """Wait until each transaction in the partition has its marker.
+
+        The broker acknowledges the end of a transaction before it writes the marker. An end offset that is read
+        between the two is one too low.
+        """
+        wait_until(
+            lambda: self.committed_end(full, partition) == self.end(full, partition), 30.0, f"the markers in {full}"
+        )
 
     def read(self, full: str, partition: int = 0) -> list[LogRecord]:
         """Everything committed."""
