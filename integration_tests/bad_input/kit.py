@@ -157,9 +157,7 @@ class Cluster:
         The broker acknowledges the end of a transaction before it writes the marker. An end offset that is read
         between the two is one too low.
         """
-        wait_until(
-            lambda: self.committed_end(full, partition) == self.end(full, partition), 30.0, f"the markers in {full}"
-        )
+        wait_until(lambda: not self.has_open_transaction(full, partition), 30.0, f"the markers in {full}")
 
     def read(self, full: str, partition: int = 0) -> list[LogRecord]:
         """Everything committed."""
@@ -195,6 +193,10 @@ class Cluster:
         """Where the first open transaction begins, or the end."""
         where = (full, partition)
         return end_offsets(self._admin, [where], IsolationLevel.READ_COMMITTED)[where]
+
+    def has_open_transaction(self, full: str, partition: int = 0) -> bool:
+        """Whether a transaction with records in the partition lacks its marker."""
+        return self.end(full, partition) > self.committed_end(full, partition)
 
 
 def unique(name: str) -> str:

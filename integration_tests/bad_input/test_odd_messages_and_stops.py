@@ -194,7 +194,7 @@ class Running:
 
     def is_in_a_batch(self) -> bool:
         """Whether a transaction is open that has sent answers."""
-        return self.cluster.end(self.answers) > self.cluster.committed_end(self.answers)
+        return self.cluster.has_open_transaction(self.answers)
 
 
 def lag_of(job: Job) -> int | None:

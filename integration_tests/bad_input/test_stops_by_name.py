@@ -251,8 +251,7 @@ def losing(cluster: Cluster, spark: WarmSpark, tmp_path_factory: pytest.TempPath
 
 def job_is_in_a_batch(job: Job) -> bool:
     """Whether the job has an open transaction: outputs beyond the committed end."""
-    topic = job.output("answers")
-    return job.cluster.end(topic) > job.cluster.committed_end(topic)
+    return job.cluster.has_open_transaction(job.output("answers"))
 
 
 def test_the_error_of_a_lost_range_names_its_offsets_and_the_setting_that_accepts_it(losing: Losing) -> None:
