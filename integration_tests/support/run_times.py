@@ -51,6 +51,7 @@ LONGEST_FIRST = (
     "test_containers_keep_their_contract.py",
     "test_a_delayed_end_of_transaction_tears_nothing.py",
     "test_kafka_log_keeps_the_contract.py",
+    "test_histories.py",
     "test_expiry_race.py",
     "test_invariants.py",
 )
