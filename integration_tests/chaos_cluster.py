@@ -20,6 +20,7 @@ from integration_tests.support.cutting_proxy import CuttingProxy
 from integration_tests.support.job_process import kill
 from integration_tests.support.ledger import Violation
 from integration_tests.support.spark_cluster import MASTER
+from samzapy.model.job import ExecutionId
 from samzapy.model.launch import EXECUTION_VARIABLE
 from samzapy.testing.waiting import wait_until
 
@@ -156,12 +157,16 @@ class Faults:
         return Injected(description=f"{host} with {len(on_it)} containers", hit=on_it)
 
     def _master(self, before: Whole) -> Injected:
-        master, away_s = self._run.cluster.living(MASTER), self._chance.uniform(*_MASTER_AWAY_S)
-        self._run.cluster.kill_one(MASTER)
+        cluster, launches = self._run.cluster, self._run.state().launches
+        drivers = {seat.execution_id: launches[ExecutionId(seat.execution_id)].handle for seat in before.seats()}
+        master, away_s = cluster.living(MASTER), self._chance.uniform(*_MASTER_AWAY_S)
+        cluster.kill_one(MASTER)
         self._run.be_quiet(away_s)
-        self._run.cluster.start_one(MASTER)
-        assert master != self._run.cluster.living(MASTER)
-        return Injected(description=f"away for {away_s:.1f} s and its start")
+        cluster.start_one(MASTER)
+        assert master != cluster.living(MASTER)
+        ended = cluster.drivers_ended_by_recovery()
+        hit = [execution_id for execution_id, driver in drivers.items() if driver in ended]
+        return Injected(description=f"away for {away_s:.1f} s and its start, which ended {len(hit)} drivers", hit=hit)
 
     def _coordinator(self, before: Whole) -> Injected:
         self._run.kill_leader()

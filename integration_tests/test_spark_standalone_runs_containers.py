@@ -8,6 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -301,8 +302,11 @@ def test_a_silent_killed_or_restarted_master_ends_no_container(run: Run) -> None
     assert S.UNKNOWN is run.seen(launch).state
     run.cluster.kill_one("master")
     assert S.UNKNOWN is run.seen(launch).state
-    seen = sees_until_running(run, launch, lambda: run.cluster.start_one("master"))
+    seen = sees_until_running(
+        run, launch, lambda: start_master_slowly(run.cluster, answered_by="w2", after_that="w1")
+    )
 
+    assert not run.cluster.drivers_ended_by_recovery(), "by Spark itself"
     assert S.ENDED not in seen
     assert process.is_alive(), "the very process that ran before"
     assert S.RUNNING is run.seen(launch, run.another_launcher()).state
@@ -318,6 +322,27 @@ def sees_until_running(run: Run, launch: Launch, act: Callable[[], None]) -> set
 
     wait_until(is_back, 120, "the container to be seen again", poll_interval_s=0.3)
     return seen
+
+
+def start_master_slowly(cluster: SparkCluster, *, answered_by: str, after_that: str) -> None:
+    """Start the master, whose recovery waits until a worker has named its drivers.
+
+    Otherwise Spark may end these drivers (`SparkCluster.drivers_ended_by_recovery`). The recovery waits for the worker
+    `after_that`, which is silent until `answered_by` has answered.
+    """
+    met, silent = cluster.masters_met(answered_by), cluster.living(after_that)
+    with ThreadPoolExecutor(1) as pool:
+        assert silent.send(signal.SIGSTOP)
+        try:
+            started = pool.submit(cluster.start_one, "master")
+            wait_until(
+                lambda: cluster.masters_met(answered_by) > met,
+                _STARTS_WITHIN_S,
+                f"{answered_by} to answer the master",
+            )
+        finally:
+            silent.send(signal.SIGCONT)
+        started.result()
 
 
 def test_a_dying_worker_ends_its_own_containers_and_no_others(run: Run) -> None:

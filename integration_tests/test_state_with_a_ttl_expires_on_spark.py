@@ -6,9 +6,16 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
-from integration_tests.bad_input.kit import Cluster, Message, WarmSpark, driver, entry_counts, unique, write_job
+from integration_tests.bad_input.kit import (
+    STARTS_WITHIN_S,
+    Cluster,
+    Message,
+    WarmSpark,
+    driver,
+    entry_counts,
+    unique,
+    write_job,
+)
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.container_broker import ContainerBroker
 from samzapy.testing.waiting import wait_until
@@ -34,10 +41,8 @@ class Counts(sz.Task[str, str]):
 if __name__ == "__main__":
     sz.run()
 """
-_WITHIN_S = 60.0
 
 
-@pytest.mark.timeout(300)
 def test_an_entry_with_a_ttl_is_removed_from_the_changelog_and_the_task_begins_without_it(
     broker: DevBroker | ContainerBroker, spark: WarmSpark, tmp_path: Path
 ) -> None:
@@ -47,7 +52,7 @@ def test_an_entry_with_a_ttl_is_removed_from_the_changelog_and_the_task_begins_w
 
     def order_and_await(count: int) -> None:
         cluster.publish(topics["orders"], Message(key=b"a", value=b"order"))
-        wait_until(lambda: len(counts()) == count, _WITHIN_S, f"{count} counts")
+        wait_until(lambda: len(counts()) == count, STARTS_WITHIN_S, f"{count} counts")
 
     def counts() -> list[list[int]]:
         return [json.loads(value or b"") for value in cluster.values(topics["counts"])]
@@ -57,7 +62,7 @@ def test_an_entry_with_a_ttl_is_removed_from_the_changelog_and_the_task_begins_w
 
     with driver(job_file, spark):
         order_and_await(1)
-        wait_until(has_one_entry, _WITHIN_S, "the entry to expire", poll_interval_s=0.5)
+        wait_until(has_one_entry, STARTS_WITHIN_S, "the entry to expire", poll_interval_s=0.5)
         order_and_await(2)
 
     assert [[1, 1], [1, 2]] == counts()

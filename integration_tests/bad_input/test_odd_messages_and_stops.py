@@ -20,6 +20,7 @@ import pytest
 
 from integration_tests.bad_input.kit import (
     BY_ORDER,
+    STARTS_WITHIN_S,
     Cluster,
     Ended,
     Job,
@@ -39,7 +40,6 @@ from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
 from samzapy.testing.waiting import wait_until
 
-STARTS_WITHIN_S = 300.0
 STOPS_WITHIN_S = 30.0
 """Less than ten where nothing else runs."""
 MEGABYTE = random.Random(7).randbytes(1_000_000 - 6)  # Nothing that compression could make small.

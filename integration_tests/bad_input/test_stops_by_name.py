@@ -15,6 +15,7 @@ import pytest
 from integration_tests.bad_input.kit import (
     BY_ORDER,
     JOBS,
+    STARTS_WITHIN_S,
     Cluster,
     Ended,
     Job,
@@ -242,7 +243,7 @@ def losing(cluster: Cluster, spark: WarmSpark, tmp_path_factory: pytest.TempPath
     other = job.run(spark, {"task.lost.range.accept": f"kafka.{topic}.0:0/1@2-4"})
     with job.running(spark, {"task.lost.range.accept": f"kafka.{topic}.0:0/1@2-5"}) as process:
         # Offsets 5 and 6 are one batch. It must be open while the next records are published and deleted.
-        wait_until(lambda: job_is_in_a_batch(job), 120.0, "the job to continue at offset 5")
+        wait_until(lambda: job_is_in_a_batch(job), STARTS_WITHIN_S, "the job to continue at offset 5")
         cluster.publish(topic, b"7", b"8", b"9")
         cluster.delete_before(topic, 9)
         with_the_range = ended(process)
@@ -310,7 +311,9 @@ def wait_until_it_runs(job: Job, process: subprocess.Popen[str]) -> None:
     """Wait until a message is answered."""
     job.cluster.publish(job.inputs[0], b"are you there")
     answers = job.output("answers")
-    wait_until(lambda: process.poll() is not None or job.cluster.values(answers), 120.0, "the job to answer")
+    wait_until(
+        lambda: process.poll() is not None or job.cluster.values(answers), STARTS_WITHIN_S, "the job to answer"
+    )
 
 
 # --- foreign records on samzapy's own topics ---

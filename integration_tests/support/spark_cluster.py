@@ -25,6 +25,7 @@ import atexit
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -59,6 +60,8 @@ _ENDS_WITHIN_S = 30.0
 _DAEMON_MEMORY = "384m"
 _ANSWER_WAIT_S = 5.0
 _PORTS = ("master_port", "rest_port", "page_port")
+_MASTER_HAS_CHANGED = "Master has changed, new master is at"
+_GIVEN_UP = re.compile(r"Driver (\S+) was not found after master recovery")
 _log = logging.getLogger(__name__)
 
 
@@ -222,6 +225,21 @@ class SparkCluster:
             return None
         return page if isinstance(page, dict) else None
 
+    def masters_met(self, name: str) -> int:
+        """How many restarted masters the worker has answered with its drivers."""
+        return self._log_text(name).count(_MASTER_HAS_CHANGED)
+
+    def drivers_ended_by_recovery(self) -> frozenset[str]:
+        """The drivers that the present master gave up when it recovered.
+
+        It has them killed. Spark does so if a worker registers before it has answered with its drivers, and the
+        recovery completes in between: since SPARK-46346 a registered worker counts as one that has answered.
+        """
+        return frozenset(_GIVEN_UP.findall(self._log_text(MASTER)))
+
+    def _log_text(self, name: str) -> str:
+        return self.log_path(name).read_text(encoding="utf-8", errors="replace")
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -277,7 +295,7 @@ class SparkCluster:
                 poll_interval_s=_LOOK_EVERY_S,
             )
             if process.wait_gone(0):
-                text = log.read_text(encoding="utf-8", errors="replace")
+                text = self._log_text(name)
                 raise ConfigError(f"{name} ended while starting: {reason_in_log(text)}. The whole story is in {log}.")
 
     def _spawn(self, name: str) -> ProcessIdentity:

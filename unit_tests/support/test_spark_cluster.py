@@ -80,3 +80,25 @@ def test_a_file_without_processes_is_named(tmp_path: Path, text: str) -> None:
 
     with pytest.raises(ConfigError, match="cluster.json does not say which processes a cluster has"):
         SparkCluster(tmp_path).processes()
+
+
+def test_drivers_that_a_recovering_master_gave_up_are_read_from_its_log(tmp_path: Path) -> None:
+    cluster = SparkCluster(tmp_path)
+    (tmp_path / "master").mkdir()
+    cluster.log_path("master").write_text(
+        "26/11/30 01:53:04 WARN Master: Driver driver-20261130015118-0005 was not found after master recovery\n"
+        "26/11/30 01:53:04 INFO Master: Removing driver: driver-20261130015118-0006 (FINISHED, Elapsed time: 9 ms)\n"
+    )
+
+    assert {"driver-20261130015118-0005"} == cluster.drivers_ended_by_recovery()
+
+
+def test_a_worker_has_met_as_many_masters_as_its_log_names(tmp_path: Path) -> None:
+    cluster = SparkCluster(tmp_path)
+    (tmp_path / "w2").mkdir()
+    cluster.log_path("w2").write_text(
+        "26/11/30 01:52:46 INFO Worker: Retrying connection to master (attempt # 1)\n"
+        "26/11/30 01:53:03 INFO Worker: Master has changed, new master is at spark://127.0.0.1:23053\n"
+    )
+
+    assert 1 == cluster.masters_met("w2")
