@@ -22,6 +22,7 @@ from integration_tests.operated_job import OperatedJob
 from samzapy.cli.container.group import container as container_command
 from samzapy.cli.container.place_container import main as place_container
 from samzapy.errors import RejectedError
+from samzapy.inspection.load import json_rows
 from samzapy.placement import (
     Action,
     ContainerPlacementMetadataStore,
@@ -59,6 +60,11 @@ def answered(store: ContainerPlacementMetadataStore, request: uuid.UUID, status:
     return wait_until(text, 30, f"the answer {status}")
 
 
+def requests_in_status(job: OperatedJob) -> list[tuple[object, object]]:
+    """The uuids and statuses of the requests in the leader's `GET /status`."""
+    return [(row["uuid"], row["statusCode"]) for row in json_rows(job.leader.ask()[1], "requests")]
+
+
 def lines_of_the_page(run_id: str) -> list[str]:
     """The requests in docs/reference/placement-messages.md, for this run and time."""
     lines = re.findall(r"^.*RequestMessage\"?\]?\|.*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
@@ -88,6 +94,8 @@ def test_requests_of_the_console_producer_get_answers_that_the_console_consumer_
     assert json.loads(status["responseMessage"])["processorId"] == "0"
     assert "wanted another container than that of processor 0" in move["responseMessage"]
     assert all(answer["timestamp"] > 1_700_000_000_000 for answer in answers.values())
+    ((refused, code),) = requests_in_status(job)
+    assert str(refused) in lines[2] and "BAD_REQUEST" == code
 
 
 def test_the_successor_of_a_leader_killed_between_request_and_answer_answers(
@@ -109,6 +117,8 @@ def test_the_successor_of_a_leader_killed_between_request_and_answer_answers(
         )
 
         job.fail_over()
+        open_one = [(str(request), "IN_PROGRESS")]
+        wait_until(lambda: requests_in_status(job) == open_one, 30, "the next leader to show the request")
         # The same request again, and once more with other content: neither is a second one.
         message = store.read_container_placement_request_message(request)
         assert message is not None

@@ -16,6 +16,9 @@ It shows executions, owners and progress.
             "positions": [{"ssp": "kafka.orders.3:0/1", "offsetNext": 100, "offsetEnd": 120, "lag": 20,
                            "recordsIn": 10, "bootstrapEnd": null, "tailing": true}]}],
  "standbysMissing": [{"standby": "4-0", "reason": "no host may have it and has a place: host-b is full"}],
+ "requests": [{"uuid": "…", "action": "place-container", "processorId": "0", "destinationHost": "host-b",
+               "arguments": "", "statusCode": "IN_PROGRESS", "phase": "RESTORING", "responseMessage": "…",
+               "acceptedAtMs": 1767225600000, "decidedAtMs": 1767225601000}],
  "expansions": [{"stream": "kafka.orders", "partitionCount": 3, "partitionCountNew": 6, "seenAtMs": 1767225600000,
                  "phase": "passing", "reason": "",
                  "waitsFor": [{"ssp": "kafka.orders.0:0/1", "offsetNext": 100, "offsetEnd": 120}]}],
@@ -54,6 +57,10 @@ is an exit code or an offset that is not known, and an empty `error` says that t
 
 `standbysMissing` are standbys that are to be there and are not started, each with the reason.
 
+`requests` are those of operators that are open, in the order of service, and the last ones that failed or were refused
+(`inspection.request_list`). Times are of the wall clock, and null if not kept. `responseMessage` is empty for a closed
+request that an earlier leader answered; its answer is on the placement topic.
+
 `unansweredMs` is for how long the heartbeats of a container have had no answer, and `kafkaSilentMs` for how long no
 broker has answered it; 0 where all is well.
 
@@ -86,9 +93,10 @@ from samzapy.coordinator.assignment.starts import PositionsRead, reached
 from samzapy.coordinator.grant_values import Position
 from samzapy.coordinator.inputs.growth import expansions_json
 from samzapy.coordinator.launching.standbys import role_of, standby_called
+from samzapy.inspection.request_list import requests_json
 from samzapy.inspection.standstill import Standstill, standstills
 from samzapy.inspection.store_sizes import stores_json
-from samzapy.model.finding import Finding, finding_json
+from samzapy.model.finding import finding_json
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.plan.job_plan import factor_fixed_by
@@ -96,6 +104,7 @@ from samzapy.plan.job_plan import factor_fixed_by
 if TYPE_CHECKING:
     from samzapy.coordinator.assignment.liveness import Liveness
     from samzapy.coordinator.commands import Figures
+    from samzapy.coordinator.snapshot import Snapshot
     from samzapy.coordinator.state import CoordinatorState
     from samzapy.model.container import Container
     from samzapy.model.job import TaskName
@@ -112,18 +121,12 @@ PositionOf = Callable[[Grant, BucketStart], Position | None]
 """The position of a bucket and the end of its topic, as far as they are known."""
 
 
-def status_json(
-    job: str,
-    state: CoordinatorState,
-    liveness: Liveness,
-    now_ms: int,
-    trouble: str = "",
-    findings: Iterable[Finding] = (),
-) -> Json:
-    """The shape above, as the leader tells it.
+def status_json(snapshot: Snapshot, now_ms: int) -> Json:
+    """The shape above, from a snapshot of the leader.
 
     `now_ms` is monotonic, as the sightings are.
     """
+    state, liveness = snapshot.state, snapshot.liveness
 
     def position_of(grant: Grant, start: BucketStart) -> Position | None:
         sighting = liveness.last.get(grant.execution_id)
@@ -136,10 +139,11 @@ def status_json(
     counters = _counters(sighting.figures for sighting in liveness.last.values())
     report_of = partial(_report, liveness=liveness, now_ms=now_ms)
     still = standstills(state, liveness, now_ms)
-    status = _status(job, state, position_of, report_of, counters, trouble, measured, still)
+    status = _status(snapshot.job, state, position_of, report_of, counters, snapshot.trouble, measured, still)
     return status | {
-        "findings": [finding_json(finding) for finding in findings],
+        "findings": [finding_json(finding) for finding in snapshot.findings],
         "expansions": expansions_json(state, liveness),
+        "requests": requests_json(state, snapshot.reasons),
         "stores": stores_json(state, liveness),
         "standbysMissing": [
             {"standby": name, "reason": reason} for name, reason in sorted(liveness.standbys_missing.items())
@@ -226,6 +230,7 @@ def _status(
         "tasks": tasks,
         "containerEnds": [end.as_json() for end in newest_ends(state)],
         "expansions": expansions_json(state, None),
+        "requests": requests_json(state, {}),
         "stores": stores_json(state, None),
         "totals": dict(counters) | {"lag": _lag_of_all(lags.values())},
     }

@@ -66,6 +66,7 @@ class StatusCode(StrEnum):
 
 
 UNFINISHED: Final = frozenset({StatusCode.ACCEPTED, StatusCode.IN_PROGRESS})
+UNSUCCESSFUL: Final = frozenset({StatusCode.BAD_REQUEST, StatusCode.FAILED})
 
 
 class Phase(StrEnum):

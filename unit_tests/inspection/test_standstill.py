@@ -268,9 +268,8 @@ def test_a_task_that_waits_for_its_release_names_the_container_that_has_it():
 def test_the_status_shows_the_cause_of_each_task(job):
     job.report(10)
     job.wait(20_000, 10)
-    snapshot = job.service.status()
 
-    status = status_json(snapshot.job, snapshot.state, snapshot.liveness, job.world.clock.monotonic_ms())
+    status = status_json(job.service.status(), job.world.clock.monotonic_ms())
 
     assert ["no-commit"] == [row["standstill"]["cause"] for row in status["tasks"]]
 

@@ -23,8 +23,7 @@ from unit_tests.fixtures.coordinator_world import World
 
 
 def shown(world, service):
-    snapshot = service.status()
-    return status_json(snapshot.job, snapshot.state, snapshot.liveness, world.clock.monotonic_ms(), snapshot.trouble)
+    return status_json(service.status(), world.clock.monotonic_ms())
 
 
 def a_running_job(*heartbeats, **properties):
@@ -321,7 +320,7 @@ def test_status_shows_a_standby_by_its_name_with_its_state():
     snapshot, launch = service.status(), a_launch("s1", role=LaunchRole.STANDBY)
     state = replace(snapshot.state, launches={launch.execution_id: launch})
 
-    rows = status_json(snapshot.job, state, snapshot.liveness, world.clock.monotonic_ms())["containers"]
+    rows = status_json(replace(snapshot, state=state), world.clock.monotonic_ms())["containers"]
 
     assert [("e1", "ACTIVE", None, None), ("s1", "STANDBY", "0-0", warm.as_json())] == [
         (row["executionId"], row["role"], row["standby"], row["warm"]) for row in rows

@@ -45,8 +45,7 @@ class RackStory(Story):
         return Counter(self.processes[name].host for name in self.started if "-s0-" in name)
 
     def missing(self):
-        snapshot = self.service.status()
-        status = status_json("orders-1", snapshot.state, snapshot.liveness, self.world.clock.monotonic_ms())
+        status = status_json(self.service.status(), self.world.clock.monotonic_ms())
         return {row["standby"]: row["reason"] for row in status["standbysMissing"]}
 
 

@@ -238,10 +238,7 @@ async def _status(answering: Answering, request: Request) -> Response:
     snapshot = answering.leading()
     if snapshot is None:
         return _not_leading(answering)
-    now_ms = answering.clock.monotonic_ms()
-    return JSONResponse(
-        status_json(snapshot.job, snapshot.state, snapshot.liveness, now_ms, snapshot.trouble, snapshot.findings)
-    )
+    return JSONResponse(status_json(snapshot, answering.clock.monotonic_ms()))
 
 
 async def _metrics(answering: Answering, request: Request) -> Response:

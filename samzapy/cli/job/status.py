@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,7 @@ def _print(status: Mapping[str, object]) -> None:
             _print_table(columns, [row for row in rows if isinstance(row, dict)])
     for line in (*tail_lines(status), *watermark_lines(status), *bootstrap_lines(status), *_expansions(status)):
         click.echo(line)
-    for line in (*_ends(status), *_notices(status)):
+    for line in (*request_lines(status, time.time_ns() // 1_000_000), *_ends(status), *_notices(status)):
         click.echo(line)
     for reason in _texts(status.get("degraded")):
         click.echo(f"degraded: {_cell(reason)}")
@@ -129,6 +130,39 @@ def bootstrap_lines(status: Mapping[str, object]) -> list[str]:
             )
             lines.append(f"bootstrap: {_cell(task.get('task'))} reads {read} before its other inputs")
     return lines
+
+
+def request_lines(status: Mapping[str, object], now_ms: int) -> list[str]:
+    """A line for each open request, and for each that failed lately.
+
+    Args:
+        now_ms: wall clock.
+    """
+    from samzapy.inspection.request_list import LATELY_MS
+    from samzapy.model.placement import UNFINISHED
+
+    lines = []
+    for row in json_rows(status, "requests"):
+        decided_at_ms = row.get("decidedAtMs")
+        is_recent = isinstance(decided_at_ms, int) and now_ms - decided_at_ms < LATELY_MS
+        if row.get("statusCode") in UNFINISHED or is_recent:
+            lines.append(_request_line(row))
+    return lines
+
+
+def _request_line(row: Mapping[str, object]) -> str:
+    from samzapy.model.placement import UNFINISHED
+    from samzapy.stream.audit import time_text
+
+    subject = " ".join(_cell(row[name]) for name in ("action", "processorId", "arguments") if row.get(name))
+    host, message = (_cell(row.get(name) or "") for name in ("destinationHost", "responseMessage"))
+    code = _cell(row.get("statusCode"))
+    if code in UNFINISHED:
+        progress = " ".join((code, _cell(row.get("phase") or ""))).rstrip()
+    else:
+        progress = f"{code} at {time_text(int(str(row.get('decidedAtMs'))))}"
+    texts = (f"request {_cell(row.get('uuid'))}", f"{subject} to {host}" if host else subject, progress, message)
+    return ": ".join(filter(None, texts))
 
 
 def _expansions(status: Mapping[str, object]) -> list[str]:

@@ -8,11 +8,10 @@ from typing import Final
 
 from samzapy.inspection.page.look import Look
 from samzapy.inspection.page.timeline import Event
-from samzapy.model.placement import StatusCode
+from samzapy.inspection.request_list import LATELY_MS
+from samzapy.model.placement import UNSUCCESSFUL
 
 FINISHED_MAX: Final = 200
-LATELY_MS: Final = 3_600_000
-_FAILED: Final = frozenset({StatusCode.FAILED.value, StatusCode.BAD_REQUEST.value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,5 +87,7 @@ def request_rows(look: Look) -> Sequence[RequestRow]:
 def failed_lately(look: Look) -> Sequence[RequestRow]:
     """The requests that failed or were refused within `LATELY_MS`, the latest first."""
     since_ms = look.wall_ms - LATELY_MS
-    failed = [row for row in request_rows(look) if row.status in _FAILED and (row.decided_at_ms or 0) >= since_ms]
+    failed = [
+        row for row in request_rows(look) if row.status in UNSUCCESSFUL and (row.decided_at_ms or 0) >= since_ms
+    ]
     return sorted(failed, key=lambda row: row.decided_at_ms or 0, reverse=True)

@@ -53,8 +53,7 @@ class DyingJob(LaunchedJob):
             self.runs_a_round(4000)
 
     def findings(self):
-        snapshot = self.service.status()
-        status = status_json(snapshot.job, snapshot.state, snapshot.liveness, 0, snapshot.trouble, snapshot.findings)
+        status = status_json(self.service.status(), 0)
         return [(finding["subject"], finding["found"], finding["remedy"]) for finding in status["findings"]]
 
     def started_of_1(self):

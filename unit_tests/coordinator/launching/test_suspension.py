@@ -45,8 +45,7 @@ class SuspendedJob(LaunchedJob):
         self.ends(name, exit_code)
 
     def findings(self):
-        snapshot = self.service.status()
-        status = status_json(snapshot.job, snapshot.state, snapshot.liveness, 0, snapshot.trouble, snapshot.findings)
+        status = status_json(self.service.status(), 0)
         return [
             (finding["code"], finding["subject"], finding["found"], finding["remedy"])
             for finding in status["findings"]

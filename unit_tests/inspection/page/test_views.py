@@ -7,8 +7,9 @@ import pytest
 from samzapy.errors import RejectedError
 from samzapy.inspection.page.heat_map import CELLS_MAX, LEVELS, heat_map
 from samzapy.inspection.page.hosts import hosts
-from samzapy.inspection.page.requests import LATELY_MS, failed_lately, request_rows
+from samzapy.inspection.page.requests import failed_lately, request_rows
 from samzapy.inspection.page.task_view import task_view
+from samzapy.inspection.request_list import LATELY_MS
 from samzapy.model.container import ContainerPhase, TaskLocality
 from samzapy.model.launch import LaunchPhase, LaunchRole
 from samzapy.model.placement import StatusCode
