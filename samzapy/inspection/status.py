@@ -169,7 +169,12 @@ def status_of_log(job: str, state: CoordinatorState, read: PositionsRead | None)
     def unheard(container: Container) -> Json:
         return _NO_REPORT
 
-    return _status(job, state, recorded, unheard, dict.fromkeys(_counters([])), "", lambda grant: None, {})
+    status = _status(job, state, recorded, unheard, dict.fromkeys(_counters([])), "", lambda grant: None, {})
+    return status | {
+        "expansions": expansions_json(state, None),
+        "requests": requests_json(state, {}),
+        "stores": stores_json(state, None),
+    }
 
 
 def furthest_behind(lags: Iterable[tuple[SspKeyBucket, int]]) -> Mapping[SystemStreamPartition, int]:
@@ -229,9 +234,9 @@ def _status(
         ],
         "tasks": tasks,
         "containerEnds": [end.as_json() for end in newest_ends(state)],
-        "expansions": expansions_json(state, None),
-        "requests": requests_json(state, {}),
-        "stores": stores_json(state, None),
+        "expansions": [],
+        "requests": [],
+        "stores": [],
         "totals": dict(counters) | {"lag": _lag_of_all(lags.values())},
     }
 

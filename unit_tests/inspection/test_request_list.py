@@ -9,8 +9,7 @@ from samzapy.coordinator.state import INITIAL
 from samzapy.inspection.request_list import FAILED_MAX, LATELY_MS, requests_json
 from samzapy.inspection.status import status_of_log
 from samzapy.model.placement import Action, StatusCode
-from samzapy.stream.records import MemoryPhase, RequestMemoryPut
-from unit_tests.fixtures.launched_job import a_move
+from unit_tests.fixtures.launched_job import a_memory, a_move
 from unit_tests.fixtures.operated_job import ScaledJob, an_id
 
 MOVE = {
@@ -39,26 +38,11 @@ SCALE = {
 }
 
 
-def a_memory(uuid, decided_at_ms, status_code):
-    return RequestMemoryPut(
-        uuid=uuid,
-        timestamp_ms=1,
-        place="p",
-        run_id="r",
-        status_code=status_code,
-        decided_at_ms=decided_at_ms,
-        phase=MemoryPhase.ANSWERED,
-        offset=1,
-        action="scale",
-    )
-
-
-def a_state(*requests):
-    is_memory = [isinstance(request, RequestMemoryPut) for request in requests]
+def a_state(*requests, closed=()):
     return replace(
         INITIAL,
-        requests={one.uuid: one for one, closed in zip(requests, is_memory, strict=True) if not closed},
-        request_memory={one.uuid: one for one, closed in zip(requests, is_memory, strict=True) if closed},
+        requests={request.uuid: request for request in requests},
+        request_memory={memory.uuid: memory for memory in closed},
     )
 
 
@@ -73,14 +57,14 @@ def test_open_requests_come_first_in_the_order_of_service():
     )
     failed = a_memory("f", 9, StatusCode.FAILED)
 
-    rows = requests_json(a_state(failed, accepted, begun), {})
+    rows = requests_json(a_state(accepted, begun, closed=[failed]), {})
 
     assert ["u", "a", "f"] == [row["uuid"] for row in rows]
     assert MOVE == rows[0]
 
 
 def test_a_closed_request_has_the_text_of_its_answer_if_this_leader_gave_it():
-    state = a_state(a_memory("v", 5000, StatusCode.BAD_REQUEST))
+    state = a_state(closed=[a_memory("v", 5000, StatusCode.BAD_REQUEST)])
 
     assert [SCALE] == requests_json(state, {"v": "wanted a factor up to 256"})
     assert [SCALE | {"responseMessage": ""}] == requests_json(state, {})
@@ -91,7 +75,7 @@ def test_the_last_requests_that_failed_or_were_refused_are_listed_the_newest_fir
     failed = [a_memory(f"f{number:02}", number, codes[number % 2]) for number in range(FAILED_MAX + 2)]
     succeeded = a_memory("s", 99, StatusCode.SUCCEEDED)
 
-    rows = requests_json(a_state(*failed, succeeded), {})
+    rows = requests_json(a_state(closed=[*failed, succeeded]), {})
 
     assert [f"f{number:02}" for number in range(FAILED_MAX + 1, 1, -1)] == [row["uuid"] for row in rows]
 
@@ -99,7 +83,7 @@ def test_the_last_requests_that_failed_or_were_refused_are_listed_the_newest_fir
 def test_a_failed_request_is_listed_once_while_the_log_has_both_its_records():
     refused = replace(a_move(StatusCode.BAD_REQUEST), response_message="wanted a host", decided_at_ms=5)
 
-    rows = requests_json(a_state(refused, a_memory("u", 5, StatusCode.BAD_REQUEST)), {})
+    rows = requests_json(a_state(refused, closed=[a_memory("u", 5, StatusCode.BAD_REQUEST)]), {})
 
     assert [("u", "wanted a host")] == [(row["uuid"], row["responseMessage"]) for row in rows]
 

@@ -140,27 +140,23 @@ def request_lines(status: Mapping[str, object], now_ms: int) -> list[str]:
     """
     from samzapy.inspection.request_list import LATELY_MS
     from samzapy.model.placement import UNFINISHED
+    from samzapy.stream.audit import time_text
 
     lines = []
     for row in json_rows(status, "requests"):
         decided_at_ms = row.get("decidedAtMs")
-        is_recent = isinstance(decided_at_ms, int) and now_ms - decided_at_ms < LATELY_MS
-        if row.get("statusCode") in UNFINISHED or is_recent:
-            lines.append(_request_line(row))
+        if row.get("statusCode") in UNFINISHED:
+            lines.append(_request_line(row, _cell(row.get("phase") or "")))
+        elif isinstance(decided_at_ms, int) and now_ms - decided_at_ms < LATELY_MS:
+            lines.append(_request_line(row, f"at {time_text(decided_at_ms)}"))
     return lines
 
 
-def _request_line(row: Mapping[str, object]) -> str:
-    from samzapy.model.placement import UNFINISHED
-    from samzapy.stream.audit import time_text
-
+def _request_line(row: Mapping[str, object], detail: str) -> str:
+    """The line of a request; `detail` stands behind its status."""
     subject = " ".join(_cell(row[name]) for name in ("action", "processorId", "arguments") if row.get(name))
     host, message = (_cell(row.get(name) or "") for name in ("destinationHost", "responseMessage"))
-    code = _cell(row.get("statusCode"))
-    if code in UNFINISHED:
-        progress = " ".join((code, _cell(row.get("phase") or ""))).rstrip()
-    else:
-        progress = f"{code} at {time_text(int(str(row.get('decidedAtMs'))))}"
+    progress = f"{_cell(row.get('statusCode'))} {detail}".rstrip()
     texts = (f"request {_cell(row.get('uuid'))}", f"{subject} to {host}" if host else subject, progress, message)
     return ": ".join(filter(None, texts))
 

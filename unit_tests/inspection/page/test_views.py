@@ -15,9 +15,9 @@ from samzapy.model.launch import LaunchPhase, LaunchRole
 from samzapy.model.placement import StatusCode
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.standby_progress import StandbyProgress
-from samzapy.stream.records import MemoryPhase, PlacedPut, RequestMemoryPut, SuspendedPut
+from samzapy.stream.records import PlacedPut, SuspendedPut
 from samzapy.testing.builders import a_launch
-from unit_tests.fixtures.launched_job import a_move
+from unit_tests.fixtures.launched_job import a_memory, a_move
 from unit_tests.inspection.page.test_look import Watched
 
 
@@ -159,20 +159,6 @@ def test_a_host_of_which_no_fault_domain_is_known_has_none(watched):
 
 
 # --- requests ---
-
-
-def a_memory(uuid, decided_at_ms, status_code=StatusCode.SUCCEEDED):
-    return RequestMemoryPut(
-        uuid=uuid,
-        timestamp_ms=1,
-        place="p",
-        run_id="r",
-        status_code=status_code,
-        decided_at_ms=decided_at_ms,
-        phase=MemoryPhase.ANSWERED,
-        offset=1,
-        action="scale",
-    )
 
 
 def test_open_requests_come_first_and_finished_ones_latest_first(watched):
