@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from samzapy.config import SCHEME_KEY, WINDOW_KEY, JobConfig, Setting, Source, StoreConfig
-from samzapy.durations import is_duration
+from samzapy.durations import DURATION_MAX_MS, is_duration
 from samzapy.errors import ConfigError, TaskModuleError
 from samzapy.model import clock_entry, timer_entry, window_entry
 from samzapy.model.reach import Reach
@@ -146,7 +146,6 @@ class Declared:
             prefix = f"stores.{window_entry.STORE}"
             settings += [
                 _setting(f"{prefix}.kind", window_entry.KIND, self.place),
-                _setting(f"{prefix}.scope", "task", self.place),
                 _setting(f"{prefix}.msg.serde", "long", self.place),
             ]
         if self.keeps_time:
@@ -232,7 +231,8 @@ def declared(
         raise TaskModuleError(f"{place}: wanted inputs=[...] with one stream or more, found none")
     _check_streams([*inputs, *broadcast, *outputs])
     handlers = _handlers(marked, [*inputs, *broadcast], place, base) if isinstance(marked, type) else {}
-    timers = {timer.name: timer for timer in _attributes(marked, Timer)}
+    timers = {timer.name: timer for timer in _attributes(marked, Timer, base)}
+    states = {state.name: state for state in _attributes(marked, State, base)}
     has_window, has_end = (_has_own(marked, base, name) for name in ("window", "end_of_stream"))
     if timers or has_window or has_end:
         _check_keys(inputs, place)
@@ -241,7 +241,7 @@ def declared(
         inputs=tuple(inputs),
         outputs=tuple(outputs),
         broadcast=tuple(broadcast),
-        states={state.name: state for state in _attributes(marked, State)},
+        states=states,
         handlers=handlers,
         timers=timers,
         timer_handlers=_timer_handlers(marked, timers, place),
@@ -264,8 +264,8 @@ def _check_interval(window_ms: int | None, place: str, *, has_window: bool) -> N
         return
     if not is_duration(window_ms):
         raise TaskModuleError(
-            f"{place}: wanted window_ms in whole milliseconds, 1 or more, for instance samzapy.minutes(1), found "
-            f"{window_ms!r}"
+            f"{place}: wanted window_ms in whole milliseconds, 1 or more, at most {DURATION_MAX_MS}, for instance "
+            f"samzapy.minutes(1), found {window_ms!r}"
         )
     if not has_window:
         raise TaskModuleError(f"{place}: wanted a method window(self, tick, out) for window_ms, found none")
@@ -285,9 +285,10 @@ def _check_streams(streams: Sequence[AnyStream]) -> None:
 _Attribute = TypeVar("_Attribute", State, Timer)
 
 
-def _attributes(marked: Any, kind: type[_Attribute]) -> Iterator[_Attribute]:
+def _attributes(marked: Any, kind: type[_Attribute], base: Any) -> Iterator[_Attribute]:
     """The states or timers of a class and of the classes that it extends."""
     what = kind.__name__.lower()
+    taken = {*vars(base), *inspect.get_annotations(base)}
     names = {name for one in inspect.getmro(marked) for name in vars(one)} if isinstance(marked, type) else ()
     for name in sorted(names):
         attribute = inspect.getattr_static(marked, name)
@@ -297,6 +298,11 @@ def _attributes(marked: Any, kind: type[_Attribute]) -> Iterator[_Attribute]:
             raise TaskModuleError(
                 f"{attribute.place}: wanted a {what} whose name does not begin with _, found {name}; such names are "
                 "samzapy's own"
+            )
+        if name in taken:
+            raise TaskModuleError(
+                f"{attribute.place}: wanted a {what} with a name of its own, found {name}, which it would replace in "
+                "samzapy.Task; rename it"
             )
         if name != attribute.name:
             raise TaskModuleError(

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+DURATION_MAX_MS: Final = 10**15
+"""The longest one, 30,000 years: a moment so far from now still fits into the entry of a timer."""
+
 
 def is_duration(value: object) -> bool:
-    """Whether a value is a whole number of milliseconds, 1 or more."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    """Whether a value is a whole number of milliseconds, 1 or more, and not too long."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= DURATION_MAX_MS
 
 
 def seconds(count: float) -> int:

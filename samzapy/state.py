@@ -23,7 +23,7 @@ from copy import copy
 from itertools import islice
 from typing import Any, Final, Generic, Protocol, Self, TypeVar, overload
 
-from samzapy.durations import is_duration
+from samzapy.durations import DURATION_MAX_MS, is_duration
 from samzapy.errors import TaskModuleError
 from samzapy.model.reach import Reach, Unbound
 from samzapy.model.serde import (
@@ -36,6 +36,7 @@ from samzapy.model.serde import (
     String,
     Timestamp,
     Uuid,
+    fault_of,
     name_of,
     ordered_of,
 )
@@ -126,6 +127,9 @@ class State:
         self._reach: Reach = Unbound("state", self)
         self._clock: ExpiryClock | None = None
         self._is_refreshed_by_reads = refresh == "read"
+        fault = fault_of(serde)
+        if fault:
+            raise TaskModuleError(f"{place}: wanted a serde of values, {fault}")
         if scope not in SCOPES:
             raise TaskModuleError(f"{place}: wanted a scope of {', '.join(SCOPES)}, found {scope!r}")
         if refresh not in REFRESHES:
@@ -150,8 +154,8 @@ class State:
     def _check_ttl(self, ttl: int) -> None:
         if not is_duration(ttl):
             raise TaskModuleError(
-                f"{self.place}: wanted ttl in whole milliseconds, 1 or more, for instance samzapy.hours(1), found "
-                f"{ttl!r}"
+                f"{self.place}: wanted ttl in whole milliseconds, 1 or more, at most {DURATION_MAX_MS}, for instance "
+                f"samzapy.hours(1), found {ttl!r}"
             )
         if self.scope != "key":
             raise TaskModuleError(
@@ -314,9 +318,10 @@ class Map(State, Generic[S, T]):
         Returns how many there were.
         """
         count = 0
-        for sub_key, _ in self.items(first, last):
+        for sub_key, _ in self._reach.in_hand[self.name].entries(first, last):
+            # One that has expired goes too: in event time, an older message would see it after this.
+            count += not self._is_over(self._expiring(sub_key))
             self.delete(sub_key)
-            count += 1
         return count
 
     def clear(self) -> None:
@@ -359,9 +364,16 @@ class ListState(State, Generic[T]):
         return (value for _, value in self._numbered())
 
     def __len__(self) -> int:
+        if self.ttl_ms is not None:
+            # Values expire in any order: older messages append later, and a read may be of a part only.
+            return sum(1 for _ in self._numbered())
         entry = self._reach.in_hand[self.name]
         first = next((number for number, _ in self._numbered()), None)
         return 0 if first is None else self._end(entry) - first
+
+    def __bool__(self) -> bool:
+        # Not by the length, which with a ttl is a look at each value.
+        return next(self._numbered(), None) is not None
 
     def pop_first(self, count: int = 1) -> list[T]:
         """Remove and return the `count` oldest values; fewer if there are fewer."""
@@ -373,7 +385,8 @@ class ListState(State, Generic[T]):
 
     def clear(self) -> None:
         """Remove all values."""
-        for number, _ in self._numbered():
+        # As in a map, also those that have expired for this message.
+        for number, _ in self._reach.in_hand[self.name].entries():
             self._remove(number)
 
     def _numbered(self) -> Iterator[tuple[int, T]]:
@@ -423,7 +436,8 @@ def value(
         refresh: `write`, or `read`: also after its last read.
 
     Raises:
-        TaskModuleError: a scope or refresh that there is not, a default that can change, or a ttl without keys.
+        TaskModuleError: an object that is no serde, a scope or refresh that there is not, a default that can change,
+            or a ttl without keys.
     """
     return Value(serde, default, scope, place_in_class(), ttl, refresh)
 

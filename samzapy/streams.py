@@ -14,8 +14,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from samzapy.durations import DURATION_MAX_MS, is_duration
 from samzapy.errors import TaskModuleError
-from samzapy.model.serde import Serde, name_of
+from samzapy.model.serde import Serde, fault_of, name_of
 from samzapy.model.ssp import SystemStreamPartition
 
 K = TypeVar("K")
@@ -140,8 +141,8 @@ class Stream(Generic[K, V]):
                 task.error.policy says what follows.
 
         Raises:
-            TaskModuleError: the name has no system or is a pattern, the key's serde does not give one spelling to
-                equal keys, or there is no such disorder or choice.
+            TaskModuleError: the name has no system or is a pattern, the key or value is no serde, the key's serde does
+                not give one spelling to equal keys, or there is no such disorder or choice.
         """
         self.name = name
         self.key = key
@@ -151,20 +152,7 @@ class Stream(Generic[K, V]):
         self.event_time_ahead = event_time_ahead
         self.message_type: type[Message[K, V]] = Message if event_time is None else _timed_message(event_time)
         self.place = place_of_caller()
-        if not isinstance(disorder_ms, int) or isinstance(disorder_ms, bool) or disorder_ms < 0:
-            raise TaskModuleError(
-                f"{self.place}: stream {name}: wanted disorder_ms in whole milliseconds, 0 or more, found "
-                f"{disorder_ms!r}"
-            )
-        if event_time is not None and not callable(event_time):
-            raise TaskModuleError(
-                f"{self.place}: stream {name}: wanted event_time as a function of the message, found {event_time!r}"
-            )
-        if event_time_ahead not in _AHEAD:
-            raise TaskModuleError(
-                f"{self.place}: stream {name}: wanted event_time_ahead as {' or '.join(_AHEAD)}, found "
-                f"{event_time_ahead!r}"
-            )
+        self._check_times()
         system, _, topic = name.partition(".")
         if not system or not topic:
             raise TaskModuleError(
@@ -175,10 +163,35 @@ class Stream(Generic[K, V]):
                 f"{self.place}: wanted the name of one topic, found the pattern {name}; declare each topic, or name "
                 "the pattern in task.inputs and mark a function with @samzapy.task"
             )
-        if name_of(key) == "double":
+        self._check_serdes()
+
+    def _check_serdes(self) -> None:
+        for of, serde in (("key", self.key), ("value", self.value)):
+            fault = fault_of(serde)
+            if fault:
+                raise TaskModuleError(f"{self.place}: stream {self.name}: wanted a serde as {of}, {fault}")
+        if name_of(self.key) == "double":
             raise TaskModuleError(
-                f"{self.place}: stream {name}: wanted a serde for keys, found double: 0.0 and -0.0 are equal and have "
-                "different bytes, so one key would be two"
+                f"{self.place}: stream {self.name}: wanted a serde for keys, found double: 0.0 and -0.0 are equal and "
+                "have different bytes, so one key would be two"
+            )
+
+    def _check_times(self) -> None:
+        # A stream in order has a disorder of 0, which is no duration.
+        if not is_duration(self.disorder_ms) and (type(self.disorder_ms) is not int or self.disorder_ms != 0):
+            raise TaskModuleError(
+                f"{self.place}: stream {self.name}: wanted disorder_ms in whole milliseconds, 0 or more, at most "
+                f"{DURATION_MAX_MS}, for instance samzapy.seconds(5), found {self.disorder_ms!r}"
+            )
+        if self.event_time is not None and not callable(self.event_time):
+            raise TaskModuleError(
+                f"{self.place}: stream {self.name}: wanted event_time as a function of the message, found "
+                f"{self.event_time!r}"
+            )
+        if self.event_time_ahead not in _AHEAD:
+            raise TaskModuleError(
+                f"{self.place}: stream {self.name}: wanted event_time_ahead as {' or '.join(_AHEAD)}, found "
+                f"{self.event_time_ahead!r}"
             )
 
     def each(

@@ -5,9 +5,10 @@ wanted, `init` and `close`. Tasks are made in Spark's Python workers, where the 
 `samzapy.run()` stands under `if __name__ == "__main__":`.
 
 A task instance belongs to one worker process and one run of the query: `init` is called before its first message there,
-and again after a recovery. Keep lasting data in stores, not in the instance. `close` is called when the process
-releases the task in good order; a killed process calls nothing. A `close` that raises is logged with the task's name
-and has no further effect: the work of the instance is committed by then.
+and again after a recovery. Keep lasting data in stores, not in the instance. `close` is called when the job stops,
+before another container gets the task, and in a later query for the instances of the one before. A killed process calls
+nothing. A `close` that raises is logged with the task's name and has no further effect: the work of the instance is
+committed by then.
 """
 
 from __future__ import annotations
@@ -207,7 +208,10 @@ class Task(Generic[K, V]):
         """
 
     def close(self) -> None:
-        """Release the instance, when its process ends in good order."""
+        """Release what the instance holds: its container stops, or begins a new query.
+
+        A process that dies or is killed calls nothing.
+        """
 
 
 ProcessFunction = Callable[..., None]

@@ -23,7 +23,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Final, Generic, Self, TypeVar
 
-from samzapy.durations import is_duration
+from samzapy.durations import DURATION_MAX_MS, is_duration
 from samzapy.errors import TaskError, TaskModuleError
 from samzapy.model.reach import Reach, Unbound
 from samzapy.model.timer_entry import (
@@ -161,7 +161,7 @@ def timer(domain: str, *, resolution_ms: int = 1) -> Timer:
             that is set to the same moment again writes nothing.
 
     Raises:
-        TaskModuleError: a domain that there is not, or a resolution below 1.
+        TaskModuleError: a domain that there is not, or a resolution below 1 or too long.
     """
     place = place_in_class()
     if domain not in _DOMAINS:
@@ -169,5 +169,7 @@ def timer(domain: str, *, resolution_ms: int = 1) -> Timer:
             f"{place}: wanted a timer of the domain {' or '.join(map(repr, _DOMAINS))}, found {domain!r}"
         )
     if not is_duration(resolution_ms):
-        raise TaskModuleError(f"{place}: wanted resolution_ms of 1 or more, found {resolution_ms!r}")
+        raise TaskModuleError(
+            f"{place}: wanted resolution_ms of 1 or more, at most {DURATION_MAX_MS}, found {resolution_ms!r}"
+        )
     return Timer(_DOMAINS[domain], resolution_ms, place)

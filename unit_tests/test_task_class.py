@@ -326,6 +326,13 @@ def test_a_failed_message_leaves_maps_and_lists_unchanged(tmp_path: Path) -> Non
     [
         ("self.numbers.put('1', 'a')", "serde long: wanted int or None, found str"),
         ("self.numbers.put(None, 'a')", "serde long: wanted a sub-key, found None"),
+        ("self.numbers.put('', 'a')", "serde long: wanted int or None, found str"),
+        ("self.numbers.get('')", "serde long: wanted int or None, found str"),
+        ("self.numbers.delete('')", "serde long: wanted int or None, found str"),
+        ("list(self.numbers.items(first=''))", "serde long: wanted int or None, found str"),
+        ("list(self.numbers.items(last=''))", "serde long: wanted int or None, found str"),
+        ("self.pairs.put('', 1)", "wanted a tuple of 2, found ''"),
+        ("self.context.store('queue').put('a')", "serde long: wanted int or None, found str"),
         ("self.numbers.put(1, 2)", "serde string: wanted str or None, found int"),
         ("self.numbers.put(1, None)", "store numbers: wanted a value, found None"),
         ("self.pairs.put(('x' * 300, 1), 2)", "wanted a sub-key of at most 255 bytes, found 310"),
@@ -337,6 +344,27 @@ def test_a_wrong_sub_key_or_value_fails_the_message_with_its_reason(
 ) -> None:
     with pytest.raises(TaskError, match=reason):
         results_of(tmp_path, expression)
+
+
+def test_an_empty_text_is_a_sub_key_of_a_map_by_text(tmp_path: Path) -> None:
+    text = """
+    texts = sz.Stream("kafka.texts", key=sz.String, value=sz.String)
+
+    @sz.task(inputs=[texts])
+    class Task(sz.Task[str, str]):
+        counts = sz.map(sz.String, sz.Long)
+
+        def process(self, message, out):
+            self.counts.put(message.value, (self.counts.get(message.value) or 0) + 1)
+            if message.value == "x":
+                self.counts.delete("")
+    """
+
+    two, removed = (
+        run_task(a_job(tmp_path, text), [("a", value) for value in values]) for values in (["", ""], ["", "x"])
+    )
+
+    assert ({"a": {"": 2}}, {"a": {"x": 1}}) == (two.state("counts"), removed.state("counts"))
 
 
 def test_entries_of_a_map_are_not_read_after_their_message(tmp_path: Path) -> None:
@@ -550,6 +578,21 @@ def test_a_serde_of_the_user_s_own_is_used_and_its_error_names_it(tmp_path: Path
             "wanted a state whose name does not begin with _, found _x",
         ),
         (
+            f"{_CLASS}    context = sz.counter()\n    def process(self, message, out): pass",
+            "job.py:11: wanted a state with a name of its own, found context, which it would replace in samzapy.Task; "
+            "rename it",
+        ),
+        (f"{_CLASS}    process = sz.value(sz.Long)", "wanted a state with a name of its own, found process"),
+        (
+            "@sz.task(inputs=[orders], window_ms=5)\nclass T(sz.Task):\n    window = sz.list(sz.Long)\n"
+            "    def process(self, message, out): pass",
+            "wanted a state with a name of its own, found window",
+        ),
+        (
+            f"{_CLASS}    close = sz.timer('event')\n    def process(self, message, out): pass",
+            "wanted a timer with a name of its own, found close",
+        ),
+        (
             f"{_CLASS}    x = y = sz.counter()\n    def process(self, message, out): pass",
             "wanted one name for a state, found x and y",
         ),
@@ -561,6 +604,29 @@ def test_a_serde_of_the_user_s_own_is_used_and_its_error_names_it(tmp_path: Path
             f"{_CLASS}    x = sz.list(sz.Long)\n    x = sz.timer('event')\n    def process(self, m, out): pass",
             "wanted one declaration of x, found another at job.py",
         ),
+        (
+            "sz.Stream('kafka.o', key=sz.String, value=sz.Json)",
+            r"job.py:9: stream kafka.o: wanted a serde as value, found the function samzapy.Json; call it: "
+            r"samzapy.Json\(\)",
+        ),
+        (
+            "sz.Stream('kafka.o', key=None, value=sz.Bytes)",
+            r"wanted a serde as key, found None; write samzapy.Json\(\) or another serde, or an object with encode",
+        ),
+        (
+            "sz.Stream('kafka.o', key=sz.Bytes, value='json')",
+            "wanted a serde as value, found 'json'; write samzapy.Json",
+        ),
+        ("sz.Stream('kafka.o', key=str, value=sz.Bytes)", "as key, found the class str; write samzapy.String$"),
+        (
+            "class Own:\n    def encode(self, value): ...\n    def decode(self, raw): ...\nsz.value(Own)",
+            r"job.py:12: wanted a serde of values, found the class Own; make an object of it: Own\(\)",
+        ),
+        ("sz.value(sz.Msgpack)", r"found the function samzapy.Msgpack; call it: samzapy.Msgpack\(T\)"),
+        ("sz.list(int)", "job.py:9: wanted a serde of values, found the class int; write samzapy.Long$"),
+        ("sz.list(dict[str, int])", r"found dict\[str, int\]; write samzapy.Json\(dict\[str, int\]\)"),
+        ("sz.map(sz.Long, Order)", r"wanted a serde of values, found the class Order; write samzapy.Json\(Order\)"),
+        ("sz.value(5)", "wanted a serde of values, found int; write"),
         ("sz.value(sz.Json(), default=[])", "wanted a default that does not change, found list"),
         ("sz.map(sz.Double, sz.Bytes)", r"job.py:9: wanted a serde of sub-keys that has an order .*, found double"),
         ("sz.map((sz.Long, sz.Json()), sz.Bytes)", "wanted a serde of sub-keys that has an order .*, found json"),

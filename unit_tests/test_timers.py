@@ -147,6 +147,14 @@ def test_moments_are_rounded_up_to_the_resolution(tmp_path: Path) -> None:
     assert "13000" == sent(run)[0]
 
 
+def test_the_last_moment_can_be_set_with_the_coarsest_resolution(tmp_path: Path) -> None:
+    run = run_of(
+        tmp_path, "self.quiet.set(2**62 - 1)", "self.quiet.get()", resolution=", resolution_ms=10**15", advance_ms=10
+    )
+
+    assert [str(-(-(2**62) // 10**15) * 10**15)] == sent(run)
+
+
 def test_a_timer_that_is_set_to_the_same_moment_writes_nothing(tmp_path: Path) -> None:
     """Its changelog record would be one more in each message."""
     same = "self.quiet.set(t + 10) or self.quiet._reach.in_hand['_timers']._state.bytes_held"
@@ -208,6 +216,24 @@ def test_a_wrong_moment_or_tag_fails_the_message(tmp_path: Path, expression: str
         run_of(tmp_path, expression)
 
 
+@pytest.mark.parametrize("length", [256, 600])
+def test_a_long_tag_fails_its_message_also_behind_other_messages(tmp_path: Path, length: int) -> None:
+    """The first calls of a chunk are timed, and go another way than those behind them."""
+    run = run_of(
+        tmp_path,
+        "self.quiet.set(t + 10)",
+        "self.quiet.set(t + 10)",
+        ("b", f"self.quiet.set(t + 10, tag='x' * {length})"),
+        ("c", "self.quiet.set(t + 10)"),
+        advance_ms=10,
+        settings=DEAD_LETTERS,
+    )
+
+    assert ["quiet a  10 1", "quiet c  10 1"] == sent(run)
+    (dead,) = run.sent_to("dead")
+    assert dead.key == b"b" and b"wanted a sub-key of at most 255 bytes" in dict(dead.headers)["error"]
+
+
 def test_a_message_without_a_key_or_of_a_broadcast_input_sets_no_timer(tmp_path: Path) -> None:
     text = """
 rules = sz.Stream("kafka.rules", key=sz.String, value=sz.String)
@@ -237,7 +263,8 @@ _CLASS = "@sz.task(inputs=[texts])\nclass T(sz.Task):\n    def process(self, mes
     ("text", "reason"),
     [
         ("sz.timer('wall')", "job.py:5: wanted a timer of the domain 'processing' or 'event', found 'wall'"),
-        ("sz.timer('processing', resolution_ms=0)", "wanted resolution_ms of 1 or more, found 0"),
+        ("sz.timer('processing', resolution_ms=0)", "wanted resolution_ms of 1 or more, .* found 0"),
+        ("sz.timer('event', resolution_ms=10**15 + 1)", "at most 1000000000000000, found 1000000000000001"),
         (f"{_CLASS}    x = sz.timer('processing')", r"wanted a method marked with @x.fires, found none"),
         (
             f"{_CLASS}    x = sz.timer('processing')\n    @x.fires\n    def a(self, timer, out): pass\n"

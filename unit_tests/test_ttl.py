@@ -32,13 +32,14 @@ class Task(sz.Task[str, str]):
     counter = sz.counter(ttl=1000)
     map = sz.map(sz.Long, sz.String, ttl=1000)
     list = sz.list(sz.String, ttl=1000)
+    kept = sz.list(sz.String, ttl=1000, refresh="read")
 
     def process(self, message, out):
         result = eval(message.value, {"self": self})
         out.send(shown, list(result) if hasattr(result, "__next__") else result, key=message.key)
 """
 _PROPERTIES = "job.name=job\nsystems.kafka.bootstrap.servers=localhost:9092\nlocal.store.dir=state\n"
-STORES = ("value", "read", "counter", "map", "list", "_timers")
+STORES = ("value", "read", "counter", "map", "list", "kept", "_timers")
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +125,32 @@ def test_the_values_of_a_list_expire_from_the_oldest_on(job: Path) -> None:
 
     assert [1, "b"] == shown(run)[2]
     assert [["b"], ["c"]] == shown(run)[4]
+    assert {} == left(run)
+
+
+@pytest.mark.parametrize(
+    ("read", "values"),
+    [
+        ("next(iter(self.kept)), self.kept.append('c')", ["a", "c"]),
+        ("bool(self.kept)", ["a"]),
+        ("len(self.kept), self.kept.append('c')", ["a", "b", "c"]),
+    ],
+)
+def test_the_length_of_a_list_is_that_of_the_values_left_where_others_were_read(
+    job: Path, read: str, values: list[str]
+) -> None:
+    run = run_task(
+        job,
+        [
+            at(0, "self.kept.append('a'), self.kept.append('b')"),
+            at(700, read),
+            at(700, "[len(self.kept), *self.kept]"),
+            at(0, "[bool(self.kept), self.kept.pop_first(3), len(self.kept), bool(self.kept)]"),
+        ],
+        advance_ms=3000,
+    )
+
+    assert [[len(values), *values], [True, values, 0, False]] == shown(run)[2:]
     assert {} == left(run)
 
 
@@ -238,6 +265,10 @@ def test_nothing_alive_is_removed_and_nothing_expired_is_seen(
         ("sz.value(sz.Long, ttl=0)", "wanted ttl in whole milliseconds, 1 or more, .* found 0"),
         ("sz.value(sz.Long, ttl=1.5)", "wanted ttl in whole milliseconds, 1 or more, .* found 1.5"),
         ("sz.counter(ttl='1h')", "wanted ttl in whole milliseconds, 1 or more, .* found '1h'"),
+        (
+            "sz.counter(ttl=10**15 + 1)",
+            "wanted ttl .* 1 or more, at most 1000000000000000, .* found 1000000000000001",
+        ),
         ("sz.counter(ttl=1, scope='task')", "wanted ttl for a state of scope key, found scope task"),
         ("sz.counter(ttl=1, refresh='never')", "wanted refresh to be write or read, found 'never'"),
     ],

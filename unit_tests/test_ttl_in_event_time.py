@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -24,6 +25,7 @@ class Task(sz.Task[str, str]):
     value = sz.value(sz.Long, default=0, ttl=1000)
     read = sz.value(sz.Long, default=0, ttl=1000, refresh="read")
     map = sz.map(sz.Long, sz.String, ttl=1000)
+    list = sz.list(sz.Long, ttl=1000)
     timer = sz.timer("event")
 
     def process(self, message, out):
@@ -87,6 +89,22 @@ def test_a_message_acts_at_its_own_time_wherever_the_watermark_is(job: Path) -> 
     assert [None, 0, 7] == shown(run)
 
 
+@pytest.mark.parametrize("clears", ["self.map.clear()", "self.map.delete_range()"])
+def test_a_message_that_is_older_than_a_clear_sees_nothing_that_was_there_before_it(job: Path, clears: str) -> None:
+    run = run_task(
+        job,
+        [
+            at(0, "self.map.put(1, 'x'), self.list.append(1)"),
+            at(1200, f"[{clears}, self.list.clear()]"),
+            at(900, "[*self.map.items(), *self.list]"),
+            at(1200, "self.map.put(2, 'y'), self.map.put(3, 'z')"),
+            at(1200, "self.map.delete_range(2, 2)"),
+        ],
+    )
+
+    assert [[], 1] == [shown(run)[2], shown(run)[4]]
+
+
 def test_a_late_message_acts_at_the_watermark_so_that_a_removal_changes_nothing_for_it(job: Path) -> None:
     def run(after_ms: int) -> list[object]:
         return shown(
@@ -131,6 +149,21 @@ def test_a_read_restarts_the_time_only_on_request(job: Path) -> None:
     )
 
     assert [[1, 1], [0, 1]] == shown(run)[1:]
+
+
+def test_the_length_of_a_list_is_that_of_the_values_left_where_a_later_one_expires_first(job: Path) -> None:
+    run = run_task(
+        job,
+        [
+            at(400, "self.list.append(1)"),
+            at(0, "self.list.append(2)"),
+            at(500, "self.list.append(3)"),
+            at(1100, "[len(self.list), *self.list]"),
+            at(86_400_000, "[len(self.list), *self.list]"),
+        ],
+    )
+
+    assert [[2, 1, 3], [0]] == shown(run)[3:]
 
 
 def test_a_timer_finds_the_entries_that_had_not_expired_at_its_moment(job: Path) -> None:
@@ -242,6 +275,66 @@ def test_the_clock_of_a_time_to_live_is_configuration(job: Path, tmp_path: Path)
     assert ["host"] == [store.ttl_clock for store in by_host.stores if store.name == "value"]
 
 
+# --- times before 1970 ---
+
+_COUNTS_OF_ANY_TIME = """
+import samzapy as sz
+
+moments = sz.Stream("kafka.moments", key=sz.String, value=sz.Long, event_time=lambda message: message.value)
+shown = sz.Stream("kafka.shown", key=sz.String, value=sz.Long)
+
+@sz.task(inputs=[moments], outputs=[shown])
+class Task(sz.Task[str, int]):
+    count = sz.counter(ttl=sz.minutes(10))
+
+    def process(self, message, out):
+        out.send(shown, self.count.add(), key=message.key)
+"""
+
+
+@pytest.mark.parametrize(
+    ("moments", "counts"),
+    [
+        ((("a", -1000), ("a", -900)), {"a": 1}),
+        ((("a", -1000), ("a", -995)), {"a": 2}),
+        # Removed before 1970, behind it, and by a clock that passes it.
+        ((("a", -1000), ("b", -900)), {"b": 1}),
+        ((("a", -1000), ("b", -1)), {"b": 1}),
+        ((("a", -1000), ("b", -5), ("c", 20)), {"c": 1}),
+        ((("a", -5), ("b", 1)), {"a": 1, "b": 1}),
+    ],
+)
+@pytest.mark.parametrize("idle_ms", [0, 30_000])
+def test_entries_of_times_before_1970_expire_as_others_do(
+    tmp_path: Path, moments: Sequence[tuple[str, int]], counts: Mapping[str, int], idle_ms: int
+) -> None:
+    messages = [InputMessage(key=key, value=minute * _MINUTE_MS, after_ms=1) for key, minute in moments]
+    path, idle = a_job(tmp_path, _COUNTS_OF_ANY_TIME), {"task.event.time.idle.ms": str(idle_ms)}
+
+    run = run_task(path, messages, advance_ms=1000, settings=idle)
+
+    assert counts == run.state("count")
+    assert counts.keys() == run.state("_timers").keys()
+
+
+def test_entries_of_times_before_1970_are_removed_on_a_quiet_input(tmp_path: Path) -> None:
+    messages = [InputMessage(key="a", value=-1000 * _MINUTE_MS)]
+    path, idle = a_job(tmp_path, _COUNTS_OF_ANY_TIME), {"task.event.time.idle.ms": "1000"}
+
+    before = run_task(path, messages, advance_ms=10 * _MINUTE_MS, settings=idle)
+    after = run_task(path, messages, advance_ms=11 * _MINUTE_MS + 1000, settings=idle)
+
+    assert ({"a": 1}, {}) == (before.state("count"), after.state("count"))
+
+
+def test_more_entries_than_a_page_are_removed_before_1970_and_behind_it(tmp_path: Path) -> None:
+    messages = [InputMessage(key=f"{n}", value=(n - 150) * _MINUTE_MS // 10) for n in range(300)]
+
+    run = run_task(a_job(tmp_path, _COUNTS_OF_ANY_TIME), [*messages, InputMessage(key="z", value=60 * _MINUTE_MS)])
+
+    assert {"z": 1} == run.state("count")
+
+
 # --- a job that begins to go by event time, or stops to ---
 
 
@@ -270,11 +363,12 @@ def test_an_entry_of_the_host_s_clock_that_is_not_used_follows_it(job: Path) -> 
     assert {} == run_task(job, put, advance_ms=1).state("value")
 
 
-def test_an_entry_of_event_time_follows_the_host_s_clock_once_the_task_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moment_ms", [_BEGIN_MS, -1])
+def test_an_entry_of_event_time_follows_the_host_s_clock_once_the_task_does(tmp_path: Path, moment_ms: int) -> None:
     path = a_job(
         tmp_path, _JOB.replace(", disorder_ms=500", "").replace('sz.timer("event")', 'sz.timer("processing")')
     )
-    put = expiring(Domain.EXPIRY, _BEGIN_MS)
+    put = expiring(Domain.EXPIRY, moment_ms)
 
     assert 0 == shown(run_task(path, [at(0, put), at(0, "self.value.get()")]))[1]
     assert {} == run_task(path, [at(0, put)], advance_ms=1).state("value")
@@ -288,13 +382,16 @@ class Model:
 
     def __init__(self) -> None:
         self.entries: dict[int, tuple[str, int]] = {}
+        self.values: list[tuple[int, int]] = []
 
     def alive(self, number: int, time_ms: int) -> bool:
         return number in self.entries and time_ms < self.entries[number][1]
 
     def do(self, act: str, number: int, time_ms: int) -> object:
+        expiry_ms = -(-(_BEGIN_MS + time_ms + _TTL_MS) // _STEP_MS) * _STEP_MS - _BEGIN_MS
+        if act in ("append", "length", "pop"):
+            return self.do_list(act, number, time_ms, expiry_ms)
         if act == "put":
-            expiry_ms = -(-(_BEGIN_MS + time_ms + _TTL_MS) // _STEP_MS) * _STEP_MS - _BEGIN_MS
             self.entries[number] = "x", max(expiry_ms, self.entries[number][1] if number in self.entries else 0)
         elif act == "delete":
             self.entries.pop(number, None)
@@ -304,12 +401,26 @@ class Model:
             return [number for number in sorted(self.entries) if self.alive(number, time_ms)]
         return None
 
+    def do_list(self, act: str, number: int, time_ms: int, expiry_ms: int) -> object:
+        alive = [value for value in self.values if time_ms < value[1]]
+        if act == "append":
+            self.values.append((number, expiry_ms))
+            return None
+        if act == "length":
+            return [len(alive), *(value for value, _ in alive)]
+        if alive:
+            self.values.remove(alive[0])
+        return [value for value, _ in alive[:1]]
+
 
 _TEXTS = {
     "put": "self.map.put({0}, 'x')",
     "get": "self.map.get({0}) is not None",
     "items": "[n for n, _ in self.map.items()]",
     "delete": "self.map.delete({0})",
+    "append": "self.list.append({0})",
+    "length": "[len(self.list), *self.list]",
+    "pop": "self.list.pop_first()",
 }
 
 

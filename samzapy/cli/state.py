@@ -59,10 +59,10 @@ def get(address: JobAddress, name: str, key: str, output: str) -> None:
 
     store, serdes = _store_and_serdes(address, name)
     try:
-        owner = serdes.key_bytes(key)
+        is_owner = serdes.owners(key)
     except SerdeError as error:
         raise ConfigError(f"--key: {error}") from error
-    rows = [serdes.as_json(entry) for entry in in_order(_entries(address, store)) if entry.owner == owner]
+    rows = [serdes.as_json(entry) for entry in in_order(_entries(address, store)) if is_owner(entry.owner)]
     if not rows:
         raise RejectedError(f"wanted an entry of store {name} under key {key!r}, found none")
     _show(rows, output)
@@ -213,7 +213,7 @@ def _store_and_serdes(address: JobAddress, name: str) -> tuple[StoreConfig, Entr
 
     config = _config(address)
     store = _store(config, name)
-    return store, EntrySerdes.of(store, config.key_serde(config.inputs[0]))
+    return store, EntrySerdes.of(store, config)
 
 
 def _config(address: JobAddress) -> JobConfig:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from samzapy.errors import ExitCode, SamzapyError
-from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.text import camel_case
 
 UNKNOWN: Final = -1
@@ -147,6 +147,15 @@ def end_text(values: Mapping[str, object]) -> str:
     return f"container {values.get('executionId')} on {values.get('host')} {ended}: {values.get('message')}"
 
 
+def message_of(text: str) -> tuple[TaskName, str, int] | None:
+    """The task, SSP and offset of the message that an error's text names.
+
+    None where it names no message.
+    """
+    place = _PLACE.search(with_key_digests(text))
+    return None if place is None else (TaskName(place["task"]), place["ssp"], int(place["offset"]))
+
+
 def with_key_digests(text: str) -> str:
     """`text` with the digest of each key that it names in place of the key.
 
@@ -157,7 +166,7 @@ def with_key_digests(text: str) -> str:
     def digested(matched: re.Match[str]) -> str:
         if matched["sha256"]:
             return f"key sha256:{matched['sha256'][:_DIGEST_CHARS]}"
-        key = ast.literal_eval(matched["literal"])
+        key = _key_of(matched["literal"])
         keys.append(key.decode(errors="replace"))
         return f"key sha256:{hashlib.sha256(key).hexdigest()[:_DIGEST_CHARS]}"
 
@@ -166,6 +175,18 @@ def with_key_digests(text: str) -> str:
         if len(key) >= _KEY_CHARS_MIN:
             without = without.replace(key, "<key>")
     return without
+
+
+def _key_of(literal: str) -> bytes:
+    """The key that a literal says.
+
+    The bytes of its text if user code wrote a text that only looks like one.
+    """
+    try:
+        key: bytes = ast.literal_eval(literal)
+    except (SyntaxError, ValueError):
+        return literal[2:-1].encode(errors="replace")
+    return key
 
 
 _SIGNAL_NAMES: Final[Mapping[object, str]] = {128 + number: number.name for number in signal.Signals}

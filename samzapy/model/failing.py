@@ -1,6 +1,6 @@
 """The report of a query that fails repeatedly without a commit.
 
-A container sends it in heartbeats.
+Or without one of the message that it fails at. A container sends it in heartbeats.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ REASON_LENGTH_MAX: Final = 500
 class Failing:
     """Failures of a container's query since its last commit.
 
+    Or failures at one message that is not committed, where those are more (`container.query_retries`).
+
     Attributes:
-        attempts: starts of the query that led to no commit.
+        attempts: starts of the query that led to no such commit.
         for_ms: time since the first of these failures.
         left_ms: time until the container gives up; 0 where the next failure ends it.
         reason: the failure of the last start, in one line.

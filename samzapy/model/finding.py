@@ -34,7 +34,6 @@ CODES: Final[Mapping[str, Severity]] = {
     "topic-retention": Severity.DATA,
     "topic-replication": Severity.DATA,
     "topic-min-isr": Severity.DATA,
-    "topic-setting": Severity.DATA,
     "topic-few-replicas": Severity.DEGRADED,
     "topic-truncated": Severity.DATA,
     "partition-offline": Severity.DEGRADED,

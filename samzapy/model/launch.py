@@ -57,7 +57,7 @@ class Launch:
         expires_at_ms: wall clock, by when it must have begun to send heartbeats; else it is given up. Of one that is
             STOPPING, by when it must have ended; else it is killed.
         failures: how many executions of its kind for the processor failed in a row within the retry window, this one
-            too once it has.
+            too once it has. Of an active one, also those that had taken over from it.
         window_began_ms: wall clock of the first of these; 0 without any.
         uuid: of the request that asked for it; empty where the job's own wants did.
         reason: why it is to stop, or ended; empty before.

@@ -62,7 +62,7 @@ class SystemStreamPartition(NamedTuple):
     def parse(cls, text: str) -> Self:
         """Read `system.stream.partition`. Raises ValueError."""
         head, dot, number = text.rpartition(".")
-        if not dot or not _is_decimal(number):
+        if not dot or not is_decimal(number):
             raise ValueError(f"wanted system.stream.partition (for instance kafka.orders.3), found {text!r}")
         named = SystemStream.parse(head)
         return cls(named.system, named.stream, int(number))
@@ -122,7 +122,7 @@ class SspKeyBucket(_SspKeyBucket):
         if not colon:
             return cls(SystemStreamPartition.parse(ssp))
         bucket, slash, factor = rest.partition("/")
-        if not slash or not _is_decimal(bucket) or not _is_decimal(factor):
+        if not slash or not is_decimal(bucket) or not is_decimal(factor):
             raise ValueError(f"wanted ssp:bucket/factor (for instance kafka.orders.3:1/4), found {text!r}")
         return cls(SystemStreamPartition.parse(ssp), int(bucket), int(factor))
 
@@ -178,7 +178,7 @@ def check_factor(factor: int) -> None:
         raise ValueError(f"wanted a factor that is a power of two from 1 to {FACTOR_MAX}, found {factor}")
 
 
-def _is_decimal(text: str) -> bool:
+def is_decimal(text: str) -> bool:
     """Whether `text` is ASCII digits without a leading zero.
 
     So a number has exactly one spelling, and text keys are unique.

@@ -208,6 +208,8 @@ class TaskStats:
             raise ValueError(f"keys: wanted counts of at most {KEYS_KEPT} keys, found {repr(keys)[:100]}")
         sampled = _count("keysSampled", figures.get("keysSampled", 0))
         sketched = {_printable(key): _count("each of keys", count) for key, count in sorted(keys.items())}
+        if 0 in sketched.values():
+            raise ValueError("keys: wanted counts of 1 or more, found 0")
         if sum(sketched.values()) > sampled:
             raise ValueError(f"keys: wanted counts of {sampled} sampled keys, found {sum(sketched.values())}")
         time = figures.get("time")

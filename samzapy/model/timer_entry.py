@@ -2,7 +2,10 @@
 
 The entry of a timer belongs to a message key, as every entry of a keyed store (`stream.changelog`). Its sub-key is the
 timer's name, a zero byte, and the tag. Its value is a byte of flags, the domain, the moment (milliseconds since 1970,
-8 bytes, not negative, so that bytes have the order of moments), and the number of failed attempts (2 bytes).
+8 bytes), and the number of failed attempts (2 bytes).
+
+Bytes have the order of moments, but for those before 1970, which come last. No timer of a task has such a moment; an
+entry of an event time before 1970 expires at one.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from typing import Any, Final, Protocol
 STORE: Final = "_timers"
 """The name of the store."""
 MOMENT_MAX: Final = 2**62
+_LEAST_MS: Final = -(2**63)
+_LAST_MS: Final = 2**63 - 1
 _VALUE: Final = struct.Struct(">BBqH")
 VALUE_BYTES: Final = _VALUE.size
 _DUE: Final = struct.Struct(">Bq")
@@ -126,6 +131,10 @@ def due_prefix(value: bytes) -> bytes:
 
 
 def due_before(domain: int, until_ms: int | None) -> tuple[bytes, bytes]:
-    """The least `due_prefix` of a domain, and the one behind those up to `until_ms`."""
-    behind = _DUE.pack(domain + 1, 0) if until_ms is None else _DUE.pack(domain, until_ms + 1)
-    return _DUE.pack(domain, 0), behind
+    """The least `due_prefix` of a domain, and the one behind those up to `until_ms`.
+
+    Bytes have moments before 1970 behind all others, so a moment is either among those before 1970, or from there on.
+    """
+    last = _DUE.pack(domain, _LAST_MS if until_ms is None else until_ms)
+    behind = (int.from_bytes(last, "big") + 1).to_bytes(DUE_BYTES, "big")
+    return _DUE.pack(domain, _LEAST_MS if until_ms is not None and until_ms < 0 else 0), behind

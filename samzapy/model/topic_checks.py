@@ -178,7 +178,7 @@ def _settings(spec: TopicSpec, topic: TopicFound, cluster: Cluster) -> Iterator[
 
 def _setting(spec: TopicSpec, topic: TopicFound, cluster: Cluster, name: str, wanted: str) -> Finding:
     return Finding(
-        code=_CODE_OF_SETTING.get(name, "topic-setting"),
+        code=_CODE_OF_SETTING[name],
         subject=f"topic {spec.name}",
         found=f"wanted the topic {spec.name} with {name}={wanted}, found {topic.settings.get(name) or 'nothing'}: "
         f"{_why(spec, name)}",

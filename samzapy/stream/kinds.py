@@ -17,7 +17,7 @@ from typing import Any, Final
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import LaunchPhase
 from samzapy.model.placement import StatusCode
-from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition, is_decimal
 from samzapy.stream import forms
 from samzapy.stream.records import (
     ChangelogPartitionPut,
@@ -98,6 +98,9 @@ EventOf = Callable[[Any, Record | None], str]
 """The event name of a record, and of the record before it under the same key."""
 
 
+_DIGITS_MAX: Final = 19
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordKind:
     """One row of the table.
@@ -144,8 +147,9 @@ class RecordKind:
 
 
 def is_number(text: str) -> bool:
-    """ASCII digits without a leading zero: one spelling for each number."""
-    return text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
+    """Whether `text` is a decimal of as many digits as 64 bits may have."""
+    # Python refuses to read thousands of digits, and any client may write such a key.
+    return len(text) <= _DIGITS_MAX and is_decimal(text)
 
 
 def _malformed(text: str, wanted: str) -> ValueError:

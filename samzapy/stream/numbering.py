@@ -27,7 +27,8 @@ VALUE_RESTORED: Final = "ValueRestored"
 """The event of a record by which a leader writes the value of a key again, because a foreign record stood there."""
 
 _TERM_KEY: Final = Namespace.TERM.encode()
-_POSITIONS: Final = (f"{Namespace.CHECKPOINT}/".encode(), f"{Namespace.PROGRESS}/".encode())
+POSITION_PREFIXES: Final = (f"{Namespace.CHECKPOINT}/".encode(), f"{Namespace.PROGRESS}/".encode())
+"""Of keys of the checkpoint topic. A record with such a key is foreign here, also a tombstone of the leader's."""
 _KEY_SHOWN_MAX: Final = 200
 
 
@@ -212,7 +213,7 @@ def _is_plainly_next(record: LogRecord, term: bytes, seq: bytes) -> bool:
         and (an_event is not None and a_cause is not None and an_actor is not None)
         and key is not None
         and key != _TERM_KEY
-        and not key.startswith(_POSITIONS)
+        and not key.startswith(POSITION_PREFIXES)
     )
 
 
@@ -227,7 +228,7 @@ def _flaw(record: LogRecord, headers: RecordHeaders | None, before: Numbering) -
             f"the headers {names[:_KEY_SHOWN_MAX]}, not as a leader writes them" if names else "none of them"
         )
         return "record-foreign", f"wanted a record with the leader's headers, found {headers_text}"
-    if record.key is not None and record.key.startswith(_POSITIONS):
+    if record.key is not None and record.key.startswith(POSITION_PREFIXES):
         return "record-foreign", "wanted a record of the coordinator, found a position, of the checkpoint topic"
     if record.key == _TERM_KEY and not _is_of_its_term(record, headers):
         return "stream-wrong-term", f"the record of a term says that it was written in term {_number(headers.term)}"

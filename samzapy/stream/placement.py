@@ -22,6 +22,7 @@ are any.
 from __future__ import annotations
 
 import json
+import re
 import uuid as uuids
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ MESSAGE_BYTES_MAX: Final = 64 * 1024
 
 _LONG_MAX: Final = 2**63 - 1
 _REASON_LENGTH_MAX: Final = 400
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class Encoding(StrEnum):
@@ -267,7 +269,7 @@ def _text(fields: Mapping[str, object], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
         raise ValueError(f"{name}: wanted a text, found {'nothing' if value is None else _shown(value)}")
-    return value
+    return _whole(name, value)
 
 
 def _number(fields: Mapping[str, object], name: str) -> int:
@@ -285,8 +287,18 @@ def _arguments(value: object) -> Mapping[str, str]:
     for name, item in value.items():
         if not isinstance(item, str | int) or isinstance(item, bool):
             raise ValueError(f"arguments.{_shown(name)}: wanted a text or a whole number, found {_shown(item)}")
-        arguments[name] = str(item)
+        arguments[_whole("a name in arguments", name)] = _whole(f"arguments.{name}", str(item))
     return arguments
+
+
+def _whole(name: str, text: str) -> str:
+    """The text, without half of a surrogate pair.
+
+    JSON can write one, and no answer that quotes it could be encoded.
+    """
+    if _SURROGATE.search(text) is not None:
+        raise ValueError(f"{name}: wanted a text, found half of a surrogate pair in {_shown(text)}")
+    return text
 
 
 # --- Avro ---

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 from samzapy.stream.log import LogRecord
+
+_UTC: Final = " UTC"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +29,7 @@ class Position:
     def parse(cls, text: str) -> Position:
         """Read `4711`, `2026-03-01`, `2026-03-01T12:00`, or a time with a zone.
 
-        Without a zone it is UTC.
+        Without a zone it is UTC. `2026-03-01 12:00:00 UTC` is a time as the page shows it.
 
         Raises:
             ValueError: neither an offset nor a time.
@@ -34,7 +37,8 @@ class Position:
         if text.isascii() and text.isdigit():
             return cls(offset=int(text))
         try:
-            time = datetime.fromisoformat(text)
+            # Python's ISO 8601 has no names of zones. A time with a zone of its own is refused here.
+            time = datetime.fromisoformat(f"{text[: -len(_UTC)]}+00:00" if text.endswith(_UTC) else text)
         except ValueError:
             raise ValueError(
                 f"wanted an offset (4711) or a time (2026-03-01T12:00:00, in UTC unless it has a zone), found {text!r}"

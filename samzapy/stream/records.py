@@ -302,7 +302,8 @@ class RequestPut:
         restart: the number of the restart that it became; 0: none.
         execution_id: that a move goes to; empty before it is known, and for other actions.
         phase: how far one is that is under way, or was when it failed; empty for actions that have no phases.
-        source_id: the execution that is to stop before another one starts in its place; empty where none is.
+        source_id: the execution that is to stop before another one starts in its place; of a move to a standby, the
+            execution that had the tasks when the move began; empty where none is.
         paused_at_ms: wall clock, when the tasks were taken from where they ran; 0 before.
         answered: a response with `status_code` stands on the placement topic.
     """

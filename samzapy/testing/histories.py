@@ -13,10 +13,10 @@ def test_fraud_is_exactly_once():
 ```
 
 Each history sends messages to the job, lets time pass, and disturbs it: workers and containers crash, the factor
-changes, the container restarts or moves to another host. Its outputs per key and its state must be those of an
-undisturbed job of one task per partition, once all timers in event time have fired, and all entries that expire by it
-are gone. Its micro-batches are small, and in most histories a tail follows each of them and ends somewhere. A history
-that fails is made as short as possible, and is shown as a script.
+changes, the container restarts or moves to another host. Its outputs per key, its dead letters and its state must be
+those of an undisturbed job of one task per partition, once all timers in event time have fired, and all entries that
+expire by it are gone. Its micro-batches are small, and in most histories a tail follows each of them and ends
+somewhere. A history that fails is made as short as possible, and is shown as a script.
 
 Inputs are rewound and the host's clock jumps in both jobs at the same places, because results depend on it. In event
 time, which messages are late depends on the other keys of the task, and so on the factor. It does not while messages
@@ -39,7 +39,7 @@ import msgspec
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from samzapy.model import clock_entry
+from samzapy.model import clock_entry, window_entry
 from samzapy.testing.job import CRASH_POINTS, DRIVER, TIMER_CRASH_POINTS, MemoryJob, Message
 from samzapy.testing.memory.tail import Pace
 from samzapy.testing.other_process import OtherProcess
@@ -116,7 +116,7 @@ def crash_anywhere(
             for instance in a file. They are compared, too. A function of a module.
 
     Raises:
-        AssertionError: a history has other outputs or another state; shows it as a script.
+        AssertionError: a history has other outputs, dead letters or another state; shows it as a script.
     """
     path = Path(job_file).absolute()
     world = _World(path, partitions, dict(settings_of_job or {}), outside)
@@ -247,7 +247,10 @@ def _jump(seconds: int) -> _Call:
 
 
 def _results(world: _World, calls: Sequence[_Call], pace: Pace) -> Mapping[str, Mapping[Any, Any]]:
-    """By topic and store, the committed messages of each key, and the entries."""
+    """By topic and store, the committed messages of each key, and the entries.
+
+    Headers of dead letters are left out: they name the task, whose key buckets depend on the factor.
+    """
     if world.outside is not None:
         world.outside()
     with world.job() as job:
@@ -260,7 +263,11 @@ def _results(world: _World, calls: Sequence[_Call], pace: Pace) -> Mapping[str, 
             by_key = results.setdefault(f"read {stream}", {})
             for output in job.read(stream):
                 by_key.setdefault(plain(output.key), []).append(plain(output.value))
-        for store in sorted({*job.stores()} - {clock_entry.STORE}):
+        letters = results.setdefault("dead letters", {})
+        for letter in job.dead_letters():
+            letters.setdefault(letter.key, []).append(letter.value)
+        # Broadcast state has a copy for each task, and the other two name tasks: all of them depend on the factor.
+        for store in sorted({*job.stores("key", "task")} - {clock_entry.STORE, window_entry.STORE}):
             results[f"state {store}"] = {plain(key): plain(value) for key, value in job.state(store).items()}
         if world.outside is not None:
             results["outside"] = {"": plain(world.outside())}
@@ -293,6 +300,8 @@ def _script(world: _World, calls: Sequence[_Call], pace: Pace, difference: tuple
     kind, _, name = what.partition(" ")
     if kind == "outside":
         check = "plain(outside())  # That of `crash_anywhere`."
+    elif kind == "dead":
+        check = f"[letter.value for letter in job.dead_letters() if letter.key == {key!r}]"
     elif kind == "read":
         check = f"[plain(output.value) for output in job.read({name!r}) if plain(output.key) == {key!r}]"
     else:
@@ -311,7 +320,7 @@ def _script(world: _World, calls: Sequence[_Call], pace: Pace, difference: tuple
         *(["        job.fire_event_timers()"] if kind == "outside" else []),
         "",
         f"        # Found: {actual!r}",
-        f"        assert {[] if wanted is None and kind == 'read' else wanted!r} == {check}",
+        f"        assert {[] if wanted is None and kind in ('read', 'dead') else wanted!r} == {check}",
     ]
     script = "\n".join(lines)
     headline = f"{what} of key {key!r}: wanted {wanted!r}, as without faults, found {actual!r}, in this history:"

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +35,7 @@ from typing import Any, Final, Self
 
 from samzapy.config import JobConfig
 from samzapy.container.task.clocks import FAR_MS
+from samzapy.container.task.outputs import header_pairs
 from samzapy.container.task.work_plan import NO_TIMER
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
 from samzapy.declared_task import Declared
@@ -51,6 +52,7 @@ from samzapy.plan.elasticity import key_bucket
 from samzapy.runtime.job_config import load_job
 from samzapy.stream.keys import KeyForm
 from samzapy.stream.placement import Encoding, Place, encode_message
+from samzapy.streams import HeadersToSend
 from samzapy.task import TaskFactory
 from samzapy.testing.memory.container import MemoryContainer
 from samzapy.testing.memory.coordinator import MemoryCoordinator
@@ -165,7 +167,7 @@ class MemoryJob:
         *,
         timestamp_ms: int | None = None,
         ahead_ms: int = 0,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        headers: HeadersToSend = (),
     ) -> None:
         """Put a message on an input.
 
@@ -174,27 +176,32 @@ class MemoryJob:
             value, key: encoded with the serdes of the input; a dict stands for a Struct, too.
             timestamp_ms: the record's time; the present by default.
             ahead_ms: how much later the record's time is; below 0, how much earlier.
+            headers: a mapping, or pairs in order.
 
         Raises:
-            TaskError: the job has no such input.
+            TaskError: the job has no such input, or the headers are not of text to bytes.
         """
         qualified = self._config.qualified(stream or self._config.inputs[0])
         if qualified not in self._config.streams_read:
             inputs = ", ".join(self._config.streams_read)
             raise TaskError(f"wanted an input of the job ({inputs}), found {stream!r}")
         declared = self._new_task.declared
+        pairs = header_pairs("message of", qualified, headers)
         raw_key = declared.stream_serdes(qualified, self._config)[0].encode(key)
         raw_value = value_encoder(declared, qualified, self._config)(value)
         partition = key_bucket(raw_key, 0, 256) % self._partitions
         topic = SystemStream.parse(qualified).stream
         at_ms = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
-        self._kafka.write(topic, partition, [(raw_key, raw_value)], headers=headers, timestamp_ms=at_ms + ahead_ms)
+        self._kafka.write(topic, partition, [(raw_key, raw_value)], headers=pairs, timestamp_ms=at_ms + ahead_ms)
         if len(self._config.streams_read) > 1:
             # Between inputs there is no order but that of arrival.
             self.settle()
 
     def read(self, stream: str) -> list[OutputMessage]:
-        """All committed messages of an output, once the job has handled all inputs."""
+        """All committed messages of an output, once the job has handled all inputs.
+
+        Those of several partitions are in the order in which they were sent.
+        """
         self.settle()
         topic = SystemStream.parse(self._config.qualified(stream)).stream
         declared = self._new_task.declared
@@ -202,9 +209,9 @@ class MemoryJob:
             output_of(
                 self._config,
                 declared,
-                Sent(topic, record.key, record.value, None, record.headers, record.timestamp_ms),
+                Sent(topic, record.key, record.value, partition, record.headers, record.timestamp_ms),
             )
-            for record in self._kafka.committed(topic)
+            for partition, record in self._kafka.committed_of_all(topic)
         ]
 
     def state(self, store: str) -> Mapping[Any, Any]:
@@ -224,13 +231,36 @@ class MemoryJob:
         entries = {key: value for key, value in latest.items() if value is not None}
         return entries_of(self._config, self._new_task.declared, store, entries)
 
-    def outputs(self) -> Sequence[str]:
-        """The outputs that a task class declares."""
-        return [stream.name for stream in self._new_task.declared.outputs]
+    def dead_letters(self) -> list[OutputMessage]:
+        """The dead letters of messages and timers, as `read` of the dead letter output.
 
-    def stores(self) -> Sequence[str]:
-        """The stores of the job, with that of its timers."""
-        return [store.name for store in self._config.stores]
+        Those of windows, ends of streams and broadcast inputs are left out: each task sends its own. Empty under
+        another error policy.
+        """
+        stream = self._config.dead_letter_output
+        if stream is None:
+            return []
+        broadcast = {item.system_stream for item in self._config.broadcast_inputs}
+        return [letter for letter in self.read(stream) if not _is_of_task(letter, broadcast)]
+
+    def outputs(self) -> Sequence[str]:
+        """The declared outputs, and all others that the job has sent messages to.
+
+        The dead letter output is not among them. The job handles all inputs first.
+        """
+        self.settle()
+        declared = dict.fromkeys(stream.name for stream in self._new_task.declared.outputs)
+        system = SystemStream.parse(self._config.inputs[0]).system
+        sent = [f"{system}.{topic}" for topic in sorted(self._kafka.topics() - {*_own_topics(self._config)})]
+        others = dict.fromkeys(stream for stream in sent if stream not in self._config.streams_read)
+        return [stream for stream in declared | others if stream != self._config.dead_letter_output]
+
+    def stores(self, *scopes: str) -> Sequence[str]:
+        """The stores of the job, with that of its timers.
+
+        `scopes`: those of these scopes only.
+        """
+        return [store.name for store in self._config.stores if not scopes or store.scope in scopes]
 
     # --- time ---
 
@@ -510,10 +540,27 @@ def _changelog_partitions(config: JobConfig, partitions: int) -> int:
     return max(1, partitions * len(config.streams_divided))
 
 
-def _submission(config: JobConfig, partitions: int) -> SubmitJob:
+def _own_topics(config: JobConfig, changelog_partitions: int = 1) -> Mapping[str, int]:
+    """The topics of the job itself, each with its number of partitions."""
     changelogs = [changelog_topic(config.job, store.name) for store in config.stores]
-    count = _changelog_partitions(config, partitions)
-    own = {coordinator_topic(config.job): 1, checkpoint_topic(config.job): 1, **dict.fromkeys(changelogs, count)}
+    ones = dict.fromkeys((coordinator_topic(config.job), checkpoint_topic(config.job)), 1)
+    return {**ones, **dict.fromkeys(changelogs, changelog_partitions)}
+
+
+def _is_of_task(letter: OutputMessage, broadcast: Collection[str]) -> bool:
+    """Whether each task sends such a dead letter.
+
+    The number of these depends on the factor.
+    """
+    # The second header names what failed. A message's own headers come last.
+    name, content = letter.headers[1] if len(letter.headers) > 1 else ("", None)
+    if name == "ssp" and content is not None:
+        return content.decode().rpartition(".")[0] in broadcast
+    return name in ("window", "end_of_stream")
+
+
+def _submission(config: JobConfig, partitions: int) -> SubmitJob:
+    own = _own_topics(config, _changelog_partitions(config, partitions))
     return SubmitJob(
         config=config,
         inputs=tuple(

@@ -31,20 +31,23 @@ from typing import Any
 from samzapy.adapters.host.threads import HostThreads
 from samzapy.config import JobConfig
 from samzapy.container.task.clocks import FAR_MS
+from samzapy.container.task.outputs import header_pairs
 from samzapy.container.task.ports import Headers, LocalPosition
 from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.topic_limits import TopicLimits
 from samzapy.container.task.transaction import TransactionLimits
 from samzapy.container.task.work_plan import NO_TIMER, Report, Route, Rows, WorkPlan
 from samzapy.declared_task import Declared
-from samzapy.errors import TaskError
+from samzapy.errors import ConfigError, TaskError
 from samzapy.model.job import ExecutionId, TaskName
-from samzapy.model.serde import Structured, ordered_of, serde_of
+from samzapy.model.serde import SerdeError, Structured, ordered_of, serde_of
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.store_size import StoreSize
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.runtime.job_config import load_job
-from samzapy.stream.changelog import split_changelog_key
+from samzapy.stream.changelog import split_changelog_key, split_task_entry_key
+from samzapy.streams import HeadersToSend
+from samzapy.task import TaskFactory
 from samzapy.testing.memory.local_state import owners_of, scanned, timers_due
 
 _PARTITION_COUNT = 4
@@ -56,15 +59,16 @@ class InputMessage:
     """A message for the task; a pair `(key, value)` stands for one of the first input.
 
     `key` and `value` are encoded with the serdes of the input; a dict stands for a Struct, too. `stream` is
-    `system.stream`, or a topic of the job's default system; empty for the first input. The clock of timers and of `ttl`
-    goes on by `after_ms` before the message; it stands still at other times.
+    `system.stream`, or a topic of the job's default system; empty for the first input. `timestamp_ms` is the record's
+    time; the present on the run's clock if not given. That clock, of timers and of `ttl`, goes on by `after_ms` before
+    the message; it stands still at other times.
     """
 
     key: Any
     value: Any
     stream: str = ""
-    headers: Headers = ()
-    timestamp_ms: int = 0
+    headers: HeadersToSend = ()
+    timestamp_ms: int | None = None
     after_ms: int = 0
 
 
@@ -72,7 +76,7 @@ class InputMessage:
 class OutputMessage:
     """A message that the task sent, decoded with the serdes of the output.
 
-    A dead letter's value is bytes.
+    A dead letter's value is bytes. `partition` is the one that the task named; None if it left the choice to Kafka.
     """
 
     topic: str
@@ -100,7 +104,8 @@ class TaskRun:
         """The entries of a store by the key of the messages that they belong to.
 
         An entry that was put under a name stands under `(key, name)`. A map or list of a key is a dict by sub-key, or
-        by number. Keys are text where they are UTF-8, else bytes.
+        by number. Keys are text where they are UTF-8, else bytes. In a store of the scope `task` or `broadcast` the
+        name of the task takes the place of the key.
 
         Raises:
             TaskError: the job declares no such store.
@@ -125,8 +130,12 @@ def entries_of(config: JobConfig, declared: Declared, name: str, stored: Mapping
     name_decode = (ordered_of if store.is_ordered else serde_of)(store.key_serde).decode
     entries: dict[Any, Any] = {}
     for entry, value in sorted(stored.items()):
-        key, sub_key = split_changelog_key(entry)
-        shown = _shown(key)
+        split = split_changelog_key(entry) if store.scope == "key" else split_task_entry_key(entry)
+        if split is None:
+            # A mark of a copy, which is no entry.
+            continue
+        owner, sub_key = split
+        shown = owner if isinstance(owner, str) else _shown(owner)
         if store.is_ordered:
             entries.setdefault(shown, {})[name_decode(sub_key)] = decode(value)
         else:
@@ -155,33 +164,20 @@ def run_task(
     Raises:
         ConfigError: the configuration is wrong.
         TaskModuleError: the job file does not import, or marks no task.
-        TaskError: a message failed, and the error policy is `fail`; names offset and key.
+        TaskError: a message failed, and the error policy is `fail`; names offset and key. Or a message is none, or
+            sets the clock back.
     """
+    if advance_ms < 0:
+        raise TaskError(f"wanted an advance_ms of 0 or more, because the clock of a run goes on, found {advance_ms}")
     path = Path(job_file).absolute()
-    overrides = [f"{key}={value}" for key, value in (settings or {}).items()]
-    config, new_task = load_job(path, None if config_file is None else Path(config_file), overrides, {})
+    config, new_task = _loaded(path, config_file, settings)
     declared = new_task.declared
     plan = _plan(config, path)
     producer, state = _Producer(config), _State(plan)
     clock = _Clock(time.time_ns() // 1_000_000)
-    runner = TaskRunner(
-        plan=plan,
-        routes=range(len(plan.routes)),
-        new_task=new_task,
-        environment=state,
-        limits=TransactionLimits(
-            duration_max_s=3600.0,
-            bytes_max=1 << 30,
-            now_s=time.monotonic,
-            wall_ms=lambda: clock.now_ms,
-            boot_ms=lambda: clock.now_ms,
-        ),
-        crash_points=_NoCrashPoints(),
-        is_interrupted=lambda: False,
-        threads=HostThreads(),
-    )
+    runner = _runner(plan, new_task, state, clock)
     try:
-        feed = _Feed(plan, declared)
+        feed = _Feed(plan, declared, clock)
         for after_ms, run in feed.runs(messages):
             _pass(runner, producer, clock, after_ms)
             _check(runner.run(run, producer))
@@ -198,6 +194,38 @@ def run_task(
 @dataclass(slots=True)
 class _Clock:
     now_ms: int
+
+
+def _loaded(
+    job_file: Path, config_file: str | os.PathLike[str] | None, settings: Mapping[str, str] | None
+) -> tuple[JobConfig, TaskFactory]:
+    overrides = [f"{key}={value}" for key, value in (settings or {}).items()]
+    config, new_task = load_job(job_file, None if config_file is None else Path(config_file), overrides, {})
+    if config.input_patterns:
+        raise ConfigError(
+            f"task.inputs: wanted topics by name, found the pattern {', '.join(config.input_patterns)}, which is not "
+            'in memory yet; name the topics in settings={"task.inputs": "..."}'
+        )
+    return config, new_task
+
+
+def _runner(plan: WorkPlan, new_task: TaskFactory, state: _State, clock: _Clock) -> TaskRunner:
+    return TaskRunner(
+        plan=plan,
+        routes=range(len(plan.routes)),
+        new_task=new_task,
+        environment=state,
+        limits=TransactionLimits(
+            duration_max_s=3600.0,
+            bytes_max=1 << 30,
+            now_s=time.monotonic,
+            wall_ms=lambda: clock.now_ms,
+            boot_ms=lambda: clock.now_ms,
+        ),
+        crash_points=_NoCrashPoints(),
+        is_interrupted=lambda: False,
+        threads=HostThreads(),
+    )
 
 
 def _pass(runner: TaskRunner, producer: _Producer, clock: _Clock, ms: int) -> None:
@@ -254,21 +282,43 @@ def _plan(config: JobConfig, job_file: Path) -> WorkPlan:
 def value_encoder(declared: Declared, stream: str, config: JobConfig) -> Callable[[Any], bytes | None]:
     """Encodes the values of a stream.
 
-    They may also be given as builtins: a dict for a Struct.
+    They may also be given as builtins, which the stream's own serde refuses: a dict for a Struct.
     """
     own, encode = declared.streams.get(stream), declared.stream_serdes(stream, config)[1].encode
     if own is None or not isinstance(own.value, Structured):
         return encode
     encode_builtins = serde_of(own.value.name).encode
-    return lambda value: (encode_builtins if isinstance(value, dict | list) else encode)(value)
+
+    def encode_any(value: Any) -> bytes | None:
+        try:
+            return encode(value)
+        except SerdeError:
+            if not isinstance(value, dict | list):
+                raise
+            return encode_builtins(value)
+
+    return encode_any
+
+
+def _message(given: InputMessage | tuple[Any, Any]) -> InputMessage:
+    if not isinstance(given, InputMessage):
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise TaskError(f"wanted a message as a pair (key, value) or as an InputMessage, found {given!r}")
+        return InputMessage(key=given[0], value=given[1])
+    if given.after_ms < 0:
+        raise TaskError(
+            f"wanted an after_ms of 0 or more, because the clock of a run goes on, found {given.after_ms}"
+        )
+    return given
 
 
 class _Feed:
     """Messages as rows of a worker; offsets count per input."""
 
-    def __init__(self, plan: WorkPlan, declared: Declared) -> None:
+    def __init__(self, plan: WorkPlan, declared: Declared, clock: _Clock) -> None:
         self._config = plan.config
         self._declared = declared
+        self._clock = clock
         self._routes = {str(route.ssp_kb.ssp.system_stream): index for index, route in enumerate(plan.routes)}
         self._offsets = dict.fromkeys(self._routes, 0)
 
@@ -276,7 +326,7 @@ class _Feed:
         """Runs of messages between which no time passes, each with the time before it."""
         run: list[InputMessage] = []
         for given in messages:
-            message = given if isinstance(given, InputMessage) else InputMessage(key=given[0], value=given[1])
+            message = _message(given)
             if message.after_ms and run:
                 yield run[0].after_ms, self._rows(run)
                 run = []
@@ -297,8 +347,8 @@ class _Feed:
                 range(begin, self._offsets[stream]),
                 [key_encode(message.key) for message in run],
                 [value_encode(message.value) for message in run],
-                [message.timestamp_ms for message in run],
-                [tuple(message.headers) for message in run],
+                [self._clock.now_ms if (given := message.timestamp_ms) is None else given for message in run],
+                [header_pairs("message of", stream, message.headers) for message in run],
             )
 
     def _stream_of(self, message: InputMessage) -> str:

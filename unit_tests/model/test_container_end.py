@@ -36,6 +36,14 @@ def test_no_key_is_in_a_report_also_where_user_code_names_it() -> None:
     assert DIGEST in end.message
 
 
+@pytest.mark.parametrize("literal", ["b'\u00e9'", "b'a\nb'", r"b'\xZZ'"])
+def test_a_text_that_only_looks_like_a_key_is_digested_too(literal: str) -> None:
+    """User code may write such a text in its error."""
+    digest = hashlib.sha256(literal[2:-1].encode()).hexdigest()[:16]
+
+    assert with_key_digests(f"no key {literal} here") == f"no key sha256:{digest} here"
+
+
 def test_a_message_without_a_key_has_no_digest() -> None:
     end = ended(TaskError("task T failed at kafka.orders.3 offset 12, key None: ValueError: no"))
 

@@ -139,6 +139,7 @@ def test_of_several_reports_the_latest_watermark_counts() -> None:
         {"keysSampled": 100, "keys": {str(number): 1 for number in range(KEYS_KEPT + 1)}},
         {"keysSampled": 1, "keys": {"a": 2}},
         {"keysSampled": 1, "keys": {"a": "1"}},
+        {"keys": {"a": 0}},
     ],
 )
 def test_figures_that_cannot_be_are_refused(fields: dict[str, object]) -> None:

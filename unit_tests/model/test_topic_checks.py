@@ -30,6 +30,8 @@ SPECS = [
     changelog_spec("flights-1", "seen", 4),
     INTERMEDIATE,
 ]
+BY_CLUSTER = ("unclean.leader.election.enable", "max.message.bytes", "min.insync.replicas")
+NO_SETTINGS = {*BY_CLUSTER, *(name for spec in SPECS for name in spec.settings)}
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
@@ -70,6 +72,18 @@ def test_each_wrong_setting_has_its_code_and_the_command_that_mends_it(
         f"--bootstrap-server b:9092 --alter --entity-type topics --entity-name "
         f"{COORDINATOR.name} --add-config {remedy}"
     )
+
+
+def test_each_code_of_a_topic_s_settings_is_one_that_a_wrong_topic_has() -> None:
+    """Those of numbers and ids have tests of their own."""
+    of_settings = set()
+    for spec in SPECS:
+        topic = a_topic_found(spec, replication_factor=3, settings=dict.fromkeys(NO_SETTINGS, ""))
+        of_settings |= {finding.code for finding in check_topic(spec, topic, THREE)}
+
+    others = {"missing", "identity", "partition-count", "replication", "few-replicas", "truncated"}
+    of_topics = {code for code in CODES if code.startswith("topic-")}
+    assert of_topics - {f"topic-{name}" for name in others} == of_settings
 
 
 @pytest.mark.parametrize(

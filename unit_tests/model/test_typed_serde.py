@@ -22,6 +22,7 @@ from samzapy.model.serde import (
     String,
     Timestamp,
     Uuid,
+    fault_of,
     name_of,
     named,
 )
@@ -194,3 +195,35 @@ def test_whatever_a_serde_of_the_user_s_raises_is_a_serde_error_with_its_name() 
             call(given_)  # type: ignore[operator]
     with pytest.raises(SerdeError, match=r"serde Broken: wanted bytes of encode, found str \(the key\)"):
         serde.encode("a")
+
+
+class WithoutMethods:
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"no {name}")
+
+
+@pytest.mark.parametrize(("is_key", "where"), [(False, "$"), (True, r" \(the key\)$")])
+def test_a_serde_whose_methods_cannot_be_looked_up_fails_with_a_serde_error(is_key: bool, where: str) -> None:
+    serde = named(WithoutMethods(), is_key=is_key)
+
+    with pytest.raises(SerdeError, match=f"serde WithoutMethods: RuntimeError: no encode{where}"):
+        serde.encode("a")
+    with pytest.raises(SerdeError, match=f"serde WithoutMethods: RuntimeError: no decode{where}"):
+        serde.decode(b"a")
+
+
+class Static:
+    @staticmethod
+    def encode(value: str) -> bytes:
+        return value.encode()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> str:
+        return raw.decode()
+
+
+@pytest.mark.parametrize(
+    "serde", [Bytes, String, Uuid, Json(), Json(Order), Msgpack(Order), Broken(), Static, Static(), msgspec.json]
+)
+def test_any_object_with_encode_and_decode_is_a_serde(serde: object) -> None:
+    assert "" == fault_of(serde)

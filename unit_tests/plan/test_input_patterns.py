@@ -22,9 +22,11 @@ def test_the_whole_name_must_match_and_internal_topics_never_do():
 
 
 def test_an_internal_topic_and_the_dead_letters_are_read_only_by_name():
-    dead = {"task_error_policy": "dead-letter", "task_dead_letter_output": "kafka.orders-dead"}
+    dead = {"task_dead_letter_output": "kafka.orders-dead"}
 
-    assert ("kafka.orders-a", "kafka.orders-b") == resolved("kafka.~orders-.*", **dead).inputs
+    for policy in ("dead-letter", "fail"):
+        of_pattern = resolved("kafka.~orders-.*", task_error_policy=policy, **dead)
+        assert ("kafka.orders-a", "kafka.orders-b") == of_pattern.inputs
     assert ("kafka.orders-dead", "kafka.__orders-offsets") == resolved(
         "kafka.orders-dead,kafka.__orders-offsets", **dead
     ).inputs

@@ -110,6 +110,10 @@ def test_a_tombstone_has_the_key_that_it_removes() -> None:
         "grant/Partition_0/",
         "grant//1",
         "grant/Partition_0/01",
+        # Python refuses to read so many digits.
+        "grant/Partition_0/" + "1" * 4301,
+        "plan/" + "1" * 4301 + "/task/a",
+        "plan/" + "1" * 20 + "/task/a",
         "grant/Partition_0/-1",
         "grant/Partition_0/\u0661",
         "plan/5/task/",

@@ -21,13 +21,16 @@ def at(offset: int, timestamp_ms: int = 0) -> LogRecord:
         ("1970-01-01T00:00:01.5", Position(timestamp_ms=1_500)),
         ("1970-01-01T01:00:00+01:00", Position(timestamp_ms=0)),
         ("1970-01-01T00:00:01Z", Position(timestamp_ms=1_000)),
+        ("1970-01-01 00:00:01 UTC", Position(timestamp_ms=1_000)),
     ],
 )
 def test_a_moment_is_an_offset_or_a_time_in_utc(text: str, position: Position) -> None:
     assert position == Position.parse(text)
 
 
-@pytest.mark.parametrize("text", ["", "-1", "yesterday", "1.5", "2026-13-01", "²"])
+@pytest.mark.parametrize(
+    "text", ["", "-1", "yesterday", "1.5", "2026-13-01", "²", "7 UTC", "2026-03-01T12:00+01:00 UTC"]
+)
 def test_any_text_but_an_offset_or_a_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="wanted an offset"):
         Position.parse(text)

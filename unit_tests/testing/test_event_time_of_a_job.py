@@ -359,8 +359,13 @@ def test_a_rewound_input_begins_without_a_clock(job: MemoryJob) -> None:
 @pytest.mark.parametrize(
     ("event_time", "reason"),
     [
-        (", disorder_ms=-1", "wanted disorder_ms in whole milliseconds, 0 or more, found -1"),
-        (", disorder_ms=1.5", "wanted disorder_ms in whole milliseconds, 0 or more, found 1.5"),
+        (", disorder_ms=-1", "wanted disorder_ms in whole milliseconds, 0 or more, at most 10{15}, .*, found -1"),
+        (", disorder_ms=1.5", "wanted disorder_ms in whole milliseconds, 0 or more, at most 10{15}, .*, found 1.5"),
+        (", disorder_ms=0.0", "wanted disorder_ms in whole milliseconds, 0 or more, at most 10{15}, .*, found 0.0"),
+        (
+            ", disorder_ms=10**15 + 1",
+            "wanted disorder_ms in whole milliseconds, .*, at most 10{15}, .*, found 10{14}1",
+        ),
         (", event_time=5", "wanted event_time as a function of the message, found 5"),
         (', event_time_ahead="drop"', "wanted event_time_ahead as take or refuse, found 'drop'"),
     ],

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from samzapy.container.local_state import restore
 from samzapy.container.task.tail import Tail
-from samzapy.testing.histories import Order, crash_anywhere, histories_of
+from samzapy.testing.histories import Order, _Call, _results, _World, crash_anywhere, histories_of
 from samzapy.testing.job import MemoryJob, Message
+from samzapy.testing.memory.tail import Pace
 
 FAULTS: Final = ("crash", "scale", "restart", "move", "jump_clock")
 _EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -228,6 +229,99 @@ def test_a_planted_bug_is_detected_and_shown_as_a_script(tmp_path: Path, bug: st
     exec(compile(script, "script", "exec"), names)
     with pytest.raises(AssertionError):
         names["test_this_history"]()  # type: ignore[operator]
+
+
+def test_chance_in_an_output_to_another_partition_is_detected(tmp_path: Path) -> None:
+    path = a_job(tmp_path, "out.send(sums, time.time_ns(), key=message.key, partition=1)")
+
+    with pytest.raises(AssertionError, match="read kafka.sums of key"):
+        crash_anywhere(path, NUMBERS, histories=4)
+
+
+_FUNCTION = """
+import time
+import samzapy as sz
+
+@sz.task
+def pass_on(envelope, collector, context):
+    {body}
+"""
+
+
+def a_function(tmp_path: Path, body: str) -> Path:
+    path = a_job(tmp_path, "pass")
+    path.write_text(_FUNCTION.format(body=body))
+    with path.with_suffix(".properties").open("a") as properties:
+        properties.write(
+            "task.inputs=kafka.numbers\nsystems.kafka.samza.key.serde=string\nsystems.kafka.samza.msg.serde=long\n"
+        )
+    return path
+
+
+def test_chance_in_an_output_of_a_function_task_is_detected(tmp_path: Path) -> None:
+    path = a_function(tmp_path, 'collector.send("sums", time.time_ns(), key=envelope.key)')
+
+    with pytest.raises(AssertionError, match="read kafka.sums of key"):
+        crash_anywhere(path, NUMBERS, histories=4)
+
+
+_LETTERS: Final = {"task.error.policy": "dead-letter", "task.dead.letter.output": "kafka.failed"}
+
+
+def test_a_message_that_fails_by_chance_is_detected_in_the_dead_letters(tmp_path: Path) -> None:
+    fails = """self.own[message.key] = self.own.get(message.key, 0) + 1
+        if self.own[message.key] % 3 == 0:
+            raise ValueError("the third one of this instance")"""
+
+    with pytest.raises(AssertionError, match="dead letters of key b'[ab]'") as failed:
+        crash_anywhere(a_job(tmp_path, fails), NUMBERS, histories=50, settings_of_job=_LETTERS)
+
+    script = str(failed.value).partition("in this history:\n\n")[2].partition("Failing test case")[0]
+    names: dict[str, Any] = {}
+    exec(compile(script, "script", "exec"), names)
+    with pytest.raises(AssertionError):
+        names["test_this_history"]()
+
+
+def test_dead_letters_that_name_their_task_are_no_difference(tmp_path: Path) -> None:
+    fails = """if message.value % 2:
+            raise ValueError(f"{self.context.task_name} at {time.time_ns()}")
+        self.late.set(self.late.now_ms() + 1000)"""
+    path = a_job(tmp_path, fails)
+    timers = path.read_text().replace('out.send(sums, ["late", self.total.get()], key=timer.key)', "raise ValueError")
+    path.write_text(f"{timers}\n    def window(self, tick, out):\n        raise ValueError\n")
+    settings_of_job = {**_LETTERS, "task.window.ms": str(10 * _DAY_MS)}
+
+    crash_anywhere(path, NUMBERS, histories=_HISTORIES, settings_of_job=settings_of_job)
+
+    with MemoryJob(path, factor=2, settings=settings_of_job) as job:
+        job.send("numbers", 1, key="a")
+        job.send("numbers", 2, key="a")
+        job.advance(days=21)
+
+        assert [b"a", b"a"] == [letter.key for letter in job.dead_letters()]
+        assert len(job.read("failed")) > 2
+
+
+def test_windows_and_broadcast_state_are_no_difference_after_a_change_of_the_factor(tmp_path: Path) -> None:
+    path = a_job(tmp_path, "pass")
+    text = path.read_text().replace("outputs=[sums]", "outputs=[sums], broadcast=[rules]")
+    text = text.replace("shared = {}", 'rules = sz.Stream("kafka.rules", key=sz.String, value=sz.Long)')
+    text = text.replace("    late =", '    rule = sz.value(sz.Long, scope="broadcast")\n    late =', 1)
+    text += """
+    @rules.each
+    def changed(self, message, out):
+        self.rule.set(message.value)
+"""
+    path.write_text(f"{text}\n    def window(self, tick, out):\n        pass\n")
+    world = _World(path, 2, {"task.window.ms": str(10 * _DAY_MS)}, None)
+    month = _Call("advance", (), (("seconds", 2_592_000),))
+
+    rule = _Call("send", ("rules", 7), (("key", "r"),))
+    undisturbed = _results(world, [rule, month], Pace())
+    scaled = _results(world, [rule, _Call("scale", (2,)), month], Pace())
+
+    assert undisturbed == scaled
 
 
 def sent_beside(path: Path) -> Callable[[], list[str]]:

@@ -252,6 +252,43 @@ def test_inputs_meet_in_the_order_in_which_they_were_sent(tmp_path: Path) -> Non
         assert [[str(number), number + 1] for number in range(4)] == seen(job, "a")
 
 
+def test_outputs_of_all_partitions_are_read_in_the_order_in_which_they_were_sent(tmp_path: Path) -> None:
+    path = a_job_file(tmp_path)
+    sent = "[message.value, self.count.add()], key=message.key"
+    path.write_text(path.read_text().replace(sent, f"{sent}, partition={{'x': 2, 'y': 1}}.get(message.value)"))
+    with MemoryJob(path) as job:
+        for value in ("x", "y", "z", "x"):
+            job.send("words", value, key="a")
+
+        assert [("x", 2), ("y", 1), ("z", None), ("x", 2)] == [
+            (output.value[0], output.partition) for output in job.read("seen")
+        ]
+
+
+def test_an_output_without_a_time_has_that_of_the_clock_of_the_job(job_file: Path) -> None:
+    with MemoryJob(job_file) as job:
+        job.send("words", "x", key="a")
+        job.advance(seconds=10)
+
+        sent, of_timer = job.read("seen")
+
+    assert sent.timestamp_ms is not None
+    assert sent.timestamp_ms + 10_000 == of_timer.timestamp_ms
+
+
+def test_dead_letters_of_a_broadcast_input_are_not_among_those_of_keys(tmp_path: Path) -> None:
+    path = a_job_file(tmp_path)
+    path.write_text(path.read_text().replace("outputs=[seen]", "outputs=[seen], broadcast=[more]"))
+    settings = {"task.error.policy": "dead-letter", "task.dead.letter.output": "kafka.failed"}
+    with MemoryJob(path, partitions=2, settings=settings) as job:
+        job.send("more", "fail", key="b")
+        job.send("words", "fail", key="a")
+
+        assert [b"a"] == [letter.key for letter in job.dead_letters()]
+        assert [b"a", b"b", b"b"] == sorted(letter.key for letter in job.read("failed"))
+        assert ["kafka.seen"] == job.outputs()
+
+
 def test_a_failed_message_ends_the_job_with_its_error(job_file: Path) -> None:
     with MemoryJob(job_file) as job:
         job.send("words", "fail", key="a")

@@ -95,3 +95,25 @@ def test_windows_count_each_message_once_where_workers_and_drivers_crash(
 
         check(job, 3)
         assert point == DRIVER or job.crashes >= 1
+
+
+@pytest.mark.parametrize("factors", [(1, 2, 1), (2, 4, 2), (2, 1, 2), (1, 8, 2, 1), (4, 1, 2, 4)])
+@pytest.mark.parametrize("begins_at_s", [1, 6])
+def test_a_task_that_has_its_keys_again_repeats_and_leaves_out_no_tick(
+    job_file: Path, factors: tuple[int, ...], begins_at_s: int
+) -> None:
+    """It finds its own old entry, while others have done later ticks of its keys."""
+    with MemoryJob(job_file, factor=factors[0]) as job:
+        job.advance(seconds=begins_at_s)
+        for factor in factors:
+            job.scale(factor)
+            for _ in range(24):
+                for key in KEYS:
+                    job.send("words", "x", key=key)
+                job.advance(seconds=1)
+        job.advance(seconds=20)
+
+        check(job, 24 * len(factors))
+        for key in KEYS:
+            ticks = [output.value[0] for output in job.read("counts") if output.key == key]
+            assert list(range(ticks[0], ticks[-1] + 1)) == ticks

@@ -55,9 +55,11 @@ class UseMark:
         phase, process, deaths = (*self._read().split(maxsplit=2), "", "", "")[:3]
         if phase == _DAMAGED:
             return f"process {process} found it damaged"
+        if not deaths.isdecimal():
+            return ""
         if phase == _COUNTED:
             self._deaths = int(deaths)
-        if phase not in (_OPENING, _USING, _READING) or not deaths.isdigit():
+        if phase not in (_OPENING, _USING, _READING):
             return ""
         fault = fault_of(self._faults, process)
         act = "opened" if phase == _OPENING else "used"

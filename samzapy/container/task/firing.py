@@ -218,7 +218,7 @@ class Timers:
         until_s: float,
         must_end: Callable[[], bool],
     ) -> bool:
-        may_go_on, are_left = True, until_ms >= 0
+        may_go_on = are_left = True
         while may_go_on and are_left:
             rows = self._state.due_timers(transaction.local, domain, until_ms, _PAGE)
             if not rows:
@@ -248,7 +248,8 @@ class Timers:
         if self._state.declared.has_ttl or self.next_expiry_ms != FAR_MS or not self.is_known:
             self._note_next_expiry(local)
         if not self._expires_in_event_time and self.next_expiry_ms != FAR_MS:
-            moments.append(self.next_expiry_ms)
+            # A moment before 1970 is no moment of a report.
+            moments.append(max(0, self.next_expiry_ms))
         self.next_ms, self.is_known = min(moments, default=None), True
 
     def _note_next_event(self, local: LocalTransaction) -> None:

@@ -165,21 +165,33 @@ def _pairs(stream: str | AnyStream, headers: HeadersToSend) -> tuple[tuple[str, 
 
     Raises TaskError for headers that the producer would refuse, cut off or crash of.
     """
+    pairs = header_pairs("output to", stream, headers)
+    for name, _ in pairs:
+        if not name.isascii() or "\0" in name:
+            _check_name(stream, name)
+    return pairs
+
+
+def header_pairs(what: str, stream: str | AnyStream, headers: HeadersToSend) -> tuple[tuple[str, bytes | None], ...]:
+    """`headers` of a mapping or of pairs, as pairs.
+
+    `what` and `stream` name the message in errors.
+
+    Raises TaskError for others than of text to bytes.
+    """
     given = headers.items() if isinstance(headers, Mapping) else headers
     try:
         pairs = tuple((name, value) for name, value in given)
     except (TypeError, ValueError) as error:
         raise TaskError(
-            f"output to {stream}: wanted headers as a mapping or as pairs of text and bytes, as envelope.headers, "
+            f"{what} {stream}: wanted headers as a mapping or as pairs of text and bytes, as envelope.headers, "
             f"found {type(headers).__name__}: {error}"
         ) from error
     for name, value in pairs:
         if not isinstance(name, str) or not isinstance(value, bytes | None):
             raise TaskError(
-                f"output to {stream}: wanted headers of text to bytes, found {name!r}: {type(value).__name__}"
+                f"{what} {stream}: wanted headers of text to bytes, found {name!r}: {type(value).__name__}"
             )
-        if not name.isascii() or "\0" in name:
-            _check_name(stream, name)
     return pairs
 
 

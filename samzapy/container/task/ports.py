@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from samzapy.container.task.changelog_mark import ChangelogMark
@@ -160,7 +160,7 @@ class LocalTransaction(Protocol):
         DamagedStateError as `get`.
 
         Args:
-            until_ms: the last moment; None for any.
+            until_ms: the last moment, None for any from 1970 on. One before 1970 has the timers before 1970 up to it.
         """
         ...
 
@@ -216,13 +216,17 @@ class TailEndedError(Exception):
     """
 
 
+BUNCH_MAX: Final = 1000
+"""How many records a tail reads at once."""
+
+
 class TailReader(Protocol):
     """Reads input partitions in a worker, as Spark's source does in the JVM."""
 
     def assign(self, offsets: Mapping[Place, int]) -> None:
         """Read these partitions from these offsets on.
 
-        A partition that is read already, and not beyond its offset, keeps its place.
+        A partition that is read already, and is a little before its offset, may keep its place.
         """
         ...
 

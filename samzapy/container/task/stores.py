@@ -18,7 +18,7 @@ from samzapy.declared_task import Declared
 from samzapy.errors import TaskError
 from samzapy.model import timer_entry
 from samzapy.model.job import TaskName
-from samzapy.model.serde import LONG, SerdeError, ordered_of, serde_of
+from samzapy.model.serde import LONG, SUB_KEY_BYTES_MAX, SerdeError, ordered_of, serde_of
 from samzapy.stream.changelog import changelog_key, split_changelog_key, task_entry_key
 
 _READ_AND_WRITE: Final = frozenset({"get", "put"})
@@ -134,9 +134,18 @@ class TaskState:
     def due_timers(
         self, local: LocalTransaction, domain: timer_entry.Domain, until_ms: int | None, count_max: int
     ) -> Sequence[tuple[int, bytes, bytes]]:
-        """As `LocalTransaction.due`, with the timers that were just set."""
+        """As `LocalTransaction.due`, with the timers that were just set.
+
+        Those of moments before 1970 come first.
+        """
         self._write_timers(local)
-        return local.due(timer_entry.STORE, domain, until_ms, count_max)
+        before: Sequence[tuple[int, bytes, bytes]] = ()
+        if domain is timer_entry.Domain.EXPIRY:
+            # Only entries expire at such moments, which are looked up apart and come first.
+            before = local.due(timer_entry.STORE, domain, -1 if until_ms is None else min(-1, until_ms), count_max)
+        if len(before) == count_max or (until_ms is not None and until_ms < 0):
+            return before
+        return [*before, *local.due(timer_entry.STORE, domain, until_ms, count_max - len(before))]
 
     def _write_timers(self, local: LocalTransaction) -> None:
         """Write the timers that were set and cleared into the local transaction."""
@@ -246,7 +255,17 @@ class Store:
     """A keyed store, scoped to the key of the message in hand (`task.KeyedStore`)."""
 
     # Slots: where an object changes its class (`time_next_calls`), attributes in a dictionary would be slower to read.
-    __slots__ = ("_name", "_name_decode", "_name_encode", "_own_prefix", "_serde", "_state", "_written", "expired_at")
+    __slots__ = (
+        "_has_sub_keys",
+        "_name",
+        "_name_decode",
+        "_name_encode",
+        "_own_prefix",
+        "_serde",
+        "_state",
+        "_written",
+        "expired_at",
+    )
     # Names its class in `_STORES` while no call is to be timed (`form_of`).
     form: ClassVar[str] = "key"
 
@@ -257,6 +276,8 @@ class Store:
         self._serde = state.declared.store_serde(config)
         names = ordered_of(config.key_serde) if config.is_ordered else serde_of(config.key_serde)
         self._name_encode, self._name_decode = names.encode, names.decode
+        # Every entry of an ordered store has a sub-key, and "" is one; elsewhere it is the entry without a name.
+        self._has_sub_keys = config.is_ordered
         self._state = state
         self._written = written
         # The prefix of all its keys; None: the message's key is the prefix.
@@ -269,6 +290,7 @@ class Store:
         new = type(self).__new__(type(self))
         new._name, new._serde = self._name, self._serde
         new._name_encode, new._name_decode = self._name_encode, self._name_decode
+        new._has_sub_keys = self._has_sub_keys
         new._state, new._written, new._own_prefix, new.expired_at = self._state, self._written, self._own_prefix, None
         return new
 
@@ -277,7 +299,7 @@ class Store:
         # After the key was read: from here on the key of another message does no harm.
         if self.expired_at is not None:
             self._check_scope(self.expired_at)
-        if name != "":
+        if name != "" or self._has_sub_keys:
             key += self._encoded(name)
         written = self._written
         if key in written:
@@ -399,7 +421,7 @@ class Store:
     def _key(self, name: Any) -> bytes:
         """The changelog key of an entry; `get` repeats this inline, which saves a call."""
         key = self._own_prefix or self._state.key_prefix or self._prefix()
-        return key if name == "" else key + self._encoded(name)
+        return key + self._encoded(name) if name != "" or self._has_sub_keys else key
 
     def _encoded(self, name: Any) -> bytes:
         encoded = self._name_encode(name)
@@ -522,6 +544,9 @@ class TimerStore(OrderedStore):
 
     def replace(self, value: bytes, name: bytes) -> None:
         """Set an entry; nothing is written if it has that value."""
+        if len(name) > SUB_KEY_BYTES_MAX:
+            # Refuses it. The local store would do so only at the commit, where the error is no message's.
+            self._encoded(name)
         # The bytes of a name are the name.
         key, written = (self._own_prefix or self._state.key_prefix or self._prefix()) + name, self._written
         if self.expired_at is not None:

@@ -16,7 +16,15 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from samzapy.container.task.lookup_table import lookup_table
-from samzapy.container.task.ports import CrashPoints, Place, SlotGuard, TailBoard, TailEndedError, TailReader
+from samzapy.container.task.ports import (
+    BUNCH_MAX,
+    CrashPoints,
+    Place,
+    SlotGuard,
+    TailBoard,
+    TailEndedError,
+    TailReader,
+)
 from samzapy.container.task.tail_routes import TailRoutes
 from samzapy.container.task.work_plan import NO_TIMER, InputRecord, Report, Rows, WorkPlan, any_failed
 from samzapy.errors import LostContainerError
@@ -27,7 +35,6 @@ POLL_S: Final = 0.02
 FELL_BEHIND: Final = "a tail fell behind"
 _YIELD_S: Final = 0.02
 _PUBLISH_EVERY_S: Final = 0.5
-_BUNCH_MAX: Final = 1000
 
 TaskRows = tuple[Sequence[int], Iterable[Rows]]
 """The routes of a task, and rows of it."""
@@ -121,9 +128,9 @@ class Tail:
         try:
             self._ports.reader.assign(self._first_offsets())
             while not self._must_end():
-                records = self._ports.reader.poll(self._wait_s(), _BUNCH_MAX)
+                records = self._ports.reader.poll(self._wait_s(), BUNCH_MAX)
                 self._handle(records)
-                if len(records) >= _BUNCH_MAX and self._ports.reader.lag() > self._lag_max:
+                if len(records) >= BUNCH_MAX and self._ports.reader.lag() > self._lag_max:
                     self._ports.board.end_all(FELL_BEHIND)
                 if self._ports.now_s() - self._published_at_s >= _PUBLISH_EVERY_S:
                     self._publish()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from samzapy.model.serde.base import NamedSerde, SerdeError
 from samzapy.model.serde.fixed_width import LONG
 from samzapy.model.serde.named import key_serde_of, serde_of
-from samzapy.model.serde.ordered import ORDERED, ordered_of, with_flags
+from samzapy.model.serde.ordered import ORDERED, SUB_KEY_BYTES_MAX, ordered_of, with_flags
 from samzapy.model.serde.typed import (
     Bytes,
     Double,
@@ -18,6 +18,7 @@ from samzapy.model.serde.typed import (
     Structured,
     Timestamp,
     Uuid,
+    fault_of,
     name_of,
     named,
 )
@@ -25,6 +26,7 @@ from samzapy.model.serde.typed import (
 __all__ = [
     "LONG",
     "ORDERED",
+    "SUB_KEY_BYTES_MAX",
     "Bytes",
     "Double",
     "Integer",
@@ -38,6 +40,7 @@ __all__ = [
     "Structured",
     "Timestamp",
     "Uuid",
+    "fault_of",
     "key_serde_of",
     "name_of",
     "named",

@@ -6,10 +6,11 @@ finds a value of a wrong type where it is sent, stored or handled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from inspect import getattr_static, isfunction
 from math import isfinite
-from typing import Any, Final, Generic, Protocol, TypeVar, get_origin, overload
+from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, get_origin, overload
 from uuid import UUID
 
 import msgspec
@@ -22,6 +23,9 @@ from samzapy.model.text import error_text
 T = TypeVar("T")
 _OWN: Final = "bytes"
 """The name in the configuration of a serde that has no name of its own."""
+_METHODS: Final = ("encode", "decode")
+_OF_CLASS: Final[Mapping[type, str]] = {bytes: "Bytes", str: "String", int: "Long", float: "Double", UUID: "Uuid"}
+"""The serdes that are meant where a class is declared."""
 
 
 class Serde(Protocol[T]):
@@ -179,23 +183,59 @@ def named(serde: Serde[Any], *, is_key: bool = False) -> NamedSerde:
     def encode(value: Any) -> bytes | None:
         if value is None:
             return None
-        raw = _called(serde.encode, value, name, where)
+        try:
+            # Within `try`: also the attribute may be missing.
+            raw: object = serde.encode(value)
+        except Exception as error:  # A serde of the user's may raise anything.
+            _refuse(error, name, where)
         if not isinstance(raw, bytes):
             raise SerdeError(f"serde {name}: wanted bytes of encode, found {type(raw).__name__}{where}")
         return raw
 
     def decode(raw: bytes | None) -> Any:
-        return None if raw is None else _called(serde.decode, raw, name, where)
+        if raw is None:
+            return None
+        try:
+            return serde.decode(raw)
+        except Exception as error:  # As above.
+            _refuse(error, name, where)
 
     return NamedSerde(name=name, encode=encode, decode=decode)
 
 
-def _called(function: Callable[[Any], Any], value: Any, name: str, where: str) -> Any:
-    try:
-        return function(value)
-    except SerdeError as error:
-        if where:
-            raise SerdeError(f"{error}{where}") from error
-        raise
-    except Exception as error:  # A serde of the user's may raise anything.
+def _refuse(error: Exception, name: str, where: str) -> NoReturn:
+    """Raise an error of a serde as a SerdeError."""
+    if not isinstance(error, SerdeError):
         raise SerdeError(f"serde {name}: {error_text(error)}{where}") from error
+    if where:
+        raise SerdeError(f"{error}{where}") from error
+    raise error
+
+
+def fault_of(given: object) -> str:
+    """The end of the error for what is no serde, from `found` on.
+
+    Empty for a serde, whose methods are not called here.
+    """
+    has_methods = all(callable(getattr(given, method, None)) for method in _METHODS)
+    if has_methods and not (isinstance(given, type) and _needs_object(given)):
+        return ""
+    if given is Json:
+        return "found the function samzapy.Json; call it: samzapy.Json(), or samzapy.Json(T) for values of a type T"
+    if given is Msgpack:
+        return "found the function samzapy.Msgpack; call it: samzapy.Msgpack(T) for values of a type T"
+    if not isinstance(given, type):
+        # Such as `dict[str, int]` and `int | None`.
+        is_type = get_origin(given) is not None
+        shown = repr(given) if is_type or given is None or isinstance(given, str) else type(given).__name__
+        wanted = f"samzapy.Json({shown})" if is_type else "samzapy.Json() or another serde"
+        return f"found {shown}; write {wanted}, or an object with encode(value) and decode(raw)"
+    shown = given.__name__
+    if has_methods:
+        return f"found the class {shown}; make an object of it: {shown}()"
+    return f"found the class {shown}; write samzapy.{_OF_CLASS.get(given, f'Json({shown})')}"
+
+
+def _needs_object(given: type) -> bool:
+    """Whether the methods of a class are called on its objects only."""
+    return any(isfunction(getattr_static(given, method)) for method in _METHODS)

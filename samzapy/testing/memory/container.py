@@ -102,7 +102,8 @@ class MemoryContainer:
         self._disks = disks
         self._crash_points = crash_points
         self._stop = StopFlag()
-        self._slot = MemorySlot(kafka, slot_transactional_id(config.job, execution_id, 0), crash_points=crash_points)
+        of_slot = slot_transactional_id(config.job, execution_id, 0)
+        self._slot = MemorySlot(kafka, of_slot, crash_points=crash_points, now_ms=clock.wall_ms)
         self.query = MemoryQuery(kafka, new_task, self._slot, self._state_of, clock, crash_points, self._pause)
         self._heartbeats = _heartbeats(config, execution_id, number, coordinator, clock)
         self._beats_at_ms = clock.monotonic_ms()
@@ -276,6 +277,9 @@ class _Slots:
 
     def admit(self, query_number: int) -> None:
         """The worker begins with its query."""
+
+    def close_tasks(self, wait_ms: int) -> None:
+        """They were closed when the query stopped."""
 
     def kill_holders(self) -> None:
         self._query.kill_worker()

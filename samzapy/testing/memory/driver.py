@@ -62,7 +62,10 @@ class MemoryStream:
 
 
 class MemorySlots:
-    """All slots, from the driver's side (`container.ports.Slots`)."""
+    """All slots, from the driver's side (`container.ports.Slots`).
+
+    `stuck` is raised for a worker that does not leave its slot, also when it is killed.
+    """
 
     def __init__(self, trace: Trace) -> None:
         self.open_slots: set[int] = set()
@@ -70,10 +73,13 @@ class MemorySlots:
         self.noted: dict[tuple[int, int], tuple[int, int]] = {}
         self.slow: dict[int, list[tuple[int, int, int]]] = {}
         self.costs: dict[int, list[SoFar]] = {}
+        self.stuck: Exception | None = None
         self._trace = trace
 
     def take_all(self, wait_ms: int) -> Sequence[int]:
         self._trace.append("take slots")
+        if self.stuck is not None:
+            raise self.stuck
         return sorted(self.open_slots)
 
     def block(self, query_number: int) -> None:
@@ -95,8 +101,13 @@ class MemorySlots:
     def admit(self, query_number: int) -> None:
         self._trace.append(f"admit {query_number}")
 
+    def close_tasks(self, wait_ms: int) -> None:
+        self._trace.append(f"close tasks within {wait_ms} ms")
+
     def kill_holders(self) -> None:
         self._trace.append("kill holders")
+        if self.stuck is not None:
+            raise self.stuck
 
 
 class MemoryFence:
@@ -244,6 +255,8 @@ class ScriptedQuery:
     def drain(self, timeout_ms: int) -> bool:
         self._trace.append("drain")
         self.runs, self.batch_has_run_ms = False, 0
+        if not self.drains_in_time:
+            self._clock.advance(timeout_ms)
         return self.drains_in_time
 
     def stop(self) -> None:

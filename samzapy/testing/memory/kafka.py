@@ -7,7 +7,7 @@ wins.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -39,7 +39,9 @@ class _Entry:
     offset: int
     transaction: _Transaction
     record: LogRecord | None
-    timestamp_ms: int | None = None
+    # Its number among the entries of all partitions, and the partition that its producer named.
+    number: int = 0
+    partition: int | None = None
 
 
 class MemoryKafka:
@@ -56,6 +58,7 @@ class MemoryKafka:
         self._offset_ends: Counter[tuple[str, int]] = Counter()
         self._epochs: Counter[str] = Counter()
         self._open: dict[str, _Transaction] = {}
+        self._appended = 0
         self.fenced: list[str] = []
 
     def committed(
@@ -65,15 +68,35 @@ class MemoryKafka:
 
         Raises DeadlineError at an open transaction, at which such a reader waits.
         """
-        records = []
+        entries = self._committed(topic, partition, offset_from, offset_to)
+        return [entry.record for entry in entries if entry.record is not None]
+
+    def committed_of_all(self, topic: str) -> list[tuple[int | None, LogRecord]]:
+        """The committed records of all partitions, in the order of their appends.
+
+        Each with the partition that its producer named; None if it left the choice to the client.
+
+        Raises DeadlineError as `committed`.
+        """
+        numbers = [partition for name, partition in self._partitions if name == topic]
+        entries = [entry for partition in numbers for entry in self._committed(topic, partition)]
+        entries.sort(key=lambda entry: entry.number)
+        return [(entry.partition, entry.record) for entry in entries if entry.record is not None]
+
+    def topics(self) -> set[str]:
+        """The topics that records were appended to."""
+        return {topic for topic, _ in self._partitions}
+
+    def _committed(
+        self, topic: str, partition: int, offset_from: int = 0, offset_to: int | None = None
+    ) -> Iterator[_Entry]:
         for entry in self._partitions.get((topic, partition), []):
             if entry.offset < offset_from or (offset_to is not None and entry.offset >= offset_to):
                 continue
             if entry.transaction.outcome is _Outcome.OPEN:
                 raise DeadlineError(f"{topic}-{partition}: an open transaction from offset {entry.offset} on")
             if entry.transaction.outcome is _Outcome.COMMITTED and entry.record is not None:
-                records.append(entry.record)
-        return records
+                yield entry
 
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
         return [record.value for record in self.committed(topic, partition)]
@@ -145,15 +168,16 @@ class MemoryKafka:
         self,
         transactional_id: str,
         topic: str,
-        partition: int,
+        partition: int | None,
         key: bytes | None,
         value: bytes | None,
         headers: Headers,
         timestamp_ms: int | None,
     ) -> int:
         transaction = self._open[transactional_id]
-        if (topic, partition) not in transaction.partitions:
-            transaction.partitions.append((topic, partition))
+        place = topic, partition or 0
+        if place not in transaction.partitions:
+            transaction.partitions.append(place)
         return self._append(transaction, topic, partition, key, value, headers, timestamp_ms)
 
     def end(self, transactional_id: str, *, committed: bool) -> None:
@@ -163,18 +187,19 @@ class MemoryKafka:
         self,
         transaction: _Transaction,
         topic: str,
-        partition: int,
+        partition: int | None,
         key: bytes | None,
         value: bytes | None,
         headers: Headers,
         timestamp_ms: int | None,
     ) -> int:
-        place = (topic, partition)
+        place = (topic, partition or 0)
         offset = self._offset_ends[place]
         record = LogRecord(
             offset=offset, timestamp_ms=timestamp_ms or 0, key=key, value=value, headers=tuple(headers)
         )
-        self._partitions.setdefault(place, []).append(_Entry(offset, transaction, record))
+        self._appended += 1
+        self._partitions.setdefault(place, []).append(_Entry(offset, transaction, record, self._appended, partition))
         self._offset_ends[place] += 1
         return offset
 
@@ -189,7 +214,7 @@ class MemoryKafka:
 
 
 CLIENT_NOW_MS = 1_700_000_000_000
-"""The clock of the producers in memory."""
+"""The clock of producers in memory that are given none."""
 
 
 class MemoryProducer:
@@ -199,8 +224,16 @@ class MemoryProducer:
     "unknown-aborted", the next commit raises, and has that outcome.
     """
 
-    def __init__(self, kafka: MemoryKafka, transactional_id: str, trace: Trace, crash_points: CrashAt) -> None:
+    def __init__(
+        self,
+        kafka: MemoryKafka,
+        transactional_id: str,
+        trace: Trace,
+        crash_points: CrashAt,
+        now_ms: Callable[[], int] = lambda: CLIENT_NOW_MS,
+    ) -> None:
         self.transactional_id = transactional_id
+        self._now_ms = now_ms
         self.commit_fails = ""
         self.while_flushing: Callable[[], None] = lambda: None
         self._kafka = kafka
@@ -228,7 +261,7 @@ class MemoryProducer:
         # As librdkafka does: no time is now, and so is 0; a header's name ends at a zero character.
         sent = [(name.encode().partition(b"\0")[0].decode(), content) for name, content in headers or ()]
         offset = self._kafka.append(
-            self.transactional_id, topic, partition or 0, key, value, sent, timestamp_ms or CLIENT_NOW_MS
+            self.transactional_id, topic, partition, key, value, sent, timestamp_ms or self._now_ms()
         )
         self._trace.append(f"produce {topic}")
         if on_offset is not None:

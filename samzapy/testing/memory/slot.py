@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from samzapy.errors import (
     LostContainerError,
 )
-from samzapy.testing.memory.kafka import MemoryKafka, MemoryProducer
+from samzapy.testing.memory.kafka import CLIENT_NOW_MS, MemoryKafka, MemoryProducer
 from samzapy.testing.memory.process import CrashAt, Trace
 
 
@@ -22,19 +24,23 @@ class MemorySlot:
         *,
         trace: Trace | None = None,
         crash_points: CrashAt | None = None,
+        now_ms: Callable[[], int] = lambda: CLIENT_NOW_MS,
     ) -> None:
         self.trace = Trace() if trace is None else trace
         self.state = "clean"
         self.lease_checks: int | None = None
         self.notes: list[tuple[int, int]] = []
         self._kafka = kafka
+        self._now_ms = now_ms
         self._transactional_id = transactional_id
         self._crash_points = crash_points or CrashAt()
         self._producer: MemoryProducer | None = None
 
     def producer(self) -> MemoryProducer:
         if self._producer is None:
-            self._producer = MemoryProducer(self._kafka, self._transactional_id, self.trace, self._crash_points)
+            self._producer = MemoryProducer(
+                self._kafka, self._transactional_id, self.trace, self._crash_points, self._now_ms
+            )
         return self._producer
 
     def renew(self) -> None:

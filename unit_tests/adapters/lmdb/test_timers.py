@@ -30,7 +30,7 @@ KEYS = [
     for owner in (b"", b"a", b"b" * 201, b"c" * 202, b"d" * 700)
     for name, tag in (("quiet", ""), ("quiet", "t" * 200), ("late", ""))
 ]
-MOMENTS = st.integers(0, 5) | st.sampled_from([2**40, 2**62 - 1])
+MOMENTS = st.integers(-3, 5) | st.sampled_from([-(2**62), -(2**40), 2**40, 2**62 - 1])
 VALUES = st.builds(timer_value, st.sampled_from(Domain), MOMENTS)
 
 
@@ -49,7 +49,7 @@ class Timers(RuleBasedStateMachine):
         self.environment = LmdbEnvironment(Path(self.directory.name) / str(self.number), STORES)
         self.transaction = self.environment.begin()
 
-    @rule(entries=st.dictionaries(st.sampled_from(KEYS), VALUES | st.none(), max_size=5))
+    @rule(entries=st.dictionaries(st.sampled_from(KEYS), VALUES | st.none(), min_size=1, max_size=8))
     def write(self, entries: Mapping[bytes, bytes | None]) -> None:
         self.transaction.write(STORE, entries)
         for key, value in entries.items():
@@ -90,10 +90,24 @@ class Timers(RuleBasedStateMachine):
 
     @rule(domain=st.sampled_from(Domain), until_ms=st.none() | MOMENTS, count_max=st.integers(1, 20))
     def due(self, domain: Domain, until_ms: int | None, count_max: int) -> None:
+        self._check_due(domain, until_ms, count_max)
+
+    @invariant()
+    def all_due_timers_are_found(self) -> None:
+        """A look that is drawn meets a timer in one of fifty calls at most."""
+        if hasattr(self, "current"):
+            for domain in Domain:
+                for until_ms in (-(2**41), -1, 0, 3, None):
+                    self._check_due(domain, until_ms, 4)
+
+    def _check_due(self, domain: Domain, until_ms: int | None, count_max: int) -> None:
         rows = self.transaction.due(STORE, domain, until_ms, count_max)
 
         of_domain = [(key, value) for key, value in self.current.items() if value[1] == domain]
-        due = [moment_of(value) for _, value in of_domain if until_ms is None or moment_of(value) <= until_ms]
+        # Those before 1970 are found apart.
+        moments = [moment_of(value) for _, value in of_domain]
+        least_ms = 0 if until_ms is None or until_ms >= 0 else -(2**63)
+        due = [moment for moment in moments if least_ms <= moment <= (2**63 if until_ms is None else until_ms)]
         assert sorted(due)[:count_max] == [moment for moment, _, _ in rows]
         assert all(self.current[key] == value and moment_of(value) == moment for moment, key, value in rows)
         assert len({key for _, key, _ in rows}) == len(rows)
@@ -118,6 +132,26 @@ class Timers(RuleBasedStateMachine):
 
 Timers.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestTimers = Timers.TestCase
+
+
+@pytest.mark.parametrize(
+    ("until_ms", "moments"),
+    [(-2, [-5, -2]), (-1, [-5, -2, -1]), (0, [0]), (7, [0, 7]), (None, [0, 7, 2**62 - 1]), (-(2**62), [])],
+)
+def test_timers_of_moments_before_1970_are_found_apart(
+    tmp_path: Path, until_ms: int | None, moments: list[int]
+) -> None:
+    environment = LmdbEnvironment(tmp_path / "1", STORES)
+    transaction = environment.begin()
+    set_to = [(KEYS[number], moment) for number, moment in enumerate((7, -1, -5, 0, 2**62 - 1, -2))]
+    for domain in Domain:
+        transaction.write(STORE, {key + bytes([domain]): timer_value(domain, moment) for key, moment in set_to})
+
+    rows = transaction.due(STORE, Domain.EVENT, until_ms, 9)
+
+    assert moments == [moment for moment, _, _ in rows]
+    transaction.abort()
+    environment.close()
 
 
 def test_a_scan_from_the_timer_that_was_due_last_would_lose_timers(monkeypatch: pytest.MonkeyPatch) -> None:
