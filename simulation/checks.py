@@ -29,6 +29,7 @@ from samzapy.coordinator.assignment import replanning as planning_module
 from samzapy.coordinator.assignment.liveness import Liveness
 from samzapy.coordinator.commands import Command
 from samzapy.coordinator.decide import Decision, decide, observe
+from samzapy.coordinator.launching.launches import wanted_processors
 from samzapy.coordinator.launching.standbys import named
 from samzapy.coordinator.replay import NOTHING, Replayed
 from samzapy.coordinator.requests.restart_query import processors_with_query
@@ -902,7 +903,8 @@ def _check_requests(state: CoordinatorState) -> None:
         known = with_query if request.action == Action.RESTART_QUERY else planned
         is_lost = is_over or (request.processor_id and named(request.processor_id, state)[0] not in known)
         if request.action == Action.RESTART_CONTAINER:
-            is_lost = is_over  # It waits for a container, which may have no tasks.
+            # It waits for a container, which may have no tasks.
+            is_lost = is_over or request.processor_id not in (wanted_processors(state) or ())
         if not request.status_code.is_terminal and is_lost:
             raise BrokenLawError(f"{request.uuid} waits for a query of {request.processor_id}, which has no tasks")
 

@@ -178,7 +178,7 @@ def _review_launches(command: ReviewLaunches, state: CoordinatorState, liveness:
     steps, causes = Round(state), []
     causes += ["containers did not stop in time"] if steps.add(stopped_too_late(command, state)) else []
     causes += ["containers end at one step of their start"] if steps.add(suspended_at_a_step(state, liveness)) else []
-    causes += ["a standby takes over"] if steps.add(promotions(steps.state, liveness)) else []
+    causes += ["a standby takes over"] if steps.add(promotions(command, steps.state, liveness)) else []
     launched, cause = review_launches(command, steps.state, liveness)
     causes += [cause] if steps.add(launched) else []
     causes += ["standbys"] if steps.add(review_standbys(command, steps.state, liveness)) else []

@@ -185,7 +185,7 @@ class LeaderLog:
         assert self.term is not None, "only a leader writes"
         repair = restored(known.state, known.foreign.values(), term=self.term, seq_first=known.seq_next)
         if not repair.writes:
-            # Records without a key, which a compacted topic does not take.
+            # Records under keys of positions, or without a key, which a compacted topic does not take.
             self._known = replace(known, foreign={})
             return False
         self._fold(repair.records, repair.writes, self.log.append_atomically(repair.writes))

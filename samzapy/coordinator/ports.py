@@ -125,7 +125,8 @@ class Processes(Protocol):
     def is_alive(self, boot_id: str, pid: int, process_started_ms: int) -> bool | None:
         """Whether that very process runs; None if this host cannot tell.
 
-        It cannot tell if `boot_id` is another host's, of an earlier boot, or of another pid namespace.
+        It cannot tell if `boot_id` is another host's, of an earlier boot, or of another pid namespace. Nor can it if
+        `/proc` hides the process, because it is another user's.
         """
         ...
 

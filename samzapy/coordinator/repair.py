@@ -23,7 +23,15 @@ from samzapy.stream.audit import event_name
 from samzapy.stream.codec import encode, headers
 from samzapy.stream.keys import parse_key
 from samzapy.stream.log import LogRecord, Write
-from samzapy.stream.numbering import VALUE_RESTORED, Foreign, Numbering, foreign_record, is_key, place
+from samzapy.stream.numbering import (
+    POSITION_PREFIXES,
+    VALUE_RESTORED,
+    Foreign,
+    Numbering,
+    foreign_record,
+    is_key,
+    place,
+)
 from samzapy.stream.records import (
     CoordinatorRecord,
     EpochPut,
@@ -119,9 +127,13 @@ def restored(
 ) -> Restored:
     """The current values of the keys of `foreign`, to be written again.
 
-    Values come before tombstones.
+    Values come before tombstones. Keys of positions are left out, because all readers ignore what is under them.
     """
-    values = [(item, standing(state, item.key)) for item in foreign if item.key is not None]
+    values = [
+        (item, standing(state, item.key))
+        for item in foreign
+        if item.key is not None and not item.key.startswith(POSITION_PREFIXES)
+    ]
     values.sort(key=lambda pair: pair[1] is None)
     return _written(
         [(item.key or b"", value, f"foreign record at offset {item.offset}") for item, value in values[:count_max]],

@@ -6,7 +6,7 @@ first. Others are on the placement topic, and the page lists more of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -31,8 +31,7 @@ def requests_json(state: CoordinatorState, reasons: Mapping[str, str]) -> Sequen
         reasons: by uuid, the texts of answers that the log no longer has.
     """
     recorded = state.requests.values()
-    closed = (memory for uuid, memory in state.request_memory.items() if uuid not in state.requests)
-    both: Iterable[RequestPut | RequestMemoryPut] = chain(recorded, closed)
+    both: Iterable[RequestPut | RequestMemoryPut] = chain(recorded, closed_requests(state))
     failed = nsmallest(
         FAILED_MAX,
         (request for request in both if request.status_code in UNSUCCESSFUL),
@@ -40,6 +39,11 @@ def requests_json(state: CoordinatorState, reasons: Mapping[str, str]) -> Sequen
     )
     opened = in_order(request for request in recorded if request.status_code in UNFINISHED)
     return [_request_json(request, reasons) for request in (*opened, *failed)]
+
+
+def closed_requests(state: CoordinatorState) -> Iterator[RequestMemoryPut]:
+    """The finished requests whose own record is removed, so that none is listed twice."""
+    return (memory for uuid, memory in state.request_memory.items() if uuid not in state.requests)
 
 
 def _request_json(request: RequestPut | RequestMemoryPut, reasons: Mapping[str, str]) -> Json:

@@ -120,6 +120,35 @@ def test_a_foreign_value_under_an_unused_key_gets_a_tombstone_so_that_compaction
     assert not [record for record in records(world) if not record.headers]
 
 
+@pytest.mark.parametrize("key", [b"grant/x/" + b"1" * 4301, b"plan/" + b"1" * 4301 + b"/task/x"])
+def test_a_number_too_long_to_be_read_in_a_foreign_key_ends_no_leader(world, leader, key):
+    foreign(world, key, b"x")
+
+    rounds(world, leader, 2)
+
+    assert [key] == restored(world)
+    successor = world.coordinator()
+    successor.become_leader()
+    assert leader.status().state.grants == successor.status().state.grants
+
+
+@pytest.mark.parametrize("key", [b"checkpoint/kafka.a.0:0/1", b"progress/kafka.a.0:0/1"])
+@pytest.mark.parametrize("value", [None, b"junk"])
+def test_a_foreign_record_under_the_key_of_a_position_is_left_there(world, leader, key, value):
+    """All readers ignore what is under such a key, also a tombstone of the leader's."""
+    before = leader.status().state
+    foreign(world, key, value)
+    end = world.topic.end_offset
+
+    rounds(world, leader, 5)
+
+    assert (end, before) == (world.topic.end_offset, leader.status().state)
+    foreign(world, b"config/nobody", b"junk")
+    rounds(world, leader, 2)
+    assert [b"config/nobody"] == restored(world)
+    assert before.term == leader.status().state.term
+
+
 def test_each_value_is_written_again_once_and_so_many_in_a_round(world, leader, monkeypatch):
     monkeypatch.setattr(repair.restored, "__kwdefaults__", {"count_max": 2})
     key = a_grant_key(leader)

@@ -195,5 +195,6 @@ def _domains(state: CoordinatorState, liveness: Liveness) -> Mapping[str, str]:
     if not _domains_count(state):
         return {}
     recorded = {locality.host: locality.fault_domain for locality in state.localities.values()}
-    kept = {host: known.fault_domain for host, known in liveness.hosts.items()}
+    # A host that is only known for a failed start has no domain here, and that is no reason to forget the recorded one.
+    kept = {host: known.fault_domain for host, known in liveness.hosts.items() if known.fault_domain}
     return {host: domain for host, domain in (recorded | kept).items() if domain}

@@ -21,9 +21,10 @@ not ended in time is killed, and a failed one is killed at once. An execution th
 lost, because the kill may be impossible: after fencing, its tasks are free.
 
 *Failures* are counted in the records, from one execution of a processor to the next, within a window. A container
-failed if it ended without an order, was declared lost, or sent no heartbeat in time. After too many failures the job
-ends, or runs on without that processor. An end that every other container would repeat is not a failure: its processor
-is suspended (`coordinator.launching.suspension`).
+failed if it ended without an order, was declared lost, or sent no heartbeat in time. The failure of a standby or a
+reserve that had taken over counts on the newest active execution of its processor, because the tasks were down with it.
+After too many failures the job ends, or runs on without that processor. An end that every other container would repeat
+is not a failure: its processor is suspended (`coordinator.launching.suspension`).
 
 *Host.* A container is started on the host where the processor ran last, because its state is there. After a failed
 start another host is used, because the fault may be the host's. After the second failed start in a row there is a pause
@@ -122,16 +123,17 @@ def launches_looked(command: LaunchesLooked, state: CoordinatorState) -> tuple[C
 
     An execution that ended without a last heartbeat is declared lost.
     """
-    records: list[CoordinatorRecord] = []
+    steps = Round(state)
     for execution_id in sorted(command.launched.keys() & state.launches.keys()):
-        launch, launched = state.launches[execution_id], command.launched[execution_id]
-        after = _after_look(launch, launched, command, state)
+        launch = steps.state.launches[execution_id]
+        looked = _after_look(launch, command.launched[execution_id], command, steps.state)
+        after = looked[0].launch
         if after == launch:
             continue
-        records.append(LaunchPut(launch=after))
+        steps.add(looked)
         if after.phase is P.ENDED:
-            records.extend(declare_lost(ContainerGone(execution_id, after.reason), state))
-    return tuple(records)
+            steps.add(declare_lost(ContainerGone(execution_id, after.reason), steps.state))
+    return tuple(steps.records)
 
 
 def to_start(state: CoordinatorState) -> tuple[Launch, ...]:
@@ -243,8 +245,8 @@ def is_exhausted(launch: Launch, retry_count: int) -> bool:
 def failed_job(state: CoordinatorState, retry_count: int) -> str:
     """The reason why the job ended; else an empty text.
 
-    It names the processor whose containers failed too often. Standbys and reserves do not count, because all tasks run
-    without them.
+    It names the processor whose containers failed too often. Standbys and reserves do not count until they have taken
+    over, because all tasks run without them.
     """
     exhausted = [
         launch for launch in _sorted(state) if launch.role is LaunchRole.ACTIVE and is_exhausted(launch, retry_count)
@@ -303,19 +305,23 @@ def _foreign(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Coord
 
 def _stopped(command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> Iterable[CoordinatorRecord]:
     surplus = _surplus(state)
-    for launch in _up(state) if is_on(state) else ():
-        container = state.containers.get(launch.execution_id)
+    steps = Round(state)
+    for execution_id in [launch.execution_id for launch in _up(state)] if is_on(state) else ():
+        # A failure before it may have been counted on this one.
+        launch = steps.state.launches[execution_id]
+        container = state.containers.get(execution_id)
         not_started = _not_started(launch, command, state, liveness) if container is None else None
         if not_started is not None:
-            yield not_started
+            steps.add([not_started])
         elif is_suspended_by(launch, state):
-            yield ordered_to_stop(launch, command, "" if container is None else container.reason)
+            steps.add([ordered_to_stop(launch, command, "" if container is None else container.reason)])
         elif container is not None and container.phase not in LIVING:
-            yield _ended_unasked(launch, container, command)
-        elif launch.execution_id in surplus and not _holds(launch, state):
-            yield ordered_to_stop(launch, command, surplus[launch.execution_id])
+            steps.add(_ended_unasked(launch, container, command, steps.state))
+        elif execution_id in surplus and not _holds(launch, state):
+            steps.add([ordered_to_stop(launch, command, surplus[execution_id])])
         elif container is not None and launch.phase is P.WANTED:
-            yield LaunchPut(launch=replace(launch, phase=P.LAUNCHED, host_found=container.host))
+            steps.add([LaunchPut(launch=replace(launch, phase=P.LAUNCHED, host_found=container.host))])
+    return steps.records
 
 
 def _not_started(
@@ -334,12 +340,16 @@ def _not_started(
     return None
 
 
-def _ended_unasked(launch: Launch, container: Container, command: ReviewLaunches) -> LaunchPut:
+def _ended_unasked(
+    launch: Launch, container: Container, command: ReviewLaunches, state: CoordinatorState
+) -> Iterable[LaunchPut]:
     """The failure of a launch whose container ended or was lost without an order."""
+    failed, *counted = _failure(launch, container.reason, command.now_ms, command.retry_window_ms, state)
     if container.phase is ContainerPhase.STOPPED:
-        failed = _failed(launch, command.now_ms, command.retry_window_ms)
-        return ordered_to_stop(failed, command, f"it stopped by itself: {container.reason}")
-    return _given_up(launch, command, container.reason)
+        ended = ordered_to_stop(failed.launch, command, f"it stopped by itself: {container.reason}")
+    else:
+        ended = _to_be_killed(failed.launch, command, container.reason)
+    return (ended, *counted)
 
 
 def _expires_at_ms(launch: Launch, command: ReviewLaunches) -> int:
@@ -433,9 +443,36 @@ def has_grants(launch: Launch, state: CoordinatorState) -> bool:
 
 
 def _given_up(launch: Launch, command: ReviewLaunches, reason: str) -> LaunchPut:
-    """The launch of an execution that failed and may still run, to be killed at once."""
-    failed = _failed(launch, command.now_ms, command.retry_window_ms)
-    return LaunchPut(launch=replace(failed, phase=P.STOPPING, reason=reason, expires_at_ms=command.now_ms))
+    """The failure of a launch that did not start in time."""
+    return _to_be_killed(_failed(launch, command.now_ms, command.retry_window_ms), command, reason)
+
+
+def _to_be_killed(launch: Launch, command: ReviewLaunches, reason: str) -> LaunchPut:
+    """The record that ends an execution at once, without a drain."""
+    return LaunchPut(launch=replace(launch, phase=P.STOPPING, reason=reason, expires_at_ms=command.now_ms))
+
+
+def _failure(
+    launch: Launch, reason: str, now_ms: int, window_ms: int, state: CoordinatorState
+) -> tuple[LaunchPut, ...]:
+    """The launch after its failure, and the other launch that counts it, if any.
+
+    The other one comes second: if the transaction is torn after the first, a failure is not counted, rather than twice.
+    """
+    active = last_of_kind(state, launch.processor_id, LaunchRole.ACTIVE) if _has_taken_over(launch, state) else None
+    if active is None:
+        return (LaunchPut(launch=_failed(launch, now_ms, window_ms)),)
+    counted = _failed(active, now_ms, window_ms)
+    if counted.phase not in UP:
+        counted = replace(counted, reason=f"{launch.execution_id}, which had taken over, {reason}")
+    return LaunchPut(launch=launch), LaunchPut(launch=counted)
+
+
+def _has_taken_over(launch: Launch, state: CoordinatorState) -> bool:
+    """Whether a standby or a reserve got tasks of its processor."""
+    return launch.role is not LaunchRole.ACTIVE and any(
+        grant.execution_id == launch.execution_id for grant in state.grants.values()
+    )
 
 
 def _failed(launch: Launch, now_ms: int, window_ms: int) -> Launch:
@@ -568,18 +605,22 @@ def is_on(state: CoordinatorState) -> bool:
 # --- the launcher's observations ---
 
 
-def _after_look(launch: Launch, launched: Launched, command: LaunchesLooked, state: CoordinatorState) -> Launch:
+def _after_look(
+    launch: Launch, launched: Launched, command: LaunchesLooked, state: CoordinatorState
+) -> tuple[LaunchPut, ...]:
+    """The launch as it is now, and the other launch that counts its failure, if any."""
     if launch.phase is P.ENDED or launched.state is LaunchedState.UNKNOWN:
-        return launch
+        return (LaunchPut(launch=launch),)
     located = replace(launch, host_found=launched.host or launch.host_found, handle=launched.handle or launch.handle)
     if launched.state is not LaunchedState.ENDED:
-        return replace(located, phase=P.LAUNCHED) if launch.phase is P.WANTED else located
+        return (LaunchPut(launch=replace(located, phase=P.LAUNCHED) if launch.phase is P.WANTED else located),)
     reason = _end_text(launched)
     if launch.phase is P.STOPPING:
-        return replace(located, phase=P.ENDED, reason=f"{launch.reason}; {reason}")
-    is_failed = is_on(state) and not is_suspended_by(launch, state)
-    ended = _failed(located, command.now_ms, command.retry_window_ms) if is_failed else located
-    return replace(ended, phase=P.ENDED, reason=reason)
+        return (LaunchPut(launch=replace(located, phase=P.ENDED, reason=f"{launch.reason}; {reason}")),)
+    ended = replace(located, phase=P.ENDED, reason=reason)
+    if not is_on(state) or is_suspended_by(launch, state):
+        return (LaunchPut(launch=ended),)
+    return _failure(ended, reason, command.now_ms, command.retry_window_ms, state)
 
 
 def _end_text(launched: Launched) -> str:

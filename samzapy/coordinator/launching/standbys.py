@@ -44,7 +44,14 @@ from samzapy.coordinator.state import CoordinatorState, Round, sorted_processors
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ContainerModel, ExecutionId, JobModel, ProcessorId, TaskMode
 from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole, standby_name
-from samzapy.model.placement import LAST_SEEN, Action, ContainerPlacementRequestMessage, Refusal
+from samzapy.model.placement import (
+    LAST_SEEN,
+    STANDBY,
+    UNFINISHED,
+    Action,
+    ContainerPlacementRequestMessage,
+    Refusal,
+)
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, PlacedPut
 
@@ -183,10 +190,11 @@ def best_standby(processor_id: ProcessorId, state: CoordinatorState, liveness: L
     return min(living, key=rank) if living else None
 
 
-def promotions(state: CoordinatorState, liveness: Liveness) -> tuple[PlacedPut, ...]:
+def promotions(command: ReviewLaunches, state: CoordinatorState, liveness: Liveness) -> tuple[PlacedPut, ...]:
     """The standbys that take over from lost executions.
 
-    They do so at once, before other executions are started.
+    They do so at once, before other executions are started. A processor that failed too often gets none, because no
+    container is started for it either.
     """
     if not is_on(state):
         return ()
@@ -201,11 +209,27 @@ def promotions(state: CoordinatorState, liveness: Liveness) -> tuple[PlacedPut, 
         # One that was told to stop and lives has its other tasks until it has stopped, or is lost.
         if runner is not None and is_alive(state, runner):
             continue
+        last = last_of_kind(state, processor_id, LaunchRole.ACTIVE)
+        if last is not None and is_put_off(last, command):
+            continue
         best = best_standby(processor_id, state, liveness)
         # The tasks are down meanwhile, and a standby with their state is up sooner than a new container.
         if best is not None and is_level(best.execution_id, state, liveness):
-            placed.append(PlacedPut(processor_id=processor_id, execution_id=best.execution_id, uuid=""))
+            left = _host_to_leave(processor_id, state)
+            placed.append(
+                PlacedPut(processor_id=processor_id, execution_id=best.execution_id, uuid="", left_host=left)
+            )
     return tuple(placed)
+
+
+def _host_to_leave(processor_id: ProcessorId, state: CoordinatorState) -> str:
+    """The host that a move to a standby is to leave; empty without such a move."""
+    for request in state.requests.values():
+        source = state.launches.get(ExecutionId(request.source_id))
+        is_move = (request.processor_id, request.destination_host) == (processor_id, STANDBY)
+        if is_move and request.status_code in UNFINISHED and source is not None:
+            return place_of(source, state)
+    return ""
 
 
 def _processors_lost(state: CoordinatorState) -> frozenset[ProcessorId]:
@@ -367,8 +391,17 @@ def _why_missing(
         return ""
     if _host_for(processor_id, last, command, state, liveness) is not None or not command.hosts:
         return ""
-    why = [clash(host, processor_id, state, liveness) or f"{host} is full" for host in sorted(command.hosts)]
+    why = [_why_not_on(host, processor_id, state, liveness) for host in sorted(command.hosts)]
     return f"no host may have it and has a place: {some(why)}"
+
+
+def _why_not_on(host: str, processor_id: ProcessorId, state: CoordinatorState, liveness: Liveness) -> str:
+    if reason := clash(host, processor_id, state, liveness):
+        return reason
+    placed = state.placed.get(processor_id)
+    if placed is not None and host == placed.left_host:
+        return f"processor {processor_id} was moved off {host} to its standby"
+    return f"{host} is full"
 
 
 def _fruitless(launch: Launch, command: ReviewLaunches, state: CoordinatorState) -> Launch:

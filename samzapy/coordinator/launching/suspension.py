@@ -55,7 +55,7 @@ def suspended_by_heartbeat(heartbeat: Heartbeat, state: CoordinatorState) -> tup
     launch = state.launches.get(heartbeat.execution_id)
     if launch is None or not heartbeat.exit_code or not is_expected(state, heartbeat):
         return ()
-    if heartbeat.exit_code not in _REPEATS and not _is_second(launch, heartbeat.exit_code):
+    if heartbeat.exit_code not in _REPEATS and not _is_second(launch, heartbeat.exit_code, state):
         return ()
     return _suspension(launch, heartbeat.exit_code, heartbeat.reason, state)
 
@@ -68,14 +68,22 @@ def suspended_by_launcher(command: LaunchesLooked, state: CoordinatorState) -> t
         if (launched := command.launched[execution_id]).state is LaunchedState.ENDED
         and launched.exit_code is not None
         and (launch := state.launches[execution_id])
-        and (launched.exit_code in _REPEATS - _MAY_REPEAT or _is_second(launch, launched.exit_code))
+        and (launched.exit_code in _REPEATS - _MAY_REPEAT or _is_second(launch, launched.exit_code, state))
         for put in _suspension(launch, launched.exit_code, launched.reason, state)
     )
 
 
-def _is_second(launch: Launch, exit_code: int) -> bool:
-    """Whether this is a second failure in a row, after which a third would follow."""
-    return exit_code in _MAY_REPEAT and launch.failures > 0
+def _is_second(launch: Launch, exit_code: int, state: CoordinatorState) -> bool:
+    """Whether this is a second failure in a row, after which a third would follow.
+
+    The failures of executions that had taken over are counted on the active ones.
+    """
+    return exit_code in _MAY_REPEAT and any(
+        other.failures > 0
+        for other in state.launches.values()
+        if other.processor_id == launch.processor_id
+        and (other.role is LaunchRole.ACTIVE or other.execution_id == launch.execution_id)
+    )
 
 
 def is_suspended_by(launch: Launch, state: CoordinatorState) -> bool:

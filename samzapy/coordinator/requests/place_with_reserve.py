@@ -19,8 +19,9 @@ its last host, and if that fails, on any host.
 The launch record of the reserve names the request. A request may have several tries, each with a reserve of its own.
 
 With the destination `STANDBY` there is no reserve: the move waits for the best standby to catch up and places the
-processor on it. To move a standby, a second one with the same number is started; the first is stopped when the second
-has caught up.
+processor on it. If the container is lost meanwhile and a standby takes over, the move goes on with that standby. To
+move a standby, a second one with the same number is started; the first is stopped when the second has caught up. If
+the second one takes over from a lost container meanwhile, it is no standby any more, and the move fails.
 
 A processor that moves to its current host gets a reserve too, which finds the state on that host. If the cluster
 manager reports that the host is full, the current execution is stopped first, and the answer says so. A cluster manager
@@ -126,7 +127,11 @@ def begin_reserve(request: RequestPut, review: Review) -> Iterable[CoordinatorRe
         text = f"a container of processor {request.processor_id} is wanted on {request.destination_host}"
         if request.destination_host == FORCE_RESTART_LAST_SEEN:
             text = f"the container of processor {request.processor_id} is stopped, and another one started then"
-        yield begun(request, text, review.now_ms, phase=Phase.RESERVING)
+        under_way = begun(request, text, review.now_ms, phase=Phase.RESERVING)
+        runner = runner_of(review.state, ProcessorId(request.processor_id))
+        if request.destination_host == STANDBY and runner is not None:
+            under_way = replace(under_way, source_id=runner.execution_id)
+        yield under_way
 
 
 def advance_reserve(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
@@ -136,10 +141,10 @@ def advance_reserve(request: RequestPut, review: Review) -> Iterable[Coordinator
         return  # Nothing can be started: the job is being taken over by other means.
     if request.execution_id and number is None:
         yield from _hand_over(request, processor_id, review)
-    elif request.source_id:
-        yield from _stop_first(request, processor_id, number, review)
     elif number is None and request.destination_host == STANDBY:
         yield from _await_standby(request, processor_id, review)
+    elif request.source_id:
+        yield from _stop_first(request, processor_id, number, review)
     elif not request.execution_id:
         yield from _await_reserve(request, processor_id, number, review)
 
@@ -158,12 +163,12 @@ def reserve_completion(request: RequestPut, review: Review) -> str | None:
         f"{count} tasks of processor {processor_id} run in {runner.execution_id} on {runner.host}; their "
         f"query runs again after {max(0, review.now_ms - request.paused_at_ms)} ms"
     )
+    if request.destination_host == STANDBY:
+        return f"{text}. {_next_standby(processor_id, review.state)}"
     if request.source_id and request.destination_host == FORCE_RESTART_LAST_SEEN:
         return f"{text}. {request.source_id} was stopped first, as was asked for"
     if request.source_id:
         return f"{text}. There was no second place on the host, so {request.source_id} was stopped first"
-    if request.destination_host == STANDBY:
-        return f"{text}. {_next_standby(processor_id, review.state)}"
     return text
 
 
@@ -172,7 +177,7 @@ def _successor(request: RequestPut, processor_id: ProcessorId, state: Coordinato
     runner = executions_to_grant(state).get(processor_id)
     if runner is None or not is_alive(state, runner):
         return None
-    if request.execution_id:
+    if request.execution_id or request.destination_host == STANDBY:
         is_successor = runner == request.execution_id and runner != request.source_id
     else:
         is_successor = bool(request.source_id) and runner != request.source_id
@@ -182,7 +187,8 @@ def _successor(request: RequestPut, processor_id: ProcessorId, state: Coordinato
 def reserve_timeout_reason(request: RequestPut, review: Review) -> str:
     """The step that the move waits for. See `RequestHandler`."""
     processor_id, number = named(request.processor_id, review.state)
-    if request.source_id or (request.execution_id and number is None):
+    is_stopped_first = request.source_id and request.destination_host != STANDBY
+    if is_stopped_first or (request.execution_id and number is None):
         waiting = tasks_awaited(processor_id, review)
         return f"{len(waiting)} tasks are not at work yet ({some(waiting)}); the move goes on"
     return f"it was still {request.phase}: {request.response_message}. Whatever ran was not touched"
@@ -272,12 +278,24 @@ def _await_reserve(
 ) -> Iterable[CoordinatorRecord]:
     """Start another execution and restore its state, one try after the other."""
     move = _move(request, processor_id, number, review)
+    if number is not None and (runner := _taken_over(move, review.state)):
+        text = (
+            f"{runner} has taken over the tasks of processor {processor_id}, whose container was lost, so it is no "
+            "standby any more; the next standby starts by itself"
+        )
+        return (ended(request, StatusCode.FAILED, text, review.now_ms),)
     if number is not None and move.in_place:
         # Two standbys of one number on one host would write the same directory.
         return _stop(request, move.in_place[0], "a standby is started anew where it is", review)
     if request.destination_host == FORCE_RESTART_LAST_SEEN and move.replaced:
         return _stop(request, move.replaced[0], "it is to be started anew without a second place", review)
     return _STEPS[_reserve_of(move, review)](move, review)
+
+
+def _taken_over(move: _Move, state: CoordinatorState) -> ExecutionId | None:
+    """The standby that was started for the move and runs the tasks now."""
+    runner = executions_to_grant(state).get(move.processor_id)
+    return runner if any(launch.execution_id == runner for launch in move.started) else None
 
 
 def _reserve_of(move: _Move, review: Review) -> _Reserve:
@@ -331,8 +349,9 @@ def _start_next_reserve(move: _Move, review: Review) -> Iterable[CoordinatorReco
 def _await_start(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
     reserve, host = move.reserve, move.host
     if move.in_place and _has_no_second_place(move, review):
-        yield from _stop(move.request, move.in_place[0], f"there is no second place on {host}", review)
+        # The reserve first: if the transaction is torn after it, the move tries again; `_stop_first` stops no reserve.
         yield ordered_to_stop(reserve, move.launching, f"there is no second place on {host}")
+        yield from _stop(move.request, move.in_place[0], f"there is no second place on {host}", review)
         return
     why = review.liveness.why_not(reserve.execution_id)
     if _has_no_such_host(host, reserve, move.launching):
@@ -407,6 +426,15 @@ def _has_no_such_host(host: str, last: Launch, command: ReviewLaunches) -> bool:
 
 
 def _await_standby(request: RequestPut, processor_id: ProcessorId, review: Review) -> Iterable[CoordinatorRecord]:
+    runner = runner_of(review.state, processor_id)
+    if (
+        runner is not None
+        and runner.role is LaunchRole.STANDBY
+        and request.source_id not in ("", runner.execution_id)
+    ):
+        text = f"{request.source_id} is gone, and {runner.execution_id} has taken over"
+        yield replace(_pausing(request, text, review.now_ms), execution_id=runner.execution_id)
+        return
     best = best_standby(processor_id, review.state, review.liveness)
     if best is not None and is_warm(best.execution_id, review.state, review.liveness):
         yield from _place(request, processor_id, best.execution_id, review)

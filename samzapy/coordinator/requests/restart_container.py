@@ -12,7 +12,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from samzapy.coordinator.assignment.liveness import is_alive
-from samzapy.coordinator.launching.launches import last_of_kind, may_live, ordered_to_stop, runner_of
+from samzapy.coordinator.launching.launches import (
+    last_of_kind,
+    may_live,
+    ordered_to_stop,
+    runner_of,
+    wanted_processors,
+)
 from samzapy.coordinator.launching.standbys import refused_standby
 from samzapy.coordinator.launching.suspension import resumed
 from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended
@@ -36,18 +42,37 @@ def refused_replacement(message: ContainerPlacementRequestMessage, state: Coordi
     return refused_standby(message, state)
 
 
+def refused_replacement_now(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
+    """Why a replacement whose turn it is cannot begin; None if it can."""
+    reason = _lacks_its_processor(message.processor_id, state)
+    return Refusal(f"processorId: {reason}") if reason else None
+
+
+def _lacks_its_processor(name: str, state: CoordinatorState) -> str:
+    """Why the job has no container for a processor; empty if it has."""
+    wanted = wanted_processors(state)
+    if wanted is None or name in wanted:
+        return ""
+    return (
+        f"wanted one of the job's processors ({some(wanted)}), found {name}: the job has {len(wanted)} containers now"
+    )
+
+
 def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
     """Stop the processor's container. See `RequestHandler`."""
     processor_id = ProcessorId(request.processor_id)
+    if reason := _lacks_its_processor(processor_id, review.state):
+        return (ended(request, StatusCode.FAILED, f"{reason}; nothing was done", review.now_ms),)
     runner = runner_of(review.state, processor_id)
     if runner is None:
         text = f"no container of processor {processor_id} runs; one is started"
         last = last_of_kind(review.state, processor_id, LaunchRole.ACTIVE)
-        # The suspension is lifted first: if the transaction is torn after it, the request begins as without one.
+        # The request comes last: if the transaction is torn before it, the request begins as without a suspension and
+        # without failures.
         return (
             *resumed((processor_id,), review.state),
-            begun(request, text, review.now_ms),
             *_pardoned(last, review.state),
+            begun(request, text, review.now_ms),
         )
     text = f"{runner.execution_id} is to stop, and another one to start in its place"
     under_way = begun(request, text, review.now_ms, execution_id=runner.execution_id)
@@ -70,8 +95,11 @@ def _pardoned(last: Launch | None, state: CoordinatorState) -> Iterable[Coordina
 def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
     """Order the stop if it is not ordered yet. See `RequestHandler`.
 
-    The request fails if the new execution ended the way the last one did.
+    The request fails if the new execution ended the way the last one did, or if the job needs no new one.
     """
+    if reason := _lacks_its_processor(request.processor_id, review.state):
+        yield ended(request, StatusCode.FAILED, reason, review.now_ms)
+        return
     suspended = review.state.suspended.get(ProcessorId(request.processor_id))
     if suspended is not None:
         text = f"{suspended.execution_id} {exit_text(suspended.exit_code)}: {suspended.reason}"
@@ -114,5 +142,10 @@ def _successor(request: RequestPut, state: CoordinatorState) -> Launch | None:
 
 
 REPLACING = RequestHandler(
-    begin=begin, advance=advance, completion=completion, timeout_reason=timeout_reason, refusal=refused_replacement
+    begin=begin,
+    advance=advance,
+    completion=completion,
+    timeout_reason=timeout_reason,
+    refusal=refused_replacement,
+    refusal_now=refused_replacement_now,
 )

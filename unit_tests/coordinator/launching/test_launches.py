@@ -909,7 +909,7 @@ def test_the_failures_of_a_run_are_forgotten_but_not_executions_that_may_still_c
     state = a_state(launch, lost)
     request = replace(a_move(S.ACCEPTED), action=Action.RESTART_CONTAINER.value)
 
-    _, pardon = REPLACING.begin(request, a_review(state, now_ms=1))
+    pardon, _ = REPLACING.begin(request, a_review(state, now_ms=1))
     after = evolve(state, committed([pardon], 10))
 
     assert (tombstone(launch) == pardon) is (phase is ContainerPhase.FENCED)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.coordinator.assignment.liveness import KnownHost, Liveness, Sighting
+from samzapy.coordinator.assignment.liveness import KnownHost, Liveness, Sighting, failed_starts_noted
 from samzapy.coordinator.commands import Figures, ReviewLaunches, ReviewRequests
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.launching.standbys import (
@@ -16,6 +16,7 @@ from samzapy.coordinator.launching.standbys import (
     best_standby,
     clash,
     is_warm,
+    missing_standbys,
     named,
     promotions,
     review_standbys,
@@ -126,17 +127,17 @@ def test_a_standby_that_lacks_anything_is_not_ready(warm, changes):
 def test_after_a_loss_one_that_has_not_tried_its_query_out_takes_over_if_there_is_no_other():
     state, new = a_state(), replace(WARM, lag=0, is_query_warm=False)
 
-    assert ["s0"] == [promotion.execution_id for promotion in promotions(state, liveness(s0=WARM, s1=new))]
-    assert ["s1"] == [promotion.execution_id for promotion in promotions(state, liveness(s1=new))]
+    assert ["s0"] == [promotion.execution_id for promotion in promotions(REVIEW, state, liveness(s0=WARM, s1=new))]
+    assert ["s1"] == [promotion.execution_id for promotion in promotions(REVIEW, state, liveness(s1=new))]
 
 
 def test_after_a_loss_the_one_that_lacks_least_takes_over():
     state, live = a_state(), liveness(s0=WARM, s1=replace(WARM, lag=1))
 
     assert "s1" == best_standby(P, state, live).execution_id
-    (promoted,) = promotions(state, live)
+    (promoted,) = promotions(REVIEW, state, live)
     assert (P, "s1", "") == (promoted.processor_id, promoted.execution_id, promoted.uuid)
-    assert () == promotions(evolve(state, committed([promoted], 90)), live), "written once"
+    assert () == promotions(REVIEW, evolve(state, committed([promoted], 90)), live), "written once"
 
 
 def test_a_standby_takes_over_at_once_from_a_container_that_does_not_stop_in_time():
@@ -159,20 +160,20 @@ def test_a_standby_takes_over_at_once_from_a_container_that_does_not_stop_in_tim
 
 @pytest.mark.parametrize("phase", [ContainerPhase.RUNNING, ContainerPhase.STOPPED])
 def test_no_standby_takes_over_from_a_running_or_drained_container(phase):
-    assert () == promotions(a_state(lost=phase), liveness(s0=WARM, s1=WARM))
+    assert () == promotions(REVIEW, a_state(lost=phase), liveness(s0=WARM, s1=WARM))
 
 
 def test_no_standby_takes_over_unless_ready_wanted_and_in_a_current_run():
-    assert () == promotions(a_state(), liveness(s0=replace(WARM, level=1)))
+    assert () == promotions(REVIEW, a_state(), liveness(s0=replace(WARM, level=1)))
     leaving = LaunchPut(launch=a_launch("s0", role=LaunchRole.STANDBY, host="host-b", phase=LaunchPhase.STOPPING))
-    assert () == promotions(a_state(leaving), liveness(s0=WARM))
-    assert () == promotions(a_state(RunPut(run_id="run", ended=False, finished=True)), liveness(s0=WARM))
+    assert () == promotions(REVIEW, a_state(leaving), liveness(s0=WARM))
+    assert () == promotions(REVIEW, a_state(RunPut(run_id="run", ended=False, finished=True)), liveness(s0=WARM))
 
 
 def test_no_standby_takes_over_while_an_active_container_is_back():
     back = ContainerPut(container=a_container("e2", phase=ContainerPhase.STARTED))
 
-    assert () == promotions(a_state(LaunchPut(launch=a_launch("e2")), back), liveness(s0=WARM))
+    assert () == promotions(REVIEW, a_state(LaunchPut(launch=a_launch("e2")), back), liveness(s0=WARM))
 
 
 def test_no_standby_takes_over_from_a_living_container_that_is_to_stop():
@@ -184,8 +185,8 @@ def test_no_standby_takes_over_from_a_living_container_that_is_to_stop():
     ]
     stopped = ContainerPut(container=a_container("e2", phase=ContainerPhase.STOPPED))
 
-    assert () == promotions(a_state(*placed), liveness(s0=WARM))
-    assert ["s0"] == [put.execution_id for put in promotions(a_state(*placed, stopped), liveness(s0=WARM))]
+    assert () == promotions(REVIEW, a_state(*placed), liveness(s0=WARM))
+    assert ["s0"] == [put.execution_id for put in promotions(REVIEW, a_state(*placed, stopped), liveness(s0=WARM))]
 
 
 @pytest.mark.parametrize(("wanted_ms_ago", "failures"), [(0, 4), (29_999, 4), (30_000, 1), (-1, 1), (-HOUR_MS, 1)])
@@ -378,3 +379,38 @@ def test_a_standby_that_is_given_up_is_removed_once_wherever_the_log_is_torn():
         counts.append((after.requests[begun.uuid].status_code, after.standbys[P].count))
 
     assert [(StatusCode.FAILED, 2)] * (len(whole) + 1) == counts
+
+
+def test_a_failed_start_on_a_host_does_not_make_its_recorded_fault_domain_unknown():
+    domains = ConfigPut(config_key="cluster-manager.fault-domain-aware.standby.enabled", value="true")
+    recorded = LocalityPut(
+        locality=ProcessorLocality(processor_id=ProcessorId("9"), host="host-z", fault_domain="rack")
+    )
+    failed = a_launch("x9", processor_id="9", host="host-z", phase=LaunchPhase.STOPPING, failures=1, wanted_at_ms=50)
+    state = a_state(recorded, domains, LaunchPut(launch=failed))
+
+    noted = failed_starts_noted(liveness(domain="rack", s0=WARM), state)
+
+    assert "host-z" in noted.hosts
+    assert "is in the fault domain of host-z already (rack)" in clash("host-z", P, state, noted)
+
+
+def test_a_missing_standby_names_the_host_that_its_processor_was_moved_off():
+    gone = ContainerPhase.STOPPED
+    moved = PlacedPut(processor_id=P, execution_id="s0", uuid="", left_host="host-a")
+    state = a_state(
+        moved,
+        standbys_wanted(1),
+        LaunchPut(launch=a_launch("e1", phase=LaunchPhase.ENDED)),
+        LaunchPut(launch=a_launch("s1", role=LaunchRole.STANDBY, standby=1, host="host-c", phase=LaunchPhase.ENDED)),
+        ContainerPut(container=a_container("s1", host="host-c", phase=gone)),
+        ContainerPut(container=a_container("s0", host="host-b", phase=ContainerPhase.RUNNING)),
+        lost=gone,
+    )
+    command = replace(REVIEW, hosts={"host-a": 4, "host-b": 0, "host-c": 0})
+
+    (reason,) = missing_standbys(command, state, Liveness()).values()
+
+    assert () == review_standbys(command, state, Liveness())
+    assert "processor 0 was moved off host-a to its standby" in reason
+    assert "host-c is full" in reason

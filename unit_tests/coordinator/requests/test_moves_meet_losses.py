@@ -1,0 +1,191 @@
+"""Moves that meet a lost container or a torn transaction."""
+
+from dataclasses import replace
+
+import pytest
+
+from samzapy.coordinator.assignment.liveness import Liveness, Sighting
+from samzapy.coordinator.commands import Figures, ReviewRequests
+from samzapy.coordinator.decide import decide
+from samzapy.coordinator.grant_values import HeldGrant
+from samzapy.model.container import ContainerPhase, ProcessorLocality
+from samzapy.model.job import ProcessorId
+from samzapy.model.launch import LaunchPhase, LaunchRole
+from samzapy.model.placement import STANDBY, Phase, StatusCode
+from samzapy.model.standby_progress import StandbyProgress
+from samzapy.stream.records import ContainerPut, LaunchPut, LocalityPut, PlacedPut, StandbyPut
+from samzapy.testing.builders import a_container, a_launch
+from unit_tests.fixtures.decided_job import HOUR_MS, DecidedJob, a_launch_review
+from unit_tests.fixtures.launched_job import a_move
+
+P = ProcessorId("0")
+LAUNCHING = a_launch_review(hosts={"host-a": 3, "host-b": 3, "host-c": 3, "host-d": 3})
+WARM = StandbyProgress(tasks=2, level=2, lag=0, restored=9, total=9, is_query_warm=True)
+COLD = replace(WARM, is_query_warm=False)
+
+
+class MovedJob(DecidedJob):
+    """A job whose standby `s0` is on host-b, and one request for which is under way."""
+
+    def __init__(self, request, *records, standbys=1, launching=LAUNCHING):
+        super().__init__(
+            StandbyPut(processor_id=P, count=standbys, uuid=""),
+            LaunchPut(launch=a_launch("s0", role=LaunchRole.STANDBY, host="host-b")),
+            ContainerPut(container=a_container("s0", host="host-b", phase=ContainerPhase.STARTED)),
+            request,
+            *records,
+        )
+        self.launching = launching
+
+    def reviews(self, **warm):
+        """One round of a leader, to which the executions in `warm` report."""
+        self.now_ms += 1000
+        sightings = {
+            name: Sighting(at_ms=0, stream_offset=10**6, held=self.held(name), figures=Figures(), warm=warm.get(name))
+            for name in self.state.containers
+        }
+        launching = replace(self.launching, now_ms=self.now_ms, seed=f"r{self.now_ms}")
+        for command in (
+            ReviewRequests(now_ms=self.now_ms, expiry_ms=600_000, launching=launching),
+            launching,
+        ):
+            self.apply(*decide(command, self.state, Liveness(last=sightings)).records)
+
+    def held(self, execution_id):
+        grants = self.state.grants_sorted
+        return frozenset(HeldGrant(g.task_name, g.epoch) for g in grants if g.execution_id == execution_id)
+
+    @property
+    def request(self):
+        return self.state.requests["u"]
+
+
+def a_request(**changes):
+    under_way = {"phase": Phase.RESTORING, "accepted_at_ms": HOUR_MS, "decided_at_ms": HOUR_MS}
+    return replace(a_move(StatusCode.IN_PROGRESS), **(under_way | changes))
+
+
+def move_of_the_standby():
+    """The standby `0-0` moves to host-d.
+
+    `n0` is level there, and its first query is being tried out.
+    """
+    return (
+        a_request(processor_id="0-0", destination_host="host-d"),
+        LaunchPut(launch=a_launch("n0", role=LaunchRole.STANDBY, host="host-d", uuid="u", wanted_at_ms=HOUR_MS)),
+        ContainerPut(container=a_container("n0", host="host-d", phase=ContainerPhase.STARTED)),
+    )
+
+
+def test_the_move_of_a_standby_fails_at_once_if_the_new_standby_takes_over():
+    request, *records = move_of_the_standby()
+    job = MovedJob(request, *records)
+    job.is_now("e1", ContainerPhase.LOST)
+
+    job.reviews(n0=COLD)
+    job.reviews(n0=COLD)
+
+    assert "n0" == job.placed_on
+    assert StatusCode.FAILED is job.request.status_code
+    assert "n0 has taken over the tasks of processor 0" in job.request.response_message
+
+
+def test_the_move_of_a_standby_never_stops_the_container_that_took_over():
+    request, *records = move_of_the_standby()
+    job = MovedJob(request, *records, standbys=2, launching=replace(LAUNCHING, hosts={}, names_hosts=False))
+    job.is_now("e1", ContainerPhase.LOST)
+    job.reviews(n0=COLD)
+    job.is_now("e1", ContainerPhase.FENCED)
+    job.works("n0")
+
+    for _ in range(4):
+        job.reviews()
+        # The cluster manager chooses the host of the container with the tasks.
+        job.starts_wanted(host="host-d")
+
+    assert LaunchPhase.LAUNCHED is job.state.launches["n0"].phase
+
+
+def begun_move_to_a_standby():
+    job = MovedJob(replace(a_move(StatusCode.ACCEPTED), destination_host=STANDBY, accepted_at_ms=HOUR_MS))
+    job.reviews(s0=COLD)
+    assert (StatusCode.IN_PROGRESS, "e1") == (job.request.status_code, job.request.source_id)
+    return job
+
+
+def test_a_move_to_a_standby_goes_on_with_the_standby_that_takes_over_from_a_lost_container():
+    job = begun_move_to_a_standby()
+    job.is_now("e1", ContainerPhase.LOST)
+
+    job.reviews(s0=COLD)
+    job.reviews()
+
+    assert "s0" == job.request.execution_id
+    job.is_now("e1", ContainerPhase.FENCED)
+    job.works("s0")
+    for _ in range(3):
+        job.reviews(**{name: WARM for name in job.state.launches if name not in ("e1", "s0")})
+        job.starts_wanted()
+    assert StatusCode.SUCCEEDED is job.request.status_code
+    assert "2 tasks of processor 0 run in s0 on host-b" in job.request.response_message
+    assert "s0" == job.placed_on, "the tasks move once"
+    assert "host-a" == job.state.placed[P].left_host
+    standbys = [launch for launch in job.state.launches.values() if launch.role is LaunchRole.STANDBY]
+    assert "host-a" not in {launch.host for launch in standbys if launch.phase is not LaunchPhase.ENDED}
+
+
+def test_a_move_to_a_standby_is_as_before_if_nothing_is_lost():
+    job = begun_move_to_a_standby()
+
+    job.reviews(s0=WARM)
+
+    assert "s0" == job.placed_on
+    assert "host-a" == job.state.placed[P].left_host
+    assert "waiting for e1 to release the tasks" == job.request.response_message
+
+
+def test_a_processor_that_runs_in_a_standby_that_took_over_earlier_moves_to_its_next_standby():
+    took_over = PlacedPut(processor_id=P, execution_id="s0", uuid="")
+    job = MovedJob(
+        replace(a_move(StatusCode.ACCEPTED), destination_host=STANDBY, accepted_at_ms=HOUR_MS),
+        took_over,
+        LaunchPut(launch=a_launch("e1", phase=LaunchPhase.ENDED)),
+        ContainerPut(container=a_container("e1", phase=ContainerPhase.FENCED)),
+        LaunchPut(launch=a_launch("s1", role=LaunchRole.STANDBY, host="host-c", standby=0, wanted_at_ms=5)),
+        ContainerPut(container=a_container("s1", host="host-c", phase=ContainerPhase.STARTED)),
+    )
+    job.works("s0")
+
+    job.reviews(s1=WARM)
+    job.reviews(s1=WARM)
+
+    assert "s1" == job.placed_on
+
+
+@pytest.mark.parametrize("kept", range(4))
+def test_a_move_without_a_second_place_leaves_no_reserve_wherever_the_log_is_torn(kept):
+    reserve = a_launch(
+        "r0",
+        role=LaunchRole.RESERVE,
+        phase=LaunchPhase.WANTED,
+        host="host-a",
+        uuid="u",
+        wanted_at_ms=HOUR_MS - 11_000,
+        expires_at_ms=HOUR_MS + 9_000,
+    )
+    here = LocalityPut(locality=ProcessorLocality(processor_id=P, host="host-a"))
+    job = MovedJob(
+        a_request(destination_host="host-a", phase=Phase.RESERVING),
+        LaunchPut(launch=reserve),
+        here,
+        launching=replace(LAUNCHING, hosts={"host-a": 0, "host-b": 3, "host-c": 3}),
+    )
+    review = ReviewRequests(now_ms=job.now_ms, expiry_ms=600_000, launching=job.launching)
+    whole = decide(review, job.state, Liveness()).records
+    assert 3 == len(whole)
+
+    # The rest is lost with a coordinator; the next one decides again.
+    job.apply(*whole[:kept])
+    job.reviews()
+
+    assert LaunchPhase.STOPPING is job.state.launches["r0"].phase
