@@ -42,7 +42,7 @@ file that Java programs read too. A byte order mark is refused by name, and so i
 Blanks behind a value are no part of it, unless the last one is escaped.
 `--set` and the environment have no escapes.
 
-In any value `${env:NAME}` stands for the environment variable `NAME` of the process that reads it.
+In any value `${env:NAME}` means the environment variable `NAME` of the process that reads it.
 It works for every key, also for those with a `<name>`, and may be a part of the value.
 A variable that is not set is refused by name, where the value counts.
 
@@ -75,6 +75,30 @@ any message (code 2). Both name the keys that differ.
 A restart of the whole job with other settings changes the record, key by key:
 `ConfigSet`, `ConfigChanged` and `ConfigRemoved` in `samzapy stream replay`, each with the old and the new value.
 Keys that may differ between the processes of a job are neither recorded nor compared.
+
+## Change a setting of a running job
+
+`samzapy job scale` changes the factor while the job runs, and the number of containers of a submitted job.
+For other keys the meaning in the tables decides. Some end with *May differ between the processes of a job*.
+
+A key without that note is a setting of the whole job:
+
+1. Write a copy of the properties file with the new value. `samzapy config check --config COPY` checks it, and
+   `samzapy job plan --config COPY --job-file JOB_FILE` shows the change of the plan.
+2. `samzapy job stop --config FILE` waits until all containers have ended. Only then replace the properties file on
+   each host. A container that reads it while others run under the old one is refused.
+3. Start each container of a self-managed job again (`samzapy run`). Start each coordinator of a submitted job again
+   (`samzapy job submit`); the leader starts the containers.
+
+State and positions of a streaming job are kept.
+
+A key with that note needs only a new start of the processes that read it, one after the other:
+
+- Self-managed container: end it with SIGTERM, and start it again.
+- Coordinator of a submitted job: end it with SIGTERM, and repeat its command. The containers continue
+  ([cluster.md](../guides/cluster.md#coordinators)).
+- Container of a submitted job: `samzapy job restart`. A container reads the file when it starts. It gets a value of
+  `--set` from the coordinator, so start the coordinators again first.
 
 ## Secrets
 

@@ -74,12 +74,17 @@ def _name_of(pid: int) -> str | None:
 
 
 def _sweep(directory: Path) -> None:
-    """Remove notes of processes that ended without a fault, and old notes."""
+    """Remove notes of processes that ended without a fault, and old notes.
+
+    A note has the time of its process's start, so a process that lives keeps an old one. Whether a process of another
+    namespace lives is not seen from here.
+    """
     own = this_process().rpartition("-")[2]
     for note in directory.iterdir():
         with suppress(OSError, ValueError):
             pid, _, namespace = note.name.split("-")
-            is_over = namespace == own and _name_of(int(pid)) != note.name
+            if namespace == own and _name_of(int(pid)) == note.name:
+                continue
             stat = note.stat()
-            if (is_over and not stat.st_size) or stat.st_mtime < time.time() - _KEPT_S:
+            if (namespace == own and not stat.st_size) or stat.st_mtime < time.time() - _KEPT_S:
                 note.unlink()

@@ -62,6 +62,15 @@ def _check_dead_letters(config: JobConfig) -> None:
             f"task.dead.letter.output: wanted a stream of the inputs' cluster ({config.default_system}), because it is "
             f"written in their transaction; found {config.dead_letter_output}"
         )
+    read = {item.system_stream: "task.broadcast.inputs" for item in config.broadcast_inputs}
+    read |= dict.fromkeys(config.inputs, "task.inputs")
+    if config.error_policy == "dead-letter" and config.dead_letter_output in read:
+        # A message that fails each time would be written and read without end.
+        raise ConfigError(
+            f"task.dead.letter.output: wanted a stream that the job does not read, found {config.dead_letter_output}, "
+            f"which is in {read[config.dead_letter_output]} too. The job would read its own dead letters; name another "
+            "stream, or read them under task.error.policy=fail"
+        )
     if config.error_policy == "dead-letter" and config.dead_letter_output is None:
         raise ConfigError("task.error.policy=dead-letter: wanted task.dead.letter.output (a stream), found nothing")
 
@@ -262,6 +271,12 @@ def _check_addresses(config: JobConfig) -> None:
             raise ConfigError(
                 f"{key}: wanted a host's name or its IPv4 address, without a port, found {address!r}; the "
                 "coordinator's HTTP server speaks no IPv6"
+            )
+    for name in config.coordinator_allowed_hosts:
+        if not _ADDRESS.fullmatch(name):
+            raise ConfigError(
+                f"job.coordinator.allowed.hosts: wanted names of hosts or IPv4 addresses, without a port and without "
+                f"*, found {name!r}; give each name that requests come to"
             )
 
 

@@ -637,7 +637,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         most=512,
         of_process=True,
         meaning="Cores of a container, which are its worker slots. With --cluster process it is used only if it is "
-        "set and spark-submit's options do not set --master; else Spark uses all cores.",
+        "set and spark-submit's options do not set --master; else Spark uses all cores that the process may use.",
     ),
     ConfigKey(
         name="cluster.standalone.rest.url",
@@ -775,6 +775,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ConfigKey(
         name="stores.<name>.changelog.replication.factor",
         kind="count",
+        least=1,
         meaning="Replicas of the store's changelog topic.",
     ),
     ConfigKey(

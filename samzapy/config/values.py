@@ -15,6 +15,8 @@ from samzapy.errors import ConfigError
 
 OWN_STORES: Final = {"_timers": "timer", "_window": "window", "_clocks": "clock"}
 """The kind of each store that samzapy keeps for a task."""
+_OF_BUCKETS: Final = ("window", "clock")
+"""The kinds of scope `bucket`: an entry belongs to a key bucket, and so to each task that has a part of it."""
 RETENTION_MS_DEFAULT = 7 * 24 * 60 * 60 * 1000
 _INTERMEDIATE = "task.intermediate."
 _NUMBER = r"(?:0|[1-9][0-9]{0,17})"
@@ -33,7 +35,7 @@ class StoreConfig:
     """A store.
 
     Serdes are names from `SERDES`. `scope` is the owner of an entry: a `key` or another one. `kind` is `value`, or
-    what a task class declares: `map`, `list` or `timer`, whose sub-keys are in order (`model.serde.ordered`), `window`,
+    what a task class declares: `map`, `list` or `timer`, whose sub-keys are in order (`model.serde.ordered`), `window`
     or `clock`, whose scope is `bucket`. `ttl_clock` is that by which its entries expire, empty where they do not.
     """
 
@@ -254,7 +256,7 @@ def _store(name: str, properties: Mapping[str, str]) -> StoreConfig:
         key_serde=str(setting("key.serde", "string")),
         replication_factor=None if replication is None else int(replication),
         size_max_bytes=int(str(setting("size.max.bytes", "17179869184"))),
-        scope="bucket" if kind == "clock" else str(setting("scope", "key")),
+        scope="bucket" if kind in _OF_BUCKETS else str(setting("scope", "key")),
         kind=kind,
         ttl_clock="" if setting("ttl.ms", None) is None else str(setting("ttl.clock", "host")),
     )

@@ -189,12 +189,13 @@ class Ownership:
         Returns:
             True if no transaction is open, and this execution was not declared lost.
         """
-        ports = self._ports
-        open_slots = ports.slots.take_all(YIELD_MS)
-        ports.slots.block(self.query_number + 1)
-        if not open_slots:
-            return True
+        slots = self._ports.slots
         try:
+            # Fails if a killed worker stays, for instance because it waits for a disk that hangs.
+            open_slots = slots.take_all(YIELD_MS)
+            slots.block(self.query_number + 1)
+            if not open_slots:
+                return True
             self.fence(open_slots)
         except SamzapyError as error:
             _LOG.warning("a transaction may be open until the next start or its time-out: %s", error)

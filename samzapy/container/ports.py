@@ -201,8 +201,19 @@ class Slots(Protocol):
         """Admit only the workers of this query."""
         ...
 
+    def close_tasks(self, wait_ms: int) -> None:
+        """Have the workers close their instances of user code, for `wait_ms` at most.
+
+        Every slot is taken, so none of them is in use.
+        """
+        ...
+
     def kill_holders(self) -> None:
-        """Kill every worker that is in a slot."""
+        """Kill every worker that is in a slot.
+
+        Raises:
+            SamzapyError: one could not be killed; each other one was.
+        """
         ...
 
 
@@ -440,7 +451,7 @@ class Query(Protocol):
     def batch_runs_ms(self) -> int:
         """The duration so far of the current micro-batch, without its tails.
 
-        0 between two.
+        0 between two, and during a tick.
         """
         ...
 

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from samzapy.config import JobConfig
 from samzapy.container.ownership import Ownership
 from samzapy.container.ports import Clock, QueryFailed, Slots
-from samzapy.container.query_retries import NO_FAILURES
+from samzapy.container.query_retries import NO_FAILURES, MessageAt, comes_again
 from samzapy.container.stats import ContainerFigures
 from samzapy.container.task.work_plan import Route
 from samzapy.container.worker_deaths import WorkerDeaths
+from samzapy.model.container_end import message_of
 from samzapy.model.failing import Failing
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.text import some
@@ -42,11 +43,25 @@ class QueryFailures:
         self.deaths = WorkerDeaths()
 
     def reset(self) -> None:
-        """Forget earlier failures, after a commit or when their cause is known."""
+        """Forget earlier failures, because their cause is known."""
         self._retries = NO_FAILURES
 
-    def failed(self, failure: QueryFailed, query_begun_ms: int) -> int:
-        """Count a failure, and return the pause before the next start."""
+    def committed(self, positions: Mapping[SspKeyBucket, int]) -> None:
+        """Forget earlier failures after a commit.
+
+        Those at messages that are not committed stay.
+
+        Args:
+            positions: the next offsets of the buckets that were committed.
+        """
+        self._retries = self._retries.committed(positions)
+
+    def failed(self, failure: QueryFailed, query_begun_ms: int, routes: Sequence[Route]) -> int:
+        """Count a failure, and return the pause before the next start.
+
+        Args:
+            routes: the routes of the query that failed.
+        """
         self._figures.recoveries += 1
         now_ms = self._clock.monotonic_ms()
         if failure.is_of_a_killed_worker:
@@ -59,7 +74,7 @@ class QueryFailures:
             # The query ran longer than any micro-batch may, so it processed the messages that existed at its start.
             # Without this reset, a quiet job that fails once a week would end in the third week.
             self._retries = NO_FAILURES
-        self._retries = self._retries.failed(failure, now_ms, self._ownership.goal)
+        self._retries = self._retries.failed(failure, now_ms, self._ownership.goal, _message_at(failure, routes))
         attempts = self._retries.attempts
         _LOG.warning("the query failed and is started anew (%d without a commit): %s", attempts, failure.reason)
         return self._retries.pause_ms
@@ -105,14 +120,16 @@ class QueryFailures:
     def check_commits(self, starts: Mapping[SspKeyBucket, int]) -> None:
         """Raise an error if the earlier starts led to no commit for too long.
 
-        A commit also counts if its batch failed afterwards.
+        A commit also counts if its batch failed afterwards. It does not count for a message that it leaves unread.
 
         Raises:
             SamzapyError: as `QueryRetries.error`.
         """
         has_committed = any(offset > self._starts.get(ssp_kb, offset) for ssp_kb, offset in starts.items())
-        if has_committed or self._retries.under != self._ownership.goal:
+        if self._retries.under != self._ownership.goal:
             self._retries = NO_FAILURES
+        elif has_committed:
+            self._retries = self._retries.committed(starts)
         self._starts = starts
         error = self._retries.error(self._config.query_retry_ms)
         if error is not None:
@@ -128,3 +145,14 @@ class QueryFailures:
                 if ssp_kb.ssp not in ends or offset < ends[ssp_kb.ssp].offset_end
             ]
         )
+
+
+def _message_at(failure: QueryFailed, routes: Sequence[Route]) -> MessageAt | None:
+    """The message that causes a failure each time; None where none is known."""
+    # Spark passes only the text of a worker's error on.
+    named = message_of(failure.reason) if comes_again(failure) else None
+    if named is None:
+        return None
+    task_name, ssp, offset = named
+    buckets = [route.ssp_kb for route in routes if (route.task_name, str(route.ssp_kb.ssp)) == (task_name, ssp)]
+    return (buckets[0], offset) if buckets else None

@@ -148,8 +148,11 @@ class RunningQuery:
             ends = event.read_to
         self._ticks.reported(event.reports, self.routes)
         self.event_time.reported(event.reports, self.routes)
-        if any(report.commits for report in event.reports):
-            self.failures.reset()
+        committed = {
+            self.routes[report.route].ssp_kb: report.offset_next for report in event.reports if report.commits
+        }
+        if committed:
+            self.failures.committed(committed)
         failed = [report.error for report in event.reports if report.kind is ReportKind.TASK_FAILED]
         if failed:
             raise TaskError("\n".join(failed))
@@ -175,11 +178,15 @@ class RunningQuery:
         return ends
 
     def _advance(self, ends: Mapping[int, int], reports: Sequence[Report]) -> None:
-        """Move the position of each route to its end."""
+        """Move the position of each route to its end.
+
+        A bucket that was released meanwhile has no position. The last events of a query may come after that.
+        """
         committed = {report.route: report.offset_next for report in reports if report.commits}
         for index, end in ends.items():
             ssp_kb = self.routes[index].ssp_kb
-            if end > self._figures.positions[ssp_kb]:
+            position = self._figures.positions.get(ssp_kb)
+            if position is not None and end > position:
                 self._figures.positions[ssp_kb] = end
                 self._idle.advance(ssp_kb, end, is_committed=committed.get(index) == end)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 from samzapy.config import JobConfig
 from samzapy.container.driver_writes import DriverWrites
@@ -43,9 +44,13 @@ from samzapy.model.grant import Grant
 from samzapy.model.slow_message import SlowMessage
 from samzapy.model.topics import OUTPUTS_NAMED_MAX
 
+QUERY_PAUSED: Final = "no coordinator answers heartbeats; the query is stopped until one does"
 _LOG = logging.getLogger(__name__)
 _POLL_MS = 200
 _PAUSE_MS = 50
+# How long user code may take to close its instances, if the drain leaves so much time.
+_CLOSE_MAX_MS = 3000
+_CLOSE_MIN_MS = 1000
 # Grants of one plan mostly arrive together; a query restart for each would waste time.
 _GRANTS_SETTLE_MS = 300
 _REASON_LENGTH_MAX = 2000
@@ -95,9 +100,10 @@ class ContainerService:
                     self._watch(grants)
         except BaseException as error:
             self._ports.query.stop()
-            self._ports.slots.kill_holders()
+            self._kill_workers()
             if isinstance(error, SamzapyError) and not isinstance(error, LostContainerError):
-                self._ownership.shut_workers_out()
+                if self._ownership.shut_workers_out():
+                    self._ports.slots.close_tasks(_CLOSE_MIN_MS)
                 self._report_end(error)
             raise
         orders = self._ownership.orders
@@ -175,7 +181,7 @@ class ContainerService:
                 case BatchDone() | TailProgress() as progress:
                     self._query.progressed(progress)
                 case QueryFailed() as failed:
-                    pause_ms = self._failures.failed(failed, self._query.times.begun_ms)
+                    pause_ms = self._failures.failed(failed, self._query.times.begun_ms, self._query.routes)
                     self._query.stop()
                     self._rest(pause_ms)
                     return
@@ -191,7 +197,7 @@ class ContainerService:
             self._query.tick_if_due()
             self._query.check_hang()
             if self._ports.heartbeats.lease_ran_out_at_ms() is not None:
-                _LOG.warning("no coordinator answers heartbeats; the query is stopped until one does")
+                _LOG.warning(QUERY_PAUSED)
                 self._query.drain()
                 return
             reason = self._why_again(grants)
@@ -257,7 +263,7 @@ class ContainerService:
 
     def _stop_cleanly(self) -> None:
         """Drain the query, then release and report all grants once no worker can commit."""
-        ports = self._ports
+        ports, begun_ms = self._ports, self._ports.clock.monotonic_ms()
         self._standby.end()
         if not self._query.drain():
             _LOG.warning("the micro-batch did not finish within %d ms; cancelling it", self._config.drain_ms)
@@ -266,10 +272,20 @@ class ContainerService:
         if not self._ownership.shut_workers_out():
             # The coordinator fences this execution once it has noticed the end of the process.
             return
+        # Before the release: then the instances of the next owner come after these.
+        left_ms = self._config.drain_ms - (ports.clock.monotonic_ms() - begun_ms)
+        ports.slots.close_tasks(max(_CLOSE_MIN_MS, min(left_ms, _CLOSE_MAX_MS)))
         self._ownership.release_all()
         self._state = "STOPPED"
         self._publish()
         ports.heartbeats.send_now(YIELD_MS)
+
+    def _kill_workers(self) -> None:
+        """Kill the workers; a failure does not replace the error that ends this process."""
+        try:
+            self._ports.slots.kill_holders()
+        except (SamzapyError, OSError) as error:
+            _LOG.warning("not all workers could be killed, this process ends all the same: %s", error)
 
     def _report_end(self, error: SamzapyError) -> None:
         """Report the error that ends this process, with its exit code."""

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from samzapy.adapters.maven.fetch import cache_root, jars_there
@@ -34,6 +35,7 @@ _SPARK_MEMORY = "512m"
 _NOT_AGAIN_FOR_S = 24 * 3600.0
 _MEMORY_INFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
+_OWN_GROUPS = Path("/proc/self/cgroup")
 _KEPT = ("HOME", "LANG", "LOGNAME", "PATH", "PYTHONPATH", "SAMZAPY_CACHE_DIR", "TMPDIR", "USER")
 _KEPT_FAMILIES = ("JAVA_", "JDK_", "LC_", "SPARK_", "XDG_")
 
@@ -110,10 +112,10 @@ def obstacle_to(path: Path, environment: Mapping[str, str]) -> str | None:
     return None
 
 
-def free_memory(memory_info: Path = _MEMORY_INFO, cgroup: Path = _CGROUP) -> int:
+def free_memory(memory_info: Path = _MEMORY_INFO, cgroup: Path = _CGROUP, own_groups: Path = _OWN_GROUPS) -> int:
     """Bytes of memory that this process and its children may still take.
 
-    The limit is that of the host and of its control group, of which only version 2 is read. 0 if the host does not
+    The limit is that of the host and of its control groups, of which only version 2 is read. 0 if the host does not
     tell.
     """
     try:
@@ -121,11 +123,24 @@ def free_memory(memory_info: Path = _MEMORY_INFO, cgroup: Path = _CGROUP) -> int
     except (OSError, StopIteration):
         return 0
     free = int(available.split()[1]) * 1024
-    try:
-        limit, used = (cgroup / "memory.max").read_text().strip(), (cgroup / "memory.current").read_text()
-    except OSError:
-        return free
-    return free if limit == "max" else min(free, int(limit) - int(used))
+    for group in _groups_from_own_up(cgroup, own_groups):
+        with suppress(OSError):  # The root of all groups has no limit.
+            limit, used = (group / "memory.max").read_text().strip(), (group / "memory.current").read_text()
+            free = free if limit == "max" else min(free, int(limit) - int(used))
+    return free
+
+
+def _groups_from_own_up(mount: Path, own_groups: Path) -> list[Path]:
+    """The control group of this process and those above it, as directories.
+
+    Each of them may have a limit. In a namespace of its own the group is the mount itself.
+    """
+    path = ""
+    with suppress(OSError):
+        paths = [line.removeprefix("0::/") for line in own_groups.read_text().splitlines() if line.startswith("0::/")]
+        path = next(iter(paths), "")
+    own = mount / path
+    return [group for group in (own, *own.parents) if group.is_relative_to(mount)]
 
 
 def environment_of_maker(environment: Mapping[str, str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,6 +80,9 @@ _END_GRACE_S = 3.0
 _END_MIN_S = 9.0
 _LOST_GRACE_S = 20.0
 _END_LOOK_S = 1.0
+# More than the wait for killed workers (`adapters.spark.slots`).
+_FORCED_WITHIN_S = 15.0
+_LOGGED_WITHIN_S = 1.0
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -207,9 +210,9 @@ class _Run:
     def _run(self, spark: SparkStart, *, is_launched: bool) -> None:
         cores = spark.cores()
         drain = DrainRequest()
-        slots = DriverSlots(self.scratch_dir, cores)
+        slots, lease = DriverSlots(self.scratch_dir, cores), LeaseFile(self.scratch_dir)
         search = KafkaLeaderSearch(self.connection, coordinator_topic(self.config.job))
-        heartbeats = self._heartbeats(cores, LeaseFile(self.scratch_dir), search)
+        heartbeats = self._heartbeats(cores, lease, search)
         is_drained = threading.Event()
         _force_exit_after_deadline(
             drain, self.config.drain_ms, heartbeats.given_up, slots.kill_holders, is_drained.is_set, self._keep_end
@@ -235,6 +238,7 @@ class _Run:
             raise
         finally:
             heartbeats.close()
+            lease.end()  # Workers that end from now on close no tasks: another execution may have them.
             search.close()
             if coordination is not None:
                 coordination.close(_CLOSE_WAIT_S)
@@ -393,29 +397,56 @@ def _force_exit_after_deadline(
 
     def watch() -> None:
         while not drain.wait(_END_LOOK_S):
-            reason = given_up()
-            if reason is not None:
+            if (reason := given_up()) is not None:
                 # The thread of the container checks this too, and ends sooner unless it hangs.
                 time.sleep(_LOST_GRACE_S)
+                _end_within(_FORCED_WITHIN_S, ExitCode.LOST, end)
                 text = f"given up by the coordinator ({reason}), and did not end: this process ends now"
-                _LOG.error("%s", text)
-                keep_end(LostContainerError(text))
-                kill_workers()
-                end(ExitCode.LOST)
+                _end_by_force(LostContainerError(text), keep_end, kill_workers, end)
                 return
         time.sleep(_ends_after_s(drain_ms))
         if is_drained():
+            _end_within(_LOGGED_WITHIN_S, ExitCode.OK, end)
             _LOG.warning("this process did not stop in time after the drain: it ends now")
             end(ExitCode.OK)
             return
+        _end_within(_FORCED_WITHIN_S, ExitCode.TIMED_OUT, end)
         place = _place_of_main_thread()
         text = f"the drain did not end in time, it is at {place}; this process ends now, and the next start recovers"
-        _LOG.error("%s", text)
-        keep_end(DeadlineError(text))
-        kill_workers()
-        end(ExitCode.TIMED_OUT)
+        _end_by_force(DeadlineError(text), keep_end, kill_workers, end)
 
     threading.Thread(target=watch, name="samzapy-end", daemon=True).start()
+
+
+def _end_within(bound_s: float, code: int, end: Callable[[int], None]) -> None:
+    """End this process after `bound_s`, whatever its other threads wait for.
+
+    A log line waits while stderr is blocked, and the report of the end while its disk hangs.
+    """
+    timer = threading.Timer(bound_s, end, (code,))
+    timer.daemon = True
+    with suppress(RuntimeError):  # No thread can be started; the end without a bound still comes.
+        timer.start()
+
+
+def _end_by_force(
+    error: SamzapyError,
+    keep_end: Callable[[Exception], None],
+    kill_workers: Callable[[], None],
+    end: Callable[[int], None],
+) -> None:
+    """Keep the error, kill the workers and end this process, whatever fails."""
+    _LOG.error("%s", error)
+    try:
+        keep_end(error)
+    except Exception as failure:  # No failure may keep the process alive: nothing else ends it.
+        _LOG.error("the reason of this end cannot be kept: %s", failure)
+    try:
+        kill_workers()
+    except Exception as failure:  # As above: a worker may wait for a disk that hangs.
+        _LOG.error("not all workers could be killed, this process ends all the same: %s", failure)
+    finally:
+        end(error.exit_code)
 
 
 def _ends_after_s(drain_ms: int) -> float:

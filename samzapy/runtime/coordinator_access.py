@@ -155,10 +155,17 @@ def files_of(config: JobConfig) -> TlsFiles:
 
 def _token(environment: Mapping[str, str]) -> str | None:
     text = environment.get(TOKEN_VARIABLE)
-    if text is None or not text.startswith("file:"):
-        return text or None
-    path = text.removeprefix("file:")
-    try:
-        return Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{TOKEN_VARIABLE}: wanted to read {path}, found: {error}; correct the path") from error
+    if text is not None and text.startswith("file:"):
+        path = text.removeprefix("file:")
+        try:
+            text = Path(path).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{TOKEN_VARIABLE}: wanted to read {path}, found: {error}; correct the path") from error
+    token = (text or "").strip()
+    if not (token.isascii() and token.isprintable()):
+        # The text is not quoted, because it is a secret.
+        raise ConfigError(
+            f"{TOKEN_VARIABLE}: wanted a credential, one line of ASCII characters, found others in it; copy it again "
+            "as `samzapy job token` printed it"
+        )
+    return token or None

@@ -26,9 +26,11 @@ from samzapy.runtime.failures import machine_error
 from samzapy.runtime.job_config import load_job, log_files_read
 from samzapy.runtime.logs import log_to_stderr
 from samzapy.runtime.signals import end_with_parent
-from samzapy.runtime.spark_submit import check_host, environment_of_spark
+from samzapy.runtime.spark_submit import check_host, drop_connect, environment_of_spark
 from samzapy.task import is_loading_job_file
 
+# spark-submit sets it for `--remote` with `spark.api.mode=connect`, and then starts no gateway.
+_OF_REMOTE_SUBMIT = "PYSPARK_REMOTE_INIT_CONF_LEN"
 _INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -124,7 +126,15 @@ def _prepare_jvm() -> None:
 
     Raises:
         EnvironmentMissingError: a program or a setting is missing; the text names the way out.
+        ConfigError: spark-submit started this process for Spark Connect.
     """
+    if _OF_REMOTE_SUBMIT in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        raise ConfigError(
+            "wanted spark-submit with a JVM of its own, found --remote: a container has a session of its own, and no "
+            "server of Spark Connect"
+        )
+    # PySpark reads these variables when it is imported, and when it opens a session.
+    drop_connect(os.environ)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         prefer_unpacked_modules(sys.path)
         check_host([])

@@ -15,6 +15,9 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,9 +41,39 @@ class DrainRequest:
         return self._asked.wait(timeout_s)
 
     def ask(self, reason: str) -> None:
-        if not self._asked.is_set():
-            _LOG.info("asked to stop (%s); the running micro-batch is finished first", reason)
+        is_first = not self._asked.is_set()
+        # Set before the log line: stderr may be blocked, by a pipe that is full or a terminal under Ctrl-S.
         self._asked.set()
+        if is_first:
+            _LOG.info("asked to stop (%s); the running micro-batch is finished first", reason)
+
+
+class SignalThread:
+    """Calls a function for each signal, in a thread of its own.
+
+    A handler runs in the main thread, between any two steps of it. If the main thread waits for an Event meanwhile, it
+    may hold the event's lock, and a handler that sets the event waits for that lock for ever. `SimpleQueue.put` may
+    interrupt itself. Make it in the main thread.
+    """
+
+    def __init__(self, numbers: Iterable[signal.Signals], act: Callable[[signal.Signals], object]) -> None:
+        self._act = act
+        self._came: SimpleQueue[int | None] = SimpleQueue()
+        threading.Thread(target=self._run, name="samzapy-signals", daemon=True).start()
+        self._before = {number: signal.signal(number, self._note) for number in numbers}
+
+    def close(self) -> None:
+        """Give the signals back to their former handlers."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._came.put(None)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._came.put(number)
+
+    def _run(self) -> None:
+        for number in iter(self._came.get, None):
+            self._act(signal.Signals(number))
 
 
 class _JvmHandler:
@@ -68,9 +101,9 @@ def install_handlers(context: SparkContext, request: DrainRequest) -> None:
     assert gateway is not None and jvm is not None, "a running SparkContext has a gateway"
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # pyspark has no types for it
     handler = _JvmHandler(request)
-    for name, number in sorted(_SIGNALS.items()):
+    for name in sorted(_SIGNALS):
         jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), handler)
-        signal.signal(number, lambda number, _: request.ask(signal.Signals(number).name))
+    SignalThread(_SIGNALS.values(), lambda number: request.ask(number.name))
 
 
 def end_with_parent() -> None:

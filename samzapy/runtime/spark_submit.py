@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ from samzapy.adapters.spark.class_archive import (
     VARIABLE,
     archive_path,
     note_use,
+    own_python,
     usage_of_archives,
     with_archive,
     with_class_path,
@@ -37,6 +38,7 @@ _ABOUT_COMPILATION: Final = (
     *("-XX:Tier", "TieredCompilation", "-XX:CompileThreshold"),
     *("CompilationMode", "-Xint", "-Xcomp"),
 )
+_CONNECT_VARIABLES: Final = ("SPARK_REMOTE", "SPARK_CONNECT_MODE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE")
 QUIET_SPARK = ("--conf", "spark.log.level=ERROR", "--conf", "spark.ui.showConsoleProgress=false")
 
 
@@ -55,7 +57,7 @@ def submit_command(
         raise EnvironmentMissingError(f"wanted spark-submit at {program}, found nothing; pip install pyspark there")
     config = [] if config_file is None else ["--config", str(config_file)]
     settings = [part for override in overrides for part in ("--set", override)]
-    return [str(program), *QUIET_SPARK, *spark_options, str(job_file), *config, *settings]
+    return [str(program), *QUIET_SPARK, *own_python(), *spark_options, str(job_file), *config, *settings]
 
 
 def check_host(command: Sequence[str]) -> None:
@@ -78,6 +80,7 @@ def environment_of_spark() -> dict[str, str]:
     own = str(Path(sys.executable).parent)
     given = dict(os.environ)
     given.pop("PYSPARK_DRIVER_PYTHON_OPTS", None)
+    drop_connect(given)
     settings = Path(given.get("SPARK_HOME", ""), "conf")
     if "SPARK_HOME" in given and "SPARK_CONF_DIR" not in given and settings.is_dir():
         given["SPARK_CONF_DIR"] = str(settings)
@@ -97,6 +100,15 @@ def environment_of_spark() -> dict[str, str]:
         note_use(path)
         environment = with_archive(environment, path)
     return SparkHost.here().environment(with_late_compiler(environment))
+
+
+def drop_connect(environment: MutableMapping[str, str]) -> None:
+    """Remove the variables for which PySpark would open a session of Spark Connect.
+
+    People have them for their notebooks. A container has a session of its own.
+    """
+    for name in _CONNECT_VARIABLES:
+        environment.pop(name, None)
 
 
 def with_late_compiler(environment: Mapping[str, str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 
 from samzapy.adapters.host.end_files import EndFiles
@@ -47,10 +48,25 @@ class HostProcesses:
             return None
         try:
             process = ProcessIdentity.of(pid)
+            return process.started_ms == process_started_ms and process.is_alive()
+        except PermissionError:
+            return None
         except ProcessLookupError:
-            return False
-        return process.started_ms == process_started_ms and process.is_alive()
+            return None if _is_hidden(pid) else False
 
     def end_of(self, execution_id: ExecutionId) -> ContainerEnd | None:
         ends = () if self._end_files is None else self._end_files.read()
         return next((end for end in ends if end.execution_id == execution_id), None)
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether another user's process has the pid.
+
+    With the option `hidepid` of `/proc` such a process looks there like one that has ended.
+    """
+    try:
+        with suppress(ProcessLookupError, OverflowError):
+            os.kill(pid, 0)
+    except PermissionError:
+        return True
+    return False

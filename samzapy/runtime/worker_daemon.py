@@ -25,6 +25,7 @@ PRELOADED: Final = (
     "samzapy.adapters.host.threads",
     "samzapy.adapters.kafka.transactions",
     "samzapy.adapters.lmdb.store",
+    "samzapy.adapters.spark.open_tasks",
     "samzapy.container.orders",
     "samzapy.container.task.joint_transaction",
     "samzapy.container.task.runner",
@@ -33,6 +34,7 @@ PRELOADED: Final = (
     "samzapy.plan.groupers",
     "samzapy.runtime.slow_message_watch",
     "samzapy.runtime.tracing",
+    "samzapy.runtime.worker_end",
     "samzapy.runtime.worker_tail",
 )
 
@@ -54,10 +56,12 @@ def serve() -> None:
     """Fork workers until Spark ends."""
     write_no_core_files()  # Spark's JVM may have another limit: only `samzapy` sets its own.
     preload()
-    from pyspark import daemon
+    from pyspark import daemon, worker
 
-    from samzapy.runtime import tracing
+    from samzapy.runtime import tracing, worker_end
 
+    # The daemon takes it from there for each of Spark's tasks.
+    worker.main = worker_end.awaiting_tasks(worker.main)
     if tracing.hold_hangup(os.environ):
         daemon.worker = tracing.closing_at_end(daemon.worker)
     daemon.manager()

@@ -27,6 +27,7 @@ from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.adapters.kafka.transactions import TransactionalProducer
 from samzapy.adapters.lmdb.store import LmdbEnvironment, faults_directory
 from samzapy.adapters.spark.ends_file import EndsFile
+from samzapy.adapters.spark.open_tasks import OpenTasks
 from samzapy.adapters.spark.rows import RowBytes, reports_batch, rows_of, runs
 from samzapy.adapters.spark.slots import HeldSlot, WorkerSlots, boottime_ns
 from samzapy.adapters.spark.tail_board import WorkerTailBoard
@@ -43,7 +44,7 @@ from samzapy.container.task.work_plan import Report, WorkPlan, any_failed
 from samzapy.errors import LostContainerError
 from samzapy.model.container import slot_transactional_id
 from samzapy.model.topics import coordinator_topic
-from samzapy.runtime import tracing
+from samzapy.runtime import tracing, worker_end
 from samzapy.runtime.slow_message_watch import SlowMessageWatch
 from samzapy.runtime.worker_tail import WorkerCrashPoints, WorkerTails
 from samzapy.task import load_task_factory
@@ -169,6 +170,8 @@ class _WorkerProcess:
         )
         # When the worker began with the rows of a micro-batch; None in a tail.
         self._rows_since_s: float | None = None
+        self._open_tasks = OpenTasks(Path(plan.scratch_dir))
+        worker_end.close_at_end(self._close_tasks, may_close=self._slots.has_lease)
 
     def run(self, plan: WorkPlan, batches: Iterable[Any]) -> Sequence[Report]:
         """Handle the rows of one Spark partition, then tail if the driver ordered it.
@@ -304,15 +307,22 @@ class _WorkerProcess:
                 runner.begin_batch()
             return
         self._tails.close()
-        for runner in self._runners.values():
-            runner.close()
+        self._close_tasks()
         for environment in self._environments.values():
             environment.close()
-        self._runners, self._environments, self._query_number = {}, {}, plan.query_number
+        self._environments, self._query_number = {}, plan.query_number
+
+    def _close_tasks(self) -> None:
+        # Forgotten first, so that none is closed twice.
+        runners, self._runners = self._runners, {}
+        for runner in runners.values():
+            runner.close()
+        self._open_tasks.clear()
 
     def _runner(self, plan: WorkPlan, routes: Sequence[int]) -> TaskRunner:
         first = routes[0]
         if first not in self._runners:
+            self._open_tasks.note()
             config = plan.config
             self._runners[first] = TaskRunner(
                 plan=plan,

@@ -6,7 +6,8 @@ broker's behaviour is imitated: it is formatted by Kafka's own tool, so the feat
 among them) are those of a new cluster of that release.
 
 A broker directory has these files: `server.properties` and `log4j2.properties` (written again at each start), `data/`,
-`broker.log` (and the one before), `broker.json` (the process that runs here, see `processes.py`).
+`broker.log` (and the one before), `broker.json` (the process that runs here, see `processes.py`), `last-start.json`
+(the port and settings of the latest start).
 
 Traps this avoids, each met once:
 
@@ -43,6 +44,7 @@ from samzapy.errors import ConfigError, DeadlineError, EnvironmentMissingError, 
 from samzapy.testing.broker_files import (
     BrokerFiles,
     BrokerRecord,
+    LastStart,
     Membership,
     one_at_a_time,
     reason_in_log,
@@ -151,15 +153,14 @@ class DevBroker:
         record = self._files.record()
         return record.process.pid if record and not record.process.is_alive() else None
 
-    def overrides_of_last_start(self) -> Mapping[str, str]:
-        """The settings of a broker that runs, or that ended without a shutdown.
+    def last_start(self) -> LastStart | None:
+        """The port and settings of the latest start, after a shutdown too.
 
-        Empty after a shutdown.
+        None where no broker has ever served.
         """
-        record = self._files.record()
-        return record.overrides if record else {}
+        return self._files.last_start()
 
-    def start(self, deadline_s: float = 60.0) -> None:
+    def start(self, deadline_s: float = 180.0) -> None:
         """Start the broker and wait until it serves.
 
         It does nothing when the broker runs already as asked.
@@ -216,7 +217,7 @@ class DevBroker:
         process.send(signal.SIGCONT)
         wait_until(lambda: not process.is_stopped(), 10.0, f"the broker in {self.directory} to go on")
 
-    def restart(self, deadline_s: float = 60.0) -> None:
+    def restart(self, deadline_s: float = 180.0) -> None:
         """Stops the broker if it runs and starts it on the same data and port."""
         self.stop()
         self.start(deadline_s)
@@ -253,6 +254,7 @@ class DevBroker:
             port_number = self._port_number or free_port()
             if self._serves_on(port_number, deadline_s):
                 self._port_number = port_number
+                self._files.keep_start(port_number)
                 return
             taken = taken_port(self._files.log_text())
             if taken is not None and taken == self._port_number:
@@ -334,6 +336,9 @@ def make_class_archive() -> None:
                 f"wanted the development broker's JVM to make {path}, found that it wrote none; brokers start without "
                 "it, only slower"
             )
+        # The JVM checks only the head of an archive, so its body must be on the disk before it has its name.
+        with made.open("rb") as file:
+            os.fsync(file.fileno())
         made.replace(path)
 
 

@@ -140,7 +140,7 @@ class DevCluster:
             )
         return self.nodes[node_id]
 
-    def start(self, deadline_s: float = 90.0) -> None:
+    def start(self, deadline_s: float = 240.0) -> None:
         """Start the nodes that do not run, at once, and wait until all of them serve.
 
         Raises: as `DevBroker.start`.
@@ -164,7 +164,7 @@ class DevCluster:
         for node in self.nodes.values():
             node.kill()
 
-    def wait_in_sync(self, deadline_s: float = 60.0) -> None:
+    def wait_in_sync(self, deadline_s: float = 180.0) -> None:
         """Wait until each node serves and each partition has all its replicas in sync."""
         admin = self._admin()
         wait_until(lambda: self._lagging(admin) == (), deadline_s, "all replicas of the cluster to be in sync")

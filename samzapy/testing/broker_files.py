@@ -1,7 +1,7 @@
 """The files of a development broker's directory: settings, log, pid file, data.
 
 `server.properties` and `log4j2.properties` are written at each start. `broker.log` has the output of the latest start,
-`broker.previous.log` that of the one before.
+`broker.previous.log` that of the one before. `last-start.json` outlives a shutdown, and `broker.json` does not.
 """
 
 from __future__ import annotations
@@ -103,6 +103,33 @@ class BrokerRecord:
             ) from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastStart:
+    """The port and the settings of the latest start, for a restart."""
+
+    port_number: int
+    overrides: Mapping[str, str]
+
+    def write(self, path: Path) -> None:
+        write_json(path, asdict(self))
+
+    @classmethod
+    def read(cls, path: Path) -> LastStart | None:
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            return cls(
+                port_number=int(fields["port_number"]),
+                overrides={str(name): str(value) for name, value in fields["overrides"].items()},
+            )
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"wanted the port and settings of a development broker in {path}, found another content ({error!r}); "
+                "delete the file, and start the broker with samzapy dev up"
+            ) from error
+
+
 class BrokerFiles:
     """The files in `directory`.
 
@@ -144,6 +171,10 @@ class BrokerFiles:
         return self.directory / "broker.json"
 
     @property
+    def _last_start_path(self) -> Path:
+        return self.directory / "last-start.json"
+
+    @property
     def settings_path(self) -> Path:
         """Kafka's properties file."""
         return self.directory / "server.properties"
@@ -161,6 +192,17 @@ class BrokerFiles:
     def record(self) -> BrokerRecord | None:
         """The content of the pid file; None without one."""
         return BrokerRecord.read(self.pid_path)
+
+    def last_start(self) -> LastStart | None:
+        """The latest start; None where no broker has ever served."""
+        record = self.record()
+        if record is not None:
+            return LastStart(port_number=record.port_number, overrides=record.overrides)
+        return LastStart.read(self._last_start_path)
+
+    def keep_start(self, port_number: int) -> None:
+        """Keep the port and the settings of a start for a restart."""
+        LastStart(port_number=port_number, overrides=self.overrides).write(self._last_start_path)
 
     def write_settings(self, port_number: int, controller_port: int) -> None:
         """Write the properties files for these ports."""

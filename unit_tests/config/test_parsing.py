@@ -115,6 +115,7 @@ def test_an_empty_value_means_the_default() -> None:
             "wanted one of bytes, string, json, msgpack, integer, long, double, timestamp, uuid, found 'avro'",
         ),
         ("stores.seen.changelog.replication.factor", "two", "wanted a number"),
+        ("stores.seen.changelog.replication.factor", "0", "wanted a number from 1 to"),
         (
             "stores.seen.msg.serde",
             "",
@@ -177,6 +178,19 @@ def test_a_value_of_the_wrong_kind_names_the_key_the_wanted_kind_and_the_value(
         (
             {"task.dead.letter.output": "other.dead", "systems.other.bootstrap.servers": "h:1"},
             "task.dead.letter.output: wanted a stream of the inputs' cluster (kafka)",
+        ),
+        (
+            {"task.error.policy": "dead-letter", "task.dead.letter.output": "kafka.orders"},
+            "task.dead.letter.output: wanted a stream that the job does not read, found kafka.orders, which is in "
+            "task.inputs too",
+        ),
+        (
+            {
+                "task.error.policy": "dead-letter",
+                "task.dead.letter.output": "kafka.rules",
+                "task.broadcast.inputs": "kafka.rules",
+            },
+            "wanted a stream that the job does not read, found kafka.rules, which is in task.broadcast.inputs too",
         ),
         ({"stores.seen.msg.serde": "json"}, "local.store.dir: wanted a directory that is kept over restarts"),
     ],
@@ -578,6 +592,12 @@ def test_an_address_that_no_heartbeat_would_reach_is_refused(key: str, wrong: st
         ConfigError, match=rf"{key}: wanted a host's name or its IPv4 address, without a port, found "
     ):
         a_config(**{key.replace(".", "_"): wrong})
+
+
+@pytest.mark.parametrize("wrong", ["*", "*.example.org", "proxy:443", "https://proxy"])
+def test_a_further_name_of_the_server_that_no_request_would_have_is_refused(wrong: str) -> None:
+    with pytest.raises(ConfigError, match=r"job.coordinator.allowed.hosts: wanted names of hosts .* found "):
+        a_config(job_coordinator_allowed_hosts=f"proxy,{wrong}")
 
 
 # --- everything that is wrong, at once ---

@@ -30,6 +30,7 @@ from samzapy.testing.builders import a_container, an_ssp
 from unit_tests.fixtures.container_worlds import plan_in_force
 from unit_tests.fixtures.running_container import (
     ORDERS_0,
+    ORDERS_1,
     AContainer,
     a_batch,
     a_report,
@@ -86,7 +87,10 @@ def test_three_starts_are_made_however_long_they_take() -> None:
         container.run(QueryFailed(reason="first"), QueryFailed(reason="second"), QueryFailed(reason="third"))
 
     assert 3 == len(container.query.started)
-    assert ["stop query", "kill holders", "take slots", "block 5", "send heartbeat"] == container.trace[-5:]
+    assert [
+        *("stop query", "kill holders", "take slots", "block 5"),
+        *("close tasks within 1000 ms", "send heartbeat"),
+    ] == container.trace[-6:]
 
 
 @pytest.mark.parametrize(
@@ -252,3 +256,91 @@ def test_a_commit_of_a_batch_that_fails_later_counts() -> None:
     container.run(*[fail_after_a_commit] * 7)
 
     assert 8 == len(container.query.started)
+
+
+def slow_at(offset: int, *, task: str = "a", took_ms: int = 61_000) -> QueryFailed:
+    ssp = {"a": ORDERS_0, "b": ORDERS_1}[task].ssp
+    return QueryFailed(
+        reason=f"samzapy.errors.SlowMessageError: task {task} failed at {ssp} offset {offset}, key b'k': wanted it "
+        f"handled within task.transaction.timeout.ms (20000), found it to take {took_ms} ms",
+        kind=SlowMessageError,
+    )
+
+
+def test_a_message_that_always_fails_ends_the_container_although_another_task_commits_in_between() -> None:
+    container = AContainer()
+
+    def fail_after_a_commit_of_the_other_task() -> QueryFailed:
+        begun = len(container.query.started)
+        container.commit(begun, task="b")
+        return slow_at(7, took_ms=61_000 + begun)
+
+    def batch_of_the_other_task() -> BatchDone:
+        return a_batch(a_report(1, offset_next=len(container.query.started)), orders_1=len(container.query.started))
+
+    with pytest.raises(TaskError, match="commit of the message within 3 starts .* kafka.orders.0 offset 7") as ended:
+        container.run(*[batch_of_the_other_task, fail_after_a_commit_of_the_other_task] * 9)
+
+    assert ExitCode.TASK_FAILED == ended.value.exit_code
+    assert [1, 2] == [starts[ORDERS_1] for _, starts in container.query.started[1:]]
+    assert 3 == len(container.query.started)
+
+
+def test_a_message_that_always_fails_is_counted_also_between_failures_at_other_messages() -> None:
+    container = AContainer()
+
+    def fail_behind_a_commit(offset: int) -> Callable[[], QueryFailed]:
+        def fail() -> QueryFailed:
+            container.commit(offset, task="b")
+            return slow_at(offset, task="b")
+
+        return fail
+
+    with pytest.raises(TaskError, match="kafka.orders.0 offset 7"):
+        container.run(slow_at(7), fail_behind_a_commit(1), slow_at(7), fail_behind_a_commit(2), slow_at(7))
+
+    assert 5 == len(container.query.started)
+
+
+def test_messages_that_fail_twice_and_are_committed_then_end_no_container() -> None:
+    container = AContainer()
+
+    def fail_at(offset: int) -> Callable[[], QueryFailed]:
+        def fail() -> QueryFailed:
+            container.commit(offset)
+            container.commit(len(container.query.started), task="b")
+            return slow_at(offset)
+
+        return fail
+
+    container.run(*[fail_at(offset) for offset in (7, 7, 8, 8, 9, 9)])
+
+    assert 7 == len(container.query.started)
+
+
+def test_heartbeats_report_a_message_that_fails_until_it_is_committed_itself() -> None:
+    container = AContainer()
+    failing: list[int | None] = []
+
+    def note(event: BatchDone | None) -> Callable[[], BatchDone | None]:
+        def step() -> BatchDone | None:
+            reported = container.heartbeats.contents[-1].failing
+            failing.append(None if reported is None else reported.attempts)
+            return event
+
+        return step
+
+    of_the_other_task = note(a_batch(a_report(1), orders_1=1))
+    container.run(
+        slow_at(7),
+        of_the_other_task,
+        *[None] * 20,
+        slow_at(7),
+        of_the_other_task,
+        *[None] * 20,
+        note(a_batch(a_report(0, offset_next=8), orders_0=8)),
+        *[None] * 20,
+        note(None),
+    )
+
+    assert [1, 2, 2, None] == failing

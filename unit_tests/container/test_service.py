@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from samzapy.container.ports import BatchDone
+from samzapy.container.ports import BatchDone, QueryFailed, TailProgress
 from samzapy.container.task.work_plan import ReportKind
 from samzapy.errors import (
     BrokerUnavailableError,
+    DeadlineError,
     TaskError,
 )
 from samzapy.model.container import ContainerPhase
@@ -30,6 +31,7 @@ from unit_tests.fixtures.running_container import (
     a_batch,
     a_report,
     a_task,
+    at_pauses,
 )
 
 
@@ -201,7 +203,9 @@ def test_a_stop_drains_closes_the_state_and_reports_that_nothing_is_held() -> No
 
     container.run(None)
 
-    assert ["drain", "take slots", "block 2", "send heartbeat"] == container.trace.since("drain")
+    assert [
+        *("drain", "take slots", "block 2", "close tasks within 3000 ms", "send heartbeat")
+    ] == container.trace.since("drain")
     for disk in container.disks.values():
         assert disk.contents.position is not None
         assert disk.contents.is_synced and not disk.opened[-1].is_open
@@ -230,6 +234,27 @@ def test_batches_that_end_during_the_drain_are_counted() -> None:
     assert 2 == container.heartbeats.sent[0].figures["commits"]
 
 
+@pytest.mark.parametrize(
+    "late", [a_batch(orders_0=5), TailProgress(reports=(), read_to={0: 5})], ids=["tick", "tail"]
+)
+def test_a_late_event_of_a_query_whose_tasks_are_released_does_not_break_a_clean_stop(
+    late: BatchDone | TailProgress,
+) -> None:
+    container = AContainer()
+
+    def fail_as_the_tasks_go_elsewhere() -> QueryFailed:
+        grants = [a_task(name, epoch=2, execution_id="e2") for name in ("a", "b")]
+        container.stream.records += [GrantPut(grant=grant) for grant in grants]
+        at_pauses(container, **{f"p{len(container.pauses_ms) + 5}": container.ask_to_stop})
+        return QueryFailed(reason="a worker died")
+
+    container.run(fail_as_the_tasks_go_elsewhere, late)
+
+    assert [] == container.query.steps
+    assert [("STOPPED", ())] == [(content.state, content.held) for content in container.heartbeats.sent]
+    assert {} == container.heartbeats.sent[0].figures["positions"]
+
+
 def test_a_transaction_that_a_worker_left_open_is_aborted_and_everything_released() -> None:
     container = AContainer()
 
@@ -237,7 +262,7 @@ def test_a_transaction_that_a_worker_left_open_is_aborted_and_everything_release
 
     assert [
         *("drain", "take slots", "block 2", "fence samzapy/flights-1/e1/1", "renew [1]", "to the end"),
-        "send heartbeat",
+        *("close tasks within 3000 ms", "send heartbeat"),
     ] == container.trace.since("drain")
     assert [("STOPPED", ())] == [(content.state, content.held) for content in container.heartbeats.sent]
 
@@ -251,6 +276,7 @@ def test_nothing_is_released_while_a_transaction_is_open_that_could_not_be_abort
     container.run(lambda: container.slots.open_slots.add(1))
 
     assert [] == container.heartbeats.sent
+    assert not [step for step in container.trace if step.startswith("close tasks")]
     assert (("a", 1), ("b", 1)) == container.heartbeats.contents[-1].held
     assert all(
         disk.contents.position is not None and not disk.contents.is_synced for disk in container.disks.values()
@@ -280,7 +306,8 @@ def test_a_batch_that_does_not_finish_in_time_is_cancelled_and_its_open_transact
 
     assert [
         *("drain", "kill holders", "take slots", "block 2"),
-        *("fence samzapy/flights-1/e1/0", "renew [0]", "to the end", "send heartbeat"),
+        *("fence samzapy/flights-1/e1/0", "renew [0]", "to the end"),
+        *("close tasks within 1000 ms", "send heartbeat"),
     ] == container.trace.since("drain")
 
 
@@ -296,5 +323,20 @@ def test_a_container_that_ends_by_name_leaves_no_transaction_open() -> None:
 
     assert [
         *("stop query", "kill holders", "take slots", "block 2"),
-        *("fence samzapy/flights-1/e1/1", "renew [1]", "to the end", "send heartbeat"),
+        *("fence samzapy/flights-1/e1/1", "renew [1]", "to the end"),
+        *("close tasks within 1000 ms", "send heartbeat"),
     ] == container.trace.since("stop query")
+
+
+def test_a_worker_that_cannot_be_killed_hides_no_error_from_the_leader(caplog: pytest.LogCaptureFixture) -> None:
+    container = AContainer()
+
+    def failed() -> BatchDone:
+        container.slots.stuck = DeadlineError("worker 7 still holds slot-0 10 s after it was killed")
+        return a_batch(a_report(kind=ReportKind.TASK_FAILED, error="task a failed"))
+
+    with pytest.raises(TaskError, match="task a failed"):
+        container.run(failed)
+
+    assert ["task a failed"] == [content.reason for content in container.heartbeats.sent]
+    assert f"this process ends all the same: {container.slots.stuck}" in caplog.text

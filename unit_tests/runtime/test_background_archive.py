@@ -120,3 +120,30 @@ def test_free_memory_is_that_of_the_host_and_of_the_control_group(tmp_path: Path
     assert 2 * GIB == free_memory(info, group)
     (group / "memory.max").write_text(f"{2 * GIB}\n")
     assert free_memory(info, group) == GIB
+
+
+def test_free_memory_is_the_least_of_its_control_group_and_of_those_above_it(tmp_path: Path) -> None:
+    """A unit of systemd with `MemoryMax=`, in a slice that has a limit too."""
+    info, mount, own = tmp_path / "meminfo", tmp_path / "cgroup", tmp_path / "own"
+    info.write_text(f"MemAvailable: {8 << 20} kB\n")
+    own.write_text("1:name=systemd:/\n0::/system.slice/flights.service\n")
+    unit = mount / "system.slice" / "flights.service"
+    unit.mkdir(parents=True)
+
+    def limit(group: Path, gibibytes: str) -> None:
+        (group / "memory.current").write_text(f"{GIB}\n")
+        (group / "memory.max").write_text(f"{gibibytes if gibibytes == 'max' else int(gibibytes) * GIB}\n")
+
+    limit(unit, "3")
+    limit(unit.parent, "max")
+    assert 2 * GIB == free_memory(info, mount, own)
+    limit(unit.parent, "2")
+    assert GIB == free_memory(info, mount, own)
+
+    # A container that sees the host's path, but only its own group at the mount.
+    own.write_text("0::/system.slice/docker-1.scope\n")
+    limit(mount, "5")
+    (unit.parent / "memory.max").unlink()
+    assert 4 * GIB == free_memory(info, mount, own)
+    own.unlink()
+    assert 4 * GIB == free_memory(info, mount, own)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import re
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,8 @@ from typing import Any, cast
 import pytest
 
 from samzapy.adapters.host.outputs_file import OutputsFile
-from samzapy.errors import EnvironmentMissingError, ExitCode, SamzapyError
+from samzapy.adapters.spark import slots
+from samzapy.errors import DeadlineError, EnvironmentMissingError, ExitCode, SamzapyError
 from samzapy.runtime import container_process, container_start
 from samzapy.runtime.signals import DrainRequest
 from samzapy.testing.builders import a_config
@@ -37,21 +39,35 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 class Process:
     """One whose main thread does nothing."""
 
-    def __init__(self, given_up: str | None = None) -> None:
+    def __init__(self, failing: Exception | None = None, disk: threading.Event | None = None) -> None:
+        self.failing = failing
+        self.disk = disk
         self.is_drained = False
         self.drain = DrainRequest()
-        self.given_up = given_up
+        self.given_up: str | None = None
         self.done: list[object] = []
         self.kept: list[Exception] = []
         container_process._force_exit_after_deadline(
             self.drain,
             10,
             lambda: self.given_up,
-            lambda: self.done.append("workers killed"),
+            self.kill_workers,
             lambda: self.is_drained,
-            self.kept.append,
+            self.keep,
             self.done.append,
         )
+
+    def keep(self, error: Exception) -> None:
+        self.kept.append(error)
+        if self.disk is not None:
+            self.disk.wait()
+        if self.failing is not None:
+            raise self.failing
+
+    def kill_workers(self) -> None:
+        self.done.append("workers killed")
+        if self.failing is not None:
+            raise self.failing
 
     def ends_with(self, code: int) -> bool:
         wait_until(lambda: len(self.done) == 2, 10.0, "the process to end")
@@ -76,6 +92,24 @@ def test_a_drained_process_ends_even_if_no_broker_answers(caplog: pytest.LogCapt
     assert re.search(r"it is at samzapy/testing/waiting.py:\d+ \(wait_until\)", caplog.text), caplog.text
 
 
+@pytest.mark.parametrize(
+    "failing", [DeadlineError("worker 7 still holds slot-0 10 s after it was killed"), PermissionError("not yours")]
+)
+@pytest.mark.parametrize("code", [ExitCode.LOST, ExitCode.TIMED_OUT])
+def test_a_process_ends_even_if_a_worker_cannot_be_killed(
+    caplog: pytest.LogCaptureFixture, failing: Exception, code: int
+) -> None:
+    process = Process(failing)
+
+    if code == ExitCode.LOST:
+        process.given_up = "term 3 does not count it among the living"
+    else:
+        process.drain.ask("a test")
+
+    assert process.ends_with(code)
+    assert f"not all workers could be killed, this process ends all the same: {failing}" in caplog.text
+
+
 def test_a_drained_process_ends_in_good_order_although_spark_does_not_stop(caplog: pytest.LogCaptureFixture) -> None:
     process = Process()
 
@@ -85,6 +119,85 @@ def test_a_drained_process_ends_in_good_order_although_spark_does_not_stop(caplo
     wait_until(lambda: bool(process.done), 10.0, "the process to end")
     assert [ExitCode.OK] == process.done
     assert "this process did not stop in time after the drain" in caplog.text
+
+
+# --- a disk or stderr that hangs ---
+
+
+class _BlockedStderr(logging.Handler):
+    """Takes no line until it is free, as a pipe that is full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_free = threading.Event()
+
+    def createLock(self) -> None:
+        # The test's own lines must not wait for this lock.
+        self.lock = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith("samzapy.runtime"):
+            self.is_free.wait()
+
+
+@pytest.fixture
+def _blocked_stderr(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    caplog.set_level(logging.INFO)
+    handler = _BlockedStderr()
+    logging.getLogger("samzapy.runtime").addHandler(handler)
+    yield
+    handler.is_free.set()
+    logging.getLogger("samzapy.runtime").removeHandler(handler)
+
+
+@pytest.fixture
+def _ends_at_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_FORCED_WITHIN_S", "_LOGGED_WITHIN_S"):
+        monkeypatch.setattr(container_process, name, 0.01)
+
+
+@pytest.mark.usefixtures("_ends_at_its_bounds")
+@pytest.mark.parametrize("code", [ExitCode.LOST, ExitCode.TIMED_OUT])
+def test_a_process_ends_although_the_disk_for_its_report_hangs(code: int) -> None:
+    disk = threading.Event()
+    process = Process(disk=disk)
+
+    if code == ExitCode.LOST:
+        process.given_up = "term 3 does not count it among the living"
+    else:
+        process.drain.ask("a test")
+
+    wait_until(lambda: bool(process.done), 10.0, "the process to end")
+    assert [code] == process.done
+    disk.set()
+
+
+@pytest.mark.usefixtures("_ends_at_its_bounds", "_blocked_stderr")
+@pytest.mark.parametrize("code", [ExitCode.LOST, ExitCode.TIMED_OUT, ExitCode.OK])
+def test_a_process_ends_although_its_stderr_is_blocked(code: int) -> None:
+    process = Process()
+
+    process.is_drained = code == ExitCode.OK
+    if code == ExitCode.LOST:
+        process.given_up = "term 3 does not count it among the living"
+    else:
+        threading.Thread(target=process.drain.ask, args=("a test",), daemon=True).start()
+
+    wait_until(lambda: bool(process.done), 10.0, "the process to end")
+    assert [code] == process.done
+
+
+@pytest.mark.usefixtures("_blocked_stderr")
+def test_a_stop_is_asked_for_although_stderr_is_blocked() -> None:
+    request = DrainRequest()
+
+    threading.Thread(target=request.ask, args=("a test",), daemon=True).start()
+
+    assert request.wait(10.0)
+
+
+def test_the_bound_of_a_forced_end_leaves_time_for_the_kill_of_workers() -> None:
+    assert container_process._FORCED_WITHIN_S > slots._KILL_WAIT_S
 
 
 @pytest.mark.parametrize(("fatal", "is_drained"), [(None, True), (SamzapyError("the coordinator failed"), False)])

@@ -72,9 +72,18 @@ def test_a_command_shows_the_token_of_its_environment_first(config, tmp_path):
     path.write_text("read.a.b\n")
 
     assert "read.c.d" == command_access(config, {TOKEN_VARIABLE: "read.c.d"}).read()
+    assert "read.c.d" == command_access(config, {TOKEN_VARIABLE: "read.c.d\n"}).read()
     assert "read.a.b" == command_access(None, {TOKEN_VARIABLE: f"file:{path}"}).read()
     with pytest.raises(ConfigError, match=f"{TOKEN_VARIABLE}: wanted to read /nowhere"):
         command_access(None, {TOKEN_VARIABLE: "file:/nowhere"}).read()
+
+
+@pytest.mark.parametrize("wrong", ["read.me.abc\nread.me.abc", "read.m\xe9.abc"])
+def test_a_token_that_no_header_can_hold_is_refused_without_being_shown(wrong):
+    with pytest.raises(ConfigError, match=f"{TOKEN_VARIABLE}: wanted a credential, one line of ASCII") as refused:
+        command_access(None, {TOKEN_VARIABLE: wrong}).read()
+
+    assert "read.m" not in str(refused.value)
 
 
 def test_a_command_that_does_not_ask_the_leader_needs_no_secret():

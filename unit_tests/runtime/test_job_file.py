@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from samzapy.adapters.host import spark_host
-from samzapy.errors import ExitCode
+from samzapy.errors import ConfigError, ExitCode
 from samzapy.runtime import container_start, job_file
 
 JOB = """
@@ -73,3 +74,32 @@ def test_below_spark_submit_a_host_with_a_fault_is_refused_before_a_session_is_o
 
     assert (ExitCode.USAGE, []) == (end.value.code, sessions)
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_below_spark_submit", [True, False])
+def test_variables_of_spark_connect_are_gone_before_pyspark_is_imported(
+    is_below_spark_submit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one of them the session would be of Spark Connect, and has no JVM."""
+    names = ("SPARK_REMOTE", "SPARK_CONNECT_MODE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE")
+    for name in names:
+        monkeypatch.setenv(name, "1")
+    # `_prepare_jvm` changes the environment of its process.
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    if is_below_spark_submit:
+        os.environ["PYSPARK_GATEWAY_PORT"] = "1"
+    else:
+        os.environ.pop("PYSPARK_GATEWAY_PORT", None)
+
+    job_file._prepare_jvm()
+
+    assert not set(names) & set(os.environ)
+
+
+def test_a_spark_submit_for_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `--remote` and `spark.api.mode=connect` it starts no gateway."""
+    monkeypatch.setenv("PYSPARK_REMOTE_INIT_CONF_LEN", "1")
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+
+    with pytest.raises(ConfigError, match="--remote"):
+        job_file._prepare_jvm()

@@ -14,6 +14,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 
 import pytest
+from opentelemetry.context import Context, attach, detach, get_value, set_value
+from opentelemetry.sdk.trace import Span, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
 from samzapy.adapters.otel.tracer import OtelTracer
 from samzapy.adapters.otel.wishes import wanted_exporters
@@ -118,7 +121,8 @@ def test_a_process_without_the_variables_imports_nothing_of_opentelemetry() -> N
 
 def test_names_of_the_environment_win_over_those_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     config = a_config()
-    assert "samzapy-flights-1" == resource_of(config)["service.name"]
+    unnamed = resource_of(config)
+    assert ("samzapy-flights-1", "e1") == (unnamed["service.name"], unnamed["service.instance.id"])
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=i7,team=a")
 
@@ -127,6 +131,33 @@ def test_names_of_the_environment_win_over_those_of_the_job(monkeypatch: pytest.
     assert ("mine", "i7", "a", "flights-1") == tuple(
         named[name] for name in ("service.name", "service.instance.id", "team", "samzapy.job")
     )
+
+
+class Begun(SpanProcessor):
+    """The spans that began, each with what its context has of the job's own."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[Span, object]] = []
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        self.spans.append((span, get_value("of-the-job", parent_context)))
+
+
+@pytest.mark.parametrize("sampler", [ALWAYS_ON, ALWAYS_OFF])
+def test_a_span_of_the_job_s_own_neither_adopts_nor_silences_those_of_samzapy(sampler: Sampler) -> None:
+    begun = Begun()
+    tracer = OtelTracer([begun], "flights-1", {})
+    own = TracerProvider(sampler=sampler, shutdown_on_exit=False).get_tracer("of-the-job")
+    token = attach(set_value("of-the-job", 1))
+
+    with own.start_as_current_span("of-the-job"):
+        first = tracer.begin("samzapy.test")
+        tracer.begin("samzapy.test", inside=[first])
+    detach(token)
+
+    (outer, context_of_outer), (inner, context_of_inner) = begun.spans
+    assert outer.parent is None and inner.parent == first.span.get_span_context()
+    assert context_of_outer is None and context_of_inner is None
 
 
 def resource_of(config: object) -> Mapping[str, object]:
@@ -160,7 +191,7 @@ def test_a_collector_that_is_away_delays_no_span_and_is_logged_once(
         tracing.close()
         took_s = time.monotonic() - begun_s
 
-    assert took_s < tracing.FLUSH_S + 1
+    assert took_s < tracing.FLUSH_S + 10
     (record,) = caplog.records
     assert "traces do not reach their collector" in record.getMessage() and url not in record.getMessage()
 
@@ -187,6 +218,24 @@ def test_a_worker_sends_its_last_spans_when_the_daemon_hangs_up() -> None:
     run = subprocess.run(
         [sys.executable, "-c", _WORKER], env=environment, capture_output=True, text=True, timeout=120
     )
+
+    assert -signal.SIGKILL == run.returncode
+    assert '"name": "samzapy.test"' in run.stderr
+
+
+def test_a_collector_that_is_away_keeps_no_span_from_the_console() -> None:
+    with socket.socket() as reserved:
+        # Bound and not listening: a connection is refused.
+        reserved.bind(("127.0.0.1", 0))
+        environment = {
+            **os.environ,
+            "OTEL_TRACES_EXPORTER": "otlp,console",
+            ENDPOINT: f"http://127.0.0.1:{reserved.getsockname()[1]}",
+            "OTEL_BSP_SCHEDULE_DELAY": "600000",
+        }
+        run = subprocess.run(
+            [sys.executable, "-c", _WORKER], env=environment, capture_output=True, text=True, timeout=120
+        )
 
     assert -signal.SIGKILL == run.returncode
     assert '"name": "samzapy.test"' in run.stderr

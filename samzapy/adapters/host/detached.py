@@ -54,7 +54,8 @@ class Detached:
         """
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+            with suppress(OSError):  # The terminal may be gone.
+                stream.flush()
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         os.close(descriptor)

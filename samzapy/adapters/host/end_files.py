@@ -90,15 +90,28 @@ class EndFiles:
     def _files(self) -> list[Path]:
         """The newest files, the oldest of them first."""
         with suppress(OSError):
-            paths = [path for path in self._directory.iterdir() if path.suffix == _SUFFIX]
-            return sorted(paths, key=lambda path: path.stat().st_mtime_ns)[-FILES_MAX:]
+            return [path for path in self._oldest_first() if path.suffix == _SUFFIX][-FILES_MAX:]
         return []
 
     def _prune(self) -> None:
-        """Make room for one more report, because a job may never start again."""
-        everything = sorted(self._directory.iterdir(), key=lambda path: path.stat().st_mtime_ns)
-        for path in everything[: -(FILES_MAX - 1)]:
-            path.unlink(missing_ok=True)
+        """Make room for one more report, because a job may never start again.
+
+        A file that cannot be removed keeps no report from being written.
+        """
+        with suppress(OSError):
+            for path in self._oldest_first()[: -(FILES_MAX - 1)]:
+                path.unlink(missing_ok=True)
+
+    def _oldest_first(self) -> list[Path]:
+        """All files of the directory.
+
+        Another container may rename or remove its own meanwhile, and they are left out.
+        """
+        times_ns = {}
+        for path in self._directory.iterdir():
+            with suppress(FileNotFoundError):
+                times_ns[path] = path.stat().st_mtime_ns
+        return sorted(times_ns, key=times_ns.__getitem__)
 
     def _path(self, end: ContainerEnd) -> Path:
         return self._directory / f"{end.execution_id}{_SUFFIX}"

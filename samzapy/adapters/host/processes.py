@@ -8,6 +8,7 @@ the pid cannot be reused between the check and the signal. Linux only (`/proc`, 
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -90,9 +91,8 @@ class ProcessIdentity:
 
     @contextmanager
     def _pidfd(self) -> Iterator[int | None]:
-        try:
-            fd = os.pidfd_open(self.pid)
-        except ProcessLookupError:
+        fd = self._opened() if self.is_alive() else None
+        if fd is None:
             yield None
             return
         try:
@@ -100,6 +100,15 @@ class ProcessIdentity:
             yield fd if self.is_alive() else None
         finally:
             os.close(fd)
+
+    def _opened(self) -> int | None:
+        try:
+            return os.pidfd_open(self.pid)
+        except OSError as error:
+            # A thread of another process may have taken over the pid; its error depends on the kernel.
+            if error.errno not in (errno.ESRCH, errno.ENOENT, errno.EINVAL):
+                raise
+            return None
 
 
 def start_in_own_session(command: Sequence[str], log_path: Path, environment: Mapping[str, str]) -> ProcessIdentity:
@@ -205,7 +214,7 @@ def processes_bearing(variable: str) -> tuple[tuple[ProcessIdentity, Mapping[str
             entries = _environ_of_program(name).split(b"\0")
             if not any(entry.startswith(mark) for entry in entries):
                 continue
-            texts = (entry.decode(errors="replace").partition("=") for entry in entries if entry)
+            texts = (os.fsdecode(entry).partition("=") for entry in entries if entry)
             bearing.append((ProcessIdentity.of(int(name)), {key: value for key, _, value in texts}))
     return tuple(sorted((one for one in bearing if one[0].is_alive()), key=lambda one: one[0].pid))
 

@@ -7,11 +7,12 @@ operator's. The settings in this module are common, and the operator may overrid
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from samzapy.adapters.kafka.broker_wait import CommandWait, QuestionWait
@@ -20,6 +21,7 @@ from samzapy.adapters.kafka.reachable import connections_text
 from samzapy.config import MESSAGE_BYTES_MAX, JobConfig, Secret, Text, revealed, without_secrets
 from samzapy.errors import ConfigError, SamzapyError
 
+_FLUSH_SLICE_S = 0.1
 _log = logging.getLogger(__name__)
 
 C = TypeVar("C")
@@ -127,6 +129,26 @@ def make_consumer(connection: KafkaConnection, ours: Mapping[str, Any], events: 
             }
         ),
     )
+
+
+def flush(producer: Producer, timeout_s: float) -> int:
+    """Wait until a producer has no message left.
+
+    Returns how many it still has after `timeout_s`.
+
+    In short calls, because a call of 200 ms or more goes on with callbacks after a fatal error, while Python's error is
+    already set (confluent-kafka 2.16). The call then raises something else, even an object that is no exception and
+    that no `except` catches.
+
+    Raises:
+        KafkaException: a fatal error.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        remaining_s = deadline_s - time.monotonic()
+        left = producer.flush(max(0.0, min(_FLUSH_SLICE_S, remaining_s)))
+        if not left or remaining_s <= _FLUSH_SLICE_S:
+            return left
 
 
 def make_client(kind: Callable[[Settings], C], settings: Settings) -> C:

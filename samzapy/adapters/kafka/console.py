@@ -21,8 +21,9 @@ from confluent_kafka import (
 )
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
-from samzapy.adapters.kafka.clients import Admin, KafkaConnection, make_client
+from samzapy.adapters.kafka.clients import Admin, KafkaConnection, flush, make_client
 from samzapy.adapters.kafka.errors import translate
+from samzapy.adapters.kafka.message_headers import headers_of
 from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets
 from samzapy.adapters.kafka.scan import Scan
 from samzapy.errors import MissingTopicError, SamzapyError
@@ -82,11 +83,14 @@ class MessageWriter:
             SamzapyError: Kafka refuses a message; `count` says how many were written.
         """
         try:
-            for message in messages:
-                self._produce(message)
-                self._producer.poll(0)
-        finally:
-            self._producer.flush(_DELIVERY_MS / 1000 + 1)
+            try:
+                for message in messages:
+                    self._produce(message)
+                    self._producer.poll(0)
+            finally:
+                flush(self._producer, _DELIVERY_MS / 1000 + 1)
+        except KafkaException as error:
+            raise translate(error, f"writing messages to {self._topic}") from error
         if self._error is not None:
             raise self._error
 
@@ -159,14 +163,13 @@ def _partition_count(connection: KafkaConnection, topic: str) -> int:
 
 def _topic_message(message: Message) -> TopicMessage:
     kind, timestamp_ms = message.timestamp()
-    # A message that is read has bytes; the client's stubs also allow text, and forms of headers for writing.
-    headers: Any = message.headers() or ()
+    # A message that is read has bytes; the client's stubs also allow text.
     key: Any = message.key()
     value: Any = message.value()
     return TopicMessage(
         key=key,
         value=value,
-        headers=tuple(headers),
+        headers=headers_of(message),
         partition=message.partition(),
         timestamp_ms=None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
         offset=message.offset() or 0,

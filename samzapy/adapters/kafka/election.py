@@ -21,8 +21,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_consumer
-from samzapy.adapters.kafka.errors import translate
-from samzapy.errors import MissingTopicError, SamzapyError, TemporaryError
+from samzapy.adapters.kafka.errors import consumer_recovers, translate
+from samzapy.errors import MissingTopicError, SamzapyError
 from samzapy.model.container import election_group
 from samzapy.model.topics import coordinator_topic
 
@@ -167,7 +167,7 @@ class KafkaElection:
         The client recovers from all others by itself.
         """
         failure = translate(error, self._doing)
-        if isinstance(failure, TemporaryError | MissingTopicError):
+        if consumer_recovers(error) or isinstance(failure, MissingTopicError):
             # A broker that was just started does not know its topics yet; the coordinator checks that they are there.
             _LOG.debug("%s", failure)
             return

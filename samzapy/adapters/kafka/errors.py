@@ -177,6 +177,14 @@ def lacks_right(error: KafkaError | KafkaException) -> bool:
     return kafka_error(error).code() in _NO_RIGHT
 
 
+def consumer_recovers(error: KafkaError) -> bool:
+    """Whether a consumer recovers from an error by itself.
+
+    After a fault within the broker (UNKNOWN) too it fetches or joins again.
+    """
+    return error.code() == KafkaError.UNKNOWN or isinstance(translate(error, ""), TemporaryError)
+
+
 def kafka_error(error: KafkaError | KafkaException) -> KafkaError:
     """The `KafkaError` inside a `KafkaException`."""
     if isinstance(error, KafkaException):

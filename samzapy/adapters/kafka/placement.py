@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_client
+from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, flush, make_client
 from samzapy.adapters.kafka.errors import translate
 from samzapy.adapters.kafka.hanging import WrittenTopics
 from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
@@ -308,7 +308,7 @@ class PlacementTopic:
                     self._producer.poll(0.1)
                 except KafkaException as error:
                     raise translate(error, doing) from error
-        left = self._producer.flush(_WRITE_DEADLINE_S)
+        left = flush(self._producer, _WRITE_DEADLINE_S)
         if refused:
             raise translate(refused[0], doing)
         if left:
@@ -331,4 +331,4 @@ class PlacementTopic:
     def close(self) -> None:
         """Close the connections."""
         self._reader.close()
-        self._producer.flush(1.0)
+        flush(self._producer, 1.0)

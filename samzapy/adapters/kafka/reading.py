@@ -30,7 +30,8 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it
 from tenacity import Retrying, retry_if_exception_type, wait_random
 
 from samzapy.adapters.kafka.clients import Admin, ErrorEvents, KafkaConnection, make_consumer
-from samzapy.adapters.kafka.errors import kafka_error, lacks_right, translate
+from samzapy.adapters.kafka.errors import consumer_recovers, kafka_error, lacks_right, translate
+from samzapy.adapters.kafka.message_headers import headers_of
 from samzapy.errors import (
     DeadlineError,
     LostRangeError,
@@ -469,7 +470,8 @@ def stamps_at(
     stamps: dict[tuple[str, int], Stamp] = {}
     if not offsets:
         return stamps
-    consumer = make_consumer(connection, {**READING, "isolation.level": "read_uncommitted"}, ErrorEvents())
+    events = ErrorEvents()
+    consumer = make_consumer(connection, {**READING, "isolation.level": "read_uncommitted"}, events)
     try:
         consumer.assign([TopicPartition(*place, offset) for place, offset in sorted(offsets.items())])
         waiting = set(offsets)
@@ -483,7 +485,8 @@ def stamps_at(
                 if error is None and message.offset() == offsets[place]:
                     kind, timestamp_ms = message.timestamp()
                     stamps[place] = Stamp(timestamp_ms, kind == TIMESTAMP_LOG_APPEND_TIME)
-                if error is None or error.code() == KafkaError._PARTITION_EOF:
+                is_read = error is None or error.code() == KafkaError._PARTITION_EOF
+                if is_read or lasting(error, "reading the time of a record", events) is not None:
                     waiting.discard(place)
                     consumer.pause([TopicPartition(*place)])
         return stamps
@@ -638,18 +641,18 @@ def lasting(error: KafkaError, doing: str, events: ErrorEvents) -> SamzapyError 
     if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
         # We assign partitions and join no group; librdkafka asks for its coordinator all the same.
         return None
-    failure = translate(error, doing)
-    if isinstance(failure, TemporaryError):
+    if consumer_recovers(error):
         events.add(error)
         return None
-    return failure
+    return translate(error, doing)
 
 
 def record_of(message: Any, offset: int) -> LogRecord:
+    """A message as a record of a log. Headers that cannot be read make it foreign."""
     return LogRecord(
         offset=offset,
         timestamp_ms=message.timestamp()[1],
         key=message.key(),
         value=message.value(),
-        headers=tuple(message.headers() or ()),
+        headers=headers_of(message),
     )

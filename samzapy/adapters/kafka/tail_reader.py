@@ -11,8 +11,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_consumer
+from samzapy.adapters.kafka.message_headers import UNREADABLE_HEADERS, headers_of
 from samzapy.adapters.kafka.reading import READING, lasting
-from samzapy.container.task.ports import Place, TailEndedError
+from samzapy.container.task.ports import BUNCH_MAX, Place, TailEndedError
 from samzapy.container.task.work_plan import InputRecord
 
 _SETTINGS: Mapping[str, Any] = {
@@ -38,16 +39,26 @@ class KafkaTailReader:
     def assign(self, offsets: Mapping[Place, int]) -> None:
         if self._consumer is None:
             self._consumer = make_consumer(self._connection, _SETTINGS, self._events)
-        elif self._next.keys() == offsets.keys() and all(self._next[place] <= offsets[place] for place in offsets):
+        elif self._keeps_place(offsets):
             # Records below the offsets are dropped by the tail. To assign again would cost tens of milliseconds.
             return
         self._next = dict(offsets)
         self._consumer.assign([TopicPartition(*place, offset) for place, offset in sorted(offsets.items())])
 
+    def _keeps_place(self, offsets: Mapping[Place, int]) -> bool:
+        """Whether the consumer is at these offsets, or at most one bunch before them.
+
+        To read more of them again, as behind a backlog that micro-batches have read, would let the tail fall behind.
+        """
+        if self._next.keys() != offsets.keys():
+            return False
+        behind = [offset - self._next[place] for place, offset in offsets.items()]
+        return min(behind, default=0) >= 0 and sum(behind) <= BUNCH_MAX
+
     def poll(self, timeout_s: float, count_max: int) -> Sequence[InputRecord]:
         try:
             return self._poll(timeout_s, count_max)
-        except TailEndedError:
+        except BaseException:
             # The consumer is past records that the tail does not get, or reads a partition no more.
             self._next = {}
             raise
@@ -87,10 +98,10 @@ class KafkaTailReader:
             self._see(error, message)
             return None
         topic, partition, offset = message.topic(), message.partition(), message.offset()
-        try:
-            headers = tuple(message.headers() or ())
-        except (UnicodeDecodeError, SystemError) as failure:
-            raise TailEndedError(f"a record of {topic} has a header that the client cannot read") from failure
+        headers = headers_of(message)
+        if headers is UNREADABLE_HEADERS:
+            # The JVM, which reads the input in micro-batches, can.
+            raise TailEndedError(f"a record of {topic} has a header that the client cannot read")
         self._next[topic, partition] = offset + 1
         return InputRecord(topic, partition, offset, message.key(), message.value(), message.timestamp()[1], headers)
 

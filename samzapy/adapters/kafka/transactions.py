@@ -26,7 +26,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
-from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, Settings, make_client
+from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, Settings, flush, make_client
 from samzapy.adapters.kafka.end_txn_signs import RETRY_BACKOFF_MS, EndTxnSigns
 from samzapy.adapters.kafka.errors import kafka_error, lacks_right, translate
 from samzapy.adapters.kafka.hanging import WrittenTopics, end_in, places_that_hang
@@ -305,7 +305,7 @@ class TransactionalProducer:
             UndeliveredError: they were not in time.
         """
         try:
-            left = self._producer.flush(self._timeout_s)
+            left = flush(self._producer, self._timeout_s)
         except KafkaException as error:
             raise self._broken(error, "writing records") from error
         if left:
@@ -347,7 +347,8 @@ class TransactionalProducer:
         # Dropped here, so that the client is gone when the local name is.
         del self._producer, self._produce, self._poll
         try:
-            producer.purge()
+            # Records under way are waited for: behind the abort they would hang.
+            producer.purge(in_flight=False)
             if self._is_open:
                 producer.abort_transaction(_CLOSE_S)
             # The client's own `close` aborts without a limit, so only when there is nothing (left) to abort. It warns

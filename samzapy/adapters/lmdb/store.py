@@ -221,7 +221,9 @@ class LmdbEnvironment:
         self._check_boot()
         try:
             check_whole(self.path / _DATA)
-        except ValueError as error:
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError) as error:
             raise DamagedStateError(f"local state {self.path / _DATA}: {error}; a start rebuilds it") from error
 
     def _check_boot(self) -> None:

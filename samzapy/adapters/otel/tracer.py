@@ -15,8 +15,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter, SpanExportResult
 from opentelemetry.trace import (
@@ -38,7 +39,6 @@ DELAY_MS: Final = 1000
 """The time between two batches, where `OTEL_BSP_SCHEDULE_DELAY` names no other. The SDK's 5 s would leave more spans
 to a worker that is killed."""
 
-_UNNAMED = "unknown_service"
 _log = logging.getLogger(__name__)
 
 
@@ -74,6 +74,7 @@ class OtelTracer:
     def __init__(self, processors: Sequence[SpanProcessor], job: str, resource: Mapping[str, str]) -> None:
         self.is_on = True
         self._job = job
+        self._processors = tuple(processors)
         # Without its exit handler, which would wait for a collector that is away.
         self._provider = TracerProvider(resource=_resource(resource), shutdown_on_exit=False)
         for processor in processors:
@@ -93,10 +94,12 @@ class OtelTracer:
         around += [self._request(request) for request in requests]
         # A part of several things is the child of the first. Requests are equals: their traces are only linked.
         parent = around[0] if around and (inside or len(around) == 1) else None
+        # Without a context the SDK takes the current one, which may have a span of the job's own.
+        own = Context()
         return OtelSpan(
             self._tracer.start_span(
                 name,
-                None if parent is None else set_span_in_context(NonRecordingSpan(parent)),
+                own if parent is None else set_span_in_context(NonRecordingSpan(parent), own),
                 attributes=attributes,
                 links=[Link(context) for context in around if context is not parent],
                 start_time=time.time_ns() - age_ns,
@@ -118,10 +121,16 @@ class OtelTracer:
 
         Spans that end later are dropped. Waits for `timeout_s` at most.
         """
-        # The SDK's own limits are longer, and not kept by each exporter.
-        thread = threading.Thread(target=self._provider.shutdown, name="samzapy-traces-end", daemon=True)
-        thread.start()
-        thread.join(timeout_s)
+        # The SDK ends its exporters in turn. Its own limits are longer, and not kept by each of them.
+        threads = [
+            threading.Thread(target=processor.shutdown, name="samzapy-traces-end", daemon=True)
+            for processor in self._processors
+        ]
+        deadline_s = time.monotonic() + timeout_s
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, deadline_s - time.monotonic()))
 
 
 def open_tracer(exporters: Sequence[str], job: str, resource: Mapping[str, str]) -> OtelTracer:
@@ -147,15 +156,10 @@ def _exporter(name: str) -> SpanExporter:
 
 
 def _resource(wanted: Mapping[str, str]) -> Resource:
-    of_environment = Resource.create()
-    name = str(of_environment.attributes.get(SERVICE_NAME, _UNNAMED))
-    is_unnamed = name.startswith(_UNNAMED)
-    ours = {
-        key: value
-        for key, value in wanted.items()
-        if key not in of_environment.attributes or (key == SERVICE_NAME and is_unnamed)
-    }
-    return of_environment.merge(Resource(ours))
+    # Only the environment wins. The SDK makes up a name and, since 1.45, a random instance of its own.
+    of_operator = OTELResourceDetector().detect().attributes
+    ours = {key: value for key, value in wanted.items() if not of_operator.get(key)}
+    return Resource.create().merge(Resource(ours))
 
 
 class _Watched(SpanExporter):

@@ -25,6 +25,7 @@ Read = Callable[[int, int], Iterator[LogRecord]]
 """The records of `[offset_from, offset_to)`; runs in Spark's Python workers, so it is pickled."""
 
 _ROWS_PER_BATCH = 5_000
+_LONG_MAX = (1 << 63) - 1
 _PLACE = (
     ("offset", pa.int64()),
     ("timestamp", pa.timestamp("us", tz="UTC")),
@@ -89,19 +90,27 @@ def _row(topic: str, whole_from: int) -> Callable[[LogRecord], dict[str, Any]]:
     def of(record: LogRecord) -> dict[str, Any]:
         headers = parse_headers(record.headers)
         key = None if record.key is None else record.key.decode(errors="backslashreplace")
+        numbers = {
+            "timestamp": record.timestamp_ms * 1000,
+            "term": None if headers is None else headers.term,
+            "seq": None if headers is None else headers.seq,
+        }
+        # Any client can write such a record.
+        large = [name for name, number in numbers.items() if number is not None and abs(number) > _LONG_MAX]
         row: dict[str, Any] = {
             "offset": record.offset,
-            "timestamp": record.timestamp_ms * 1000,
             "key": key,
             "namespace": None if key is None else key.partition("/")[0],
             "event": None if headers is None else headers.event,
-            "term": None if headers is None else headers.term,
-            "seq": None if headers is None else headers.seq,
             "cause": None if headers is None else headers.cause,
             "actor": None if headers is None else headers.actor,
             "removed": record.value is None,
             "latest_value_only": record.offset < whole_from,
+            **numbers,
+            **dict.fromkeys(large),
         }
+        if large:
+            row["error"] = f"offset {record.offset}: wanted numbers of 64 bits, found more in {', '.join(large)}"
         try:
             fact = decode(record, topic=topic)
         except CorruptRecordError as error:

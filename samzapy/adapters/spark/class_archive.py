@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -38,6 +39,7 @@ OFF: Final = "off"
 """None is used. With any other value, such as `manual`, one that exists is used, and none is made in the background."""
 _KEPT_MAX = 4
 """Archives on one machine: of several environments, or of several versions of Java."""
+_LEFT_FOR_S = 24 * 3600.0
 _MADE_WITHIN_S = 900.0
 """It takes half a minute of two cores that are free, and took five minutes beside a load of ten."""
 
@@ -126,7 +128,7 @@ def make_archive(path: Path, environment: Mapping[str, str], jars: Sequence[Path
         waits: for a concurrent call that makes it; if False, this call returns at once instead.
 
     Raises:
-        EnvironmentMissingError: Spark did not start, or its JVM makes no archives.
+        EnvironmentMissingError: Spark did not start, its run failed, or its JVM makes no archives.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as lock, tempfile.TemporaryDirectory() as directory:
@@ -141,19 +143,32 @@ def make_archive(path: Path, environment: Mapping[str, str], jars: Sequence[Path
         # The rename is atomic, also if the temporary directory is on another file system. The JVM checks only the head
         # of an archive, so its body must be on the disk before it has its name.
         new = path.with_suffix(".new")
-        shutil.move(made, new)
-        with new.open("rb") as file:
-            os.fsync(file.fileno())
-        new.replace(path)
+        try:
+            shutil.move(made, new)
+            with new.open("rb") as file:
+                os.fsync(file.fileno())
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
         remove_older(path)
+
+
+def own_python() -> list[str]:
+    """The options of spark-submit for which this Python runs driver and workers.
+
+    Spark prefers these settings to the environment, and a cluster's spark-defaults.conf may name another Python.
+    """
+    names = ("spark.pyspark.driver.python", "spark.pyspark.python")
+    return [part for name in names for part in ("--conf", f"{name}={sys.executable}")]
 
 
 def _run_spark(made: Path, directory: Path, path: Path, environment: Mapping[str, str], jars: Sequence[Path]) -> None:
     submit = Path(sys.executable).with_name("spark-submit")
     options = f"{environment.get(VARIABLE, '')} {submit_option(f'-XX:ArchiveClassesAtExit={made}')}"
+    program = Path(__file__).with_name("archive_training.py")
     try:
         run = subprocess.run(
-            [submit, "--master", "local[1]", Path(__file__).with_name("archive_training.py"), directory, *jars],
+            [submit, "--master", "local[1]", *own_python(), program, directory, *jars],
             env={**environment, VARIABLE: options},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -162,20 +177,41 @@ def _run_spark(made: Path, directory: Path, path: Path, environment: Mapping[str
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EnvironmentMissingError(f"wanted a run of {submit} to make {path}, found {error}") from error
-    if not made.exists():
+    # A JVM also writes the archive of a run that failed, with the few classes which that run had loaded.
+    if run.returncode != 0 or not made.exists():
         _LOG.debug("%s", run.stderr.decode(errors="replace"))
+        fault = "its JVM wrote none" if run.returncode == 0 else "its run failed"
         raise EnvironmentMissingError(
-            f"wanted {submit} to make {path}, found that its JVM wrote none (exit code {run.returncode}); "
+            f"wanted {submit} to make {path}, found that {fault} (exit code {run.returncode}); "
             "jobs start without it, only slower"
         )
 
 
 def remove_older(path: Path) -> None:
-    """Remove all archives in the directory of `path` but the few that were used last."""
-    by_age = sorted(path.parent.glob("spark-*.jsa"), key=lambda archive: archive.stat().st_mtime, reverse=True)
+    """Remove all archives in the directory of `path` but the few that were used last.
+
+    Unfinished archives and notes of failures go too, once they are a day old.
+    """
+    used_at: dict[Path, float] = {}
+    for archive in path.parent.glob("spark-*.jsa"):
+        with contextlib.suppress(FileNotFoundError):  # Another environment may remove it meanwhile.
+            used_at[archive] = archive.stat().st_mtime
+    by_age = sorted(used_at, key=used_at.__getitem__, reverse=True)
     for old in [archive for archive in by_age if archive != path][_KEPT_MAX - 1 :]:
         old.unlink(missing_ok=True)
         old.with_suffix(".lock").unlink(missing_ok=True)
+    for left in [*path.parent.glob("spark-*.new"), *path.parent.glob("spark-*.failed")]:
+        _remove_left(left)
+
+
+def _remove_left(left: Path) -> None:
+    """Remove a file that a maker which was killed, or which failed, left a day ago."""
+    with contextlib.suppress(OSError), left.with_suffix(".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.time() - left.stat().st_mtime > _LEFT_FOR_S:
+            left.unlink()
+        if not left.with_suffix(".jsa").exists() and not left.exists():
+            left.with_suffix(".lock").unlink()
 
 
 def note_use(path: Path) -> None:

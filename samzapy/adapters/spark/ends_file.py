@@ -5,6 +5,7 @@ It is in the execution's scratch directory. Only a job that keeps event time has
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,7 @@ from samzapy.container.task.coverage import Coverage
 from samzapy.container.task.ports import Place
 from samzapy.container.task.work_plan import WorkPlan
 
+_LOG = logging.getLogger(__name__)
 _NAME: Final = "ends"
 
 
@@ -44,6 +46,32 @@ def write_ends(scratch_dir: Path, query_number: int, seen: EndsSeen) -> None:
     path = scratch_dir / f"{_NAME}-new"
     path.write_bytes(msgspec.json.encode(content))
     path.replace(scratch_dir / _NAME)
+
+
+class EndsWriter:
+    """Writes the file each second, from the driver."""
+
+    def __init__(self, scratch_dir: Path) -> None:
+        self._scratch_dir = scratch_dir
+        self._has_failed = False
+
+    def write(self, query_number: int, seen: EndsSeen) -> None:
+        """Replace the file (`write_ends`).
+
+        A full disk leaves the file as it is until the next look: older ends are right too, and only delay timers.
+        """
+        try:
+            write_ends(self._scratch_dir, query_number, seen)
+        except OSError as error:
+            if not self._has_failed:
+                _LOG.warning(
+                    "cannot write the ends of the inputs for the workers, so timers in event time may be late; tried "
+                    "again each second: %s",
+                    error,
+                )
+            self._has_failed = True
+        else:
+            self._has_failed = False
 
 
 class EndsFile:

@@ -20,6 +20,8 @@ from typing import Any, Final
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from samzapy.adapters.spark.jar_copies import readable_directory
+
 _LOG = logging.getLogger(__name__)
 SPARKS_OWN: Final = "kafka"
 EXACT: Final = "samzapy.spark.ExactTimes"
@@ -72,7 +74,7 @@ def add_exact_source(session: SparkSession, directory: Path) -> None:
     compiler.setParentClassLoader(session._jsparkSession.sharedState().jarClassLoader())
     compiler.cook(Path(__file__).with_name("ExactTimes.java").read_text(encoding="utf-8"))
     codes = compiler.getBytecodes()
-    jar = directory / "exact-times.jar"
+    jar = readable_directory(directory) / "exact-times.jar"
     with zipfile.ZipFile(jar, "w") as archive:
         for name in codes:
             archive.writestr(f"{name.replace('.', '/')}.class", bytes(codes[name]))

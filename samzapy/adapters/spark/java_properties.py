@@ -54,6 +54,8 @@ _OTHERS = (
     "ssl.key.pem",
 )
 TRANSLATED = frozenset((*SAME, *RENAMED, *_SASL, *_OTHERS))
+_TRUE = ("true", "t", "1")
+"""As librdkafka spells it."""
 _SECURITY = ("enable.sasl.", "enable.ssl.", "sasl.", "security.", "ssl.", "https.")
 
 
@@ -101,7 +103,7 @@ def _quoted(value: str) -> str:
 def _trust(properties: Mapping[str, str]) -> dict[str, str]:
     """The certificates that the client trusts."""
     trust: dict[str, str] = {}
-    if properties.get("enable.ssl.certificate.verification", "true").lower() != "true":
+    if properties.get("enable.ssl.certificate.verification", "true").lower() not in _TRUE:
         raise _refused(
             "enable.ssl.certificate.verification",
             "wanted true, because Java's client always verifies the certificate; give the broker's certificate as "
@@ -113,6 +115,12 @@ def _trust(properties: Mapping[str, str]) -> dict[str, str]:
         path = properties["ssl.ca.location"]
         if not Path(path).is_absolute():
             raise _refused("ssl.ca.location", f"wanted the absolute path of a PEM file, found {path!r}")
+        if Path(path).is_dir():
+            raise _refused(
+                "ssl.ca.location",
+                f"wanted a PEM file, because Java's client reads no directory, found the directory {path}; put its "
+                "certificates into one file",
+            )
         trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": path}
     if "ssl.ca.pem" in properties:
         trust = {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": properties["ssl.ca.pem"]}

@@ -20,6 +20,8 @@ _LOG = logging.getLogger(__name__)
 _KEYS = 1 << 20
 _ROUNDS = 3
 _AFTER_S = 30.0
+_PLAUSIBLE_MAX_NS = 300.0
+"""A hash takes some ten nanoseconds. More is the wait for a core that a tail or a micro-batch holds."""
 
 
 class KeyhashCost:
@@ -53,8 +55,12 @@ def keyhash_ns(session: SparkSession) -> float:
 
 
 def per_key_ns(without: Sequence[int], hashed: Sequence[int]) -> float:
-    """The cost of the hash per key, from the times of passes without it and with it."""
-    return max(0.0, (min(hashed) - min(without)) / _KEYS)
+    """The cost of the hash per key, from the times of passes without it and with it.
+
+    0, which means unknown, if no hash takes that long.
+    """
+    ns = max(0.0, (min(hashed) - min(without)) / _KEYS)
+    return ns if ns <= _PLAUSIBLE_MAX_NS else 0.0
 
 
 def _took_ns(session: SparkSession, column: Column) -> int:

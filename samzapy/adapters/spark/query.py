@@ -28,6 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -35,7 +36,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from samzapy import errors
 from samzapy.adapters.spark.arrow_bound import ArrowBound
 from samzapy.adapters.spark.batch_tails import BatchTails, has_failed
-from samzapy.adapters.spark.ends_file import write_ends
+from samzapy.adapters.spark.ends_file import EndsWriter
 from samzapy.adapters.spark.exact_times import (
     EXACT,
     SPARKS_OWN,
@@ -145,9 +146,23 @@ class SparkQuery:
         self._bound: ArrowBound | None = None
         self._source_format = SPARKS_OWN
         self._tail_file: TailFile | None = None
+        self._ends = EndsWriter(scratch_dir)
+        self._failed_start: QueryFailed | None = None
 
     def start(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> None:
-        """Start reading at `starts`; the query before, if any, must have ended."""
+        """Start reading at `starts`; the query before, if any, must have ended.
+
+        A failure of the machine, such as a full disk, is an event of the query, so that it is retried like others.
+        """
+        self._failed_start = None
+        try:
+            self._start(plan, starts)
+        except ConnectionError:
+            raise  # The JVM is gone, and no other start has one.
+        except (OSError, Py4JJavaError) as error:
+            self._failed_start = _failed(reason_of(str(error)))
+
+    def _start(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> None:
         self._end_warm_up()
         checkpoint_dir = without_checkpoint(self._scratch_dir / "checkpoint")
         self._bound = self._bound or ArrowBound.of(self._session, plan.slot_count)
@@ -203,6 +218,8 @@ class SparkQuery:
 
         Returns None if there is none in time.
         """
+        if self._failed_start is not None:
+            return self._failed_start
         if self._run is None or self._query is None:
             return None
         try:
@@ -232,7 +249,7 @@ class SparkQuery:
     def note_ends(self, seen: EndsSeen) -> None:
         """Give the workers the ends of the inputs (`container.ports.Query`)."""
         if self._run is not None:
-            write_ends(self._scratch_dir, self._run.query_number, seen)
+            self._ends.write(self._run.query_number, seen)
 
     def must_restart(self) -> bool:
         """Whether a new query is to begin behind the tails, which are far ahead."""
@@ -241,7 +258,7 @@ class SparkQuery:
     def batch_runs_ms(self) -> int:
         """For how long the rows of the current micro-batch have been in work.
 
-        0 between two, and during tails.
+        0 between two, during tails, and during a tick.
         """
         return 0 if self._run is None else self._run.rows_run_ms()
 
@@ -393,7 +410,7 @@ class _Run:
         self.lock = threading.Lock()
         # No SimpleQueue: after a signal whose handler outlasts the time limit, its `get` waits for ever (CPython 3.11).
         self.events: queue.Queue[QueryEvent] = queue.Queue()
-        # When the current micro-batch started.
+        # When the current micro-batch started. Not of a tick: smaller micro-batches would make it no shorter.
         self._begun_ns: int | None = None
         self.tails = tails
         self.hashes_keys = hashes_keys(plan)
@@ -474,7 +491,7 @@ class _Run:
         return True
 
     def _tick(self, session: SparkSession, number: int, shares: range) -> None:
-        self._begun_ns = begun_ns = time.monotonic_ns()
+        begun_ns = time.monotonic_ns()
         try:
             if self.tails is not None:
                 self.tails.begin_tick(number)
@@ -489,7 +506,6 @@ class _Run:
         except Exception as error:  # As for a micro-batch: the query ends by it.
             self._failed(error)
         finally:
-            self._begun_ns = None
             self.lock.release()
 
     def cancel_tick(self, session: SparkSession) -> None:
@@ -537,7 +553,10 @@ class _Run:
         return bool(events)
 
     def rows_run_ms(self) -> int:
-        """For how long the rows of the current micro-batch have been in work."""
+        """For how long the rows of the current micro-batch have been in work.
+
+        0 during a tick, which has none.
+        """
         begun_ns = self._begun_ns
         if begun_ns is None or (self.tails is not None and self.tails.rows_are_done()):
             return 0

@@ -11,14 +11,12 @@ import logging
 import os
 import pwd
 import re
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -26,6 +24,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from samzapy.adapters.installed_spark import spark_release
 from samzapy.adapters.spark.arrow_bound import BYTES_MAX, BYTES_SETTING, ROWS_MAX, ROWS_SETTING
+from samzapy.adapters.spark.jar_copies import readable_jar
 from samzapy.adapters.spark.jar_origins import check_origins
 from samzapy.errors import ConfigError
 
@@ -37,11 +36,17 @@ _WANTED = {
     "spark.sql.adaptive.enabled": ("false", "it may join or split partitions, and order per key is lost"),
     "spark.task.cpus": ("1", "worker slots are counted by cores"),
     "spark.dynamicAllocation.enabled": ("false", "a container has its cores for life"),
+    "spark.api.mode": ("classic", "a container works with the JVM of its session, which Spark Connect does not give"),
 }
 _REFUSED = {
+    "spark.remote": "a container has a session of its own, and no server of Spark Connect",
     "spark.sql.streaming.checkpointLocation": "positions are samzapy's own; Spark's checkpoint is scratch",
     "spark.sql.streaming.minBatchesToRetain": "Spark's checkpoint is scratch",
     "spark.streaming.stopGracefullyOnShutdown": "samzapy drains the job itself",
+    "spark.executor.pyspark.memory": (
+        "it limits the address space of a worker, of which LMDB reserves stores.<name>.size.max.bytes for each store; "
+        "limit the memory of the process with a control group"
+    ),
 }
 _LOG = logging.getLogger(__name__)
 # Setting -> (value, consequence of another one). Another value counts, and is named in the log.
@@ -132,7 +137,7 @@ def checked_settings() -> GivenSettings:
         ConfigError: a setting of the user's would break exactly-once or order; the text has the setting and the reason.
     """
     values = _given_settings()
-    cores = _cores(values.get("spark.master", "local[*]"))
+    cores = _cores(values.get("spark.master", "local[*]"), _available())
     _check(values)
     for text in weakened(values, os.environ):
         _LOG.warning("%s", text)
@@ -248,18 +253,6 @@ def _name_the_user() -> None:
         users.setLoginUser(users.createRemoteUser(os.environ.get("HADOOP_USER_NAME") or str(os.getuid())))
 
 
-def readable_jar(jar: Path, copies: Path) -> Path:
-    """`jar`, or a copy of it in `copies`.
-
-    The copy is for a path at which Spark's class loader could not read it. Spark resolves links and writes the path
-    into a URL without quoting: a blank in it hides all classes (Spark 4.2).
-    """
-    if quote(path := str(jar.resolve())) == path:
-        return jar
-    copies.mkdir(exist_ok=True)
-    return Path(shutil.copy(jar, copies))
-
-
 def _not_on_class_path(session: SparkSession, jars: Sequence[Path]) -> list[Path]:
     jvm: Any = session.sparkContext._jvm
     class_path = jvm.java.lang.System.getProperty("java.class.path").split(os.pathsep)
@@ -284,7 +277,16 @@ def _given_settings() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
-def _cores(master: str) -> int:
+def _available() -> int:
+    """The cores that the JVM may use.
+
+    It heeds the affinity of this process and the quota of its control group, as Spark does for `local[*]`.
+    """
+    jvm: Any = SparkContext._jvm
+    return int(jvm.java.lang.Runtime.getRuntime().availableProcessors())
+
+
+def _cores(master: str, available: int) -> int:
     matched = re.fullmatch(r"local(?:\[([1-9]\d*|\*)(?:,\s*(\d+))?\])?", master)
     if matched is None:
         raise ConfigError(
@@ -297,7 +299,7 @@ def _cores(master: str) -> int:
             "a failed batch is recovered by samzapy, never retried by Spark"
         )
     cores = matched.group(1)
-    return (os.cpu_count() or 1) if cores == "*" else int(cores or 1)
+    return available if cores == "*" else int(cores or 1)
 
 
 def _check(given: dict[str, str]) -> None:

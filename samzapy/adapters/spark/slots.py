@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from samzapy.adapters.spark.open_tasks import WorkersWithTasks
 from samzapy.adapters.spark.scratch_json import read_json
 from samzapy.adapters.spark.so_far_file import SoFarFile
 from samzapy.container.task.so_far import SoFar
@@ -143,20 +144,34 @@ class LeaseFile:
 
     def __init__(self, scratch_dir: Path) -> None:
         self._descriptor = os.open(lease_path(scratch_dir), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._is_over = False
 
     def extend_to(self, deadline_ns: int) -> None:
-        os.pwrite(self._descriptor, struct.pack("<q", deadline_ns), 0)
+        if not self._is_over:
+            os.pwrite(self._descriptor, struct.pack("<q", deadline_ns), 0)
+
+    def end(self) -> None:
+        """End the lease for good, also if a heartbeat is answered later."""
+        self._is_over = True
+        os.pwrite(self._descriptor, struct.pack("<q", 0), 0)
 
     def check(self) -> None:
         """Raise LostContainerError if the lease has expired."""
-        raw = os.pread(self._descriptor, 8, 0)
-        deadline_ns = struct.unpack("<q", raw)[0] if len(raw) == 8 else 0
-        late_ns = boottime_ns() - deadline_ns
+        late_ns = self._late_ns()
         if late_ns > 0:
             raise LostContainerError(
                 f"the container's lease ran out {late_ns // 1_000_000} ms ago: "
                 "no coordinator answered its heartbeats; nothing more is begun or committed until one does"
             )
+
+    def holds(self) -> bool:
+        """Whether the lease has not expired."""
+        return self._late_ns() <= 0
+
+    def _late_ns(self) -> int:
+        raw = os.pread(self._descriptor, 8, 0)
+        deadline_ns: int = struct.unpack("<q", raw)[0] if len(raw) == 8 else 0
+        return boottime_ns() - deadline_ns
 
 
 class WorkerSlots(Generic[P]):
@@ -180,6 +195,10 @@ class WorkerSlots(Generic[P]):
         self._make_producer, self._must_renew, self._close = make_producer, must_renew, close
         self._producers: dict[int, tuple[int, P]] = {}
         self._slot_last = 0
+
+    def has_lease(self) -> bool:
+        """Whether the container's lease holds."""
+        return self._lease.holds()
 
     def take(self, query_number: int, wait_s: float) -> HeldSlot[P]:
         """Take a slot, preferably the one held last.
@@ -295,6 +314,7 @@ class DriverSlots:
 
     def __init__(self, scratch_dir: Path, slot_count: int) -> None:
         self._files = [_SlotFile(slot_path(scratch_dir, slot)) for slot in range(slot_count)]
+        self._workers = WorkersWithTasks(scratch_dir)
         for file in self._files:
             file.write(SlotContent(query=0, instance=0, state=CLEAN))
 
@@ -307,7 +327,7 @@ class DriverSlots:
         for file in self._files:
             while not file.try_lock():
                 if time.monotonic() >= deadline_s:
-                    _kill_holder(file)
+                    _kill_holders([file])
                 time.sleep(0.005)
         return [slot for slot, file in enumerate(self._files) if file.read().state == OPEN]
 
@@ -354,27 +374,54 @@ class DriverSlots:
         for file in self._files:
             file.write(replace(file.read(), query=query_number))
 
+    def close_tasks(self, wait_ms: int) -> None:
+        """Have the workers close their instances of user code."""
+        self._workers.close(wait_ms)
+
     def kill_holders(self) -> None:
-        """Kill every worker that holds a slot."""
-        for file in self._files:
-            _kill_holder(file)
+        """Kill every worker that holds a slot (`_kill_holders`)."""
+        _kill_holders(self._files)
 
 
-def _kill_holder(file: _SlotFile) -> None:
-    """Kill the process that holds the slot, and wait for its lock.
+def _kill_holders(files: Sequence[_SlotFile]) -> None:
+    """Kill the processes that hold these slots, and wait for their locks.
 
-    The kernel frees the lock.
+    The kernel frees the locks. A holder that stays delays the end of no other.
+
+    Raises:
+        SamzapyError: a holder cannot be seen from here, or is still there after `_KILL_WAIT_S`.
     """
     deadline_s = time.monotonic() + _KILL_WAIT_S
-    killed = None
-    while (pid := file.holder()) is not None:
-        if pid != killed:
-            killed = pid
-            _LOG.warning("worker %d did not leave %s in time and is killed", pid, file.path.name)
+    killed: dict[Path, int] = {}
+    unseen: SamzapyError | None = None
+    held = list(files)
+    while True:
+        for file in tuple(held):
             try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                return
+                pid = file.holder()
+            except SamzapyError as error:
+                unseen, pid = unseen or error, None
+            if pid is None or not _kill(pid, file, killed):
+                held.remove(file)
+        if not held:
+            break
         if time.monotonic() >= deadline_s:
-            raise DeadlineError(f"worker {pid} still holds {file.path} {_KILL_WAIT_S:.0f} s after it was killed")
+            raise DeadlineError(
+                f"worker {killed[held[0].path]} still holds {held[0].path} {_KILL_WAIT_S:.0f} s after it was killed; "
+                "it may wait for a disk that hangs"
+            )
         time.sleep(0.01)
+    if unseen is not None:
+        raise unseen
+
+
+def _kill(pid: int, file: _SlotFile, killed: dict[Path, int]) -> bool:
+    """Kill a slot's holder, unless `killed` has it; False if it is gone already."""
+    if killed.get(file.path) != pid:
+        killed[file.path] = pid
+        _LOG.warning("worker %d did not leave %s in time and is killed", pid, file.path.name)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+    return True

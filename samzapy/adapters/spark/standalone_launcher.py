@@ -63,7 +63,8 @@ _STATES: Mapping[str, LaunchedState] = {
     # The master has restarted and does not know the driver's worker yet.
     "UNKNOWN": S.UNKNOWN,
 }
-_DRIVER_ID = re.compile(r"driver-[A-Za-z0-9_.-]{1,200}")
+# `spark.deploy.driverIdPattern` of a master makes any id. This is a segment of a path, and no handle of a process.
+_DRIVER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 _COMMAND = "Launch Command: "
 _EXECUTION_IN_COMMAND = re.compile(rf'"{re.escape(EXECUTION_CONF)}=([A-Za-z0-9_.-]{{1,128}})"')
 _MESSAGE = re.compile(r"^samzapy: (.{1,500})$", re.MULTILINE)
@@ -358,8 +359,13 @@ class StandaloneLauncher:
         return min(own, key=lambda handle: (_is_over(handle, page), handle != launch.handle), default=None)
 
     def _know(self, launch: Launch) -> None:
-        """Remember the driver that the launch's record has."""
-        if launch.handle and launch.handle not in self._handles.get(launch.execution_id, ()):
+        """Remember the driver that the launch's record has.
+
+        A record of the process launcher has a handle too, for instance of a job that was moved from one machine to a
+        cluster. The master knows no driver for it.
+        """
+        is_new = launch.handle not in self._handles.get(launch.execution_id, ())
+        if is_new and _DRIVER_ID.fullmatch(launch.handle):
             self._handles.setdefault(launch.execution_id, []).append(launch.handle)
 
     def _identified(self) -> set[str]:

@@ -2,7 +2,7 @@
 
 The driver and the workers of a container share a host. `tail` has the order of the driver for one micro-batch, and the
 counts of its workers. Each worker appends its reports to a file of its own, `tail-<batch>-<worker>`, one JSON document
-per line; the driver reads on where it stopped.
+between two new lines; the driver reads on where it stopped.
 
 A POSIX lock is dropped when its process closes any descriptor of the file, so each process opens `tail` once.
 """
@@ -17,12 +17,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 from samzapy.adapters.spark.scratch_json import read_json
 from samzapy.adapters.spark.slots import boottime_ns
 from samzapy.container.task.work_plan import Report
+from samzapy.errors import SamzapyError
 
 # Of the driver: query, batch, number of Spark tasks, number of slots, common end, handled before: records, time.
 _ORDER = struct.Struct("<qqqqqqq")
@@ -241,8 +243,9 @@ class WorkerTailBoard:
             self._file.leave(self.group)
 
     def _append(self, document: Mapping[str, Any]) -> None:
+        # It begins with a new line, because a write before it may have been cut short on a full disk.
         with self._reports.open("a") as file:
-            file.write(json.dumps(document) + "\n")
+            file.write(f"\n{json.dumps(document)}\n")
 
 
 class ReportsFile:
@@ -263,7 +266,15 @@ class ReportsFile:
             return []
         whole = text[: text.rfind(b"\n") + 1]
         self._position += len(whole)
-        return [read_json(line, dict[str, Any], self._path) for line in whole.splitlines()]
+        documents = []
+        for line, following in pairwise(whole.split(b"\n")):
+            try:
+                documents += [read_json(line, dict[str, Any], self._path)] if line else []
+            except SamzapyError:
+                # An empty line follows each line but one that was cut short. The worker that wrote it has failed.
+                if not following:
+                    raise
+        return documents
 
 
 def reports_path(scratch_dir: Path, order: TailOrder, number: int) -> Path:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from samzapy.adapters.spark.submission import ContainerProgram, arguments_of, environment_of, host_label, name_of
 from samzapy.errors import ConfigError
+from samzapy.model.credential import CREDENTIAL_VARIABLE
 from samzapy.model.launch import Launch
 
 _CHANGED = re.compile(r'["$`\\\n]|\{\{|\}\}|<CPS>|<LOG_DIR>')
@@ -52,6 +53,8 @@ def yarn_command(program: ContainerProgram, launch: Launch, cluster: YarnCluster
     """
     label = ["-node_label_expression", host_label(launch.host)] if launch.host else []
     environment = environment_of(program, launch, launch.host)
+    # It would be on the command line, so the container derives one from the job's secret.
+    environment.pop(CREDENTIAL_VARIABLE, None)
     variables = [f"{name}={value}" for name, value in sorted(environment.items())]
     memory = ("--driver-memory", f"{program.memory_mib}m")
     arguments = [cluster.spark_submit, *memory, *arguments_of(program, launch)]

@@ -41,7 +41,10 @@ class Access:
         """The header with a credential, for a URL that may have it."""
         if credential is None:
             return {}
-        target = urlsplit(url)
+        try:
+            target = urlsplit(url)
+        except ValueError:
+            return {}  # The client does not ask such a URL.
         if target.scheme != "https" and not is_loopback(target.hostname or "") and not self.sends_in_clear:
             _LOG.warning("%s: wanted https for a credential, found http; the request has none", url)
             return {}

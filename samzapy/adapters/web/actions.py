@@ -136,14 +136,16 @@ class Actions:
             return await self._not_leading("plan")
         message = decode_message(value)
         assert isinstance(message, ContainerPlacementRequestMessage), "only requests are sealed"
+        if _is_known(message, snapshot.state):
+            # The form was sent before. Its own request may have changed the generation since.
+            return _written(message)
         if not is_for(message, snapshot.state):
             return await self._planned_anew(source, request, message, snapshot.state)
         try:
             await self._turns.take(partial(self._operations.send, message))
         except SamzapyError as error:
             return await self._refused(request, error)
-        # Relative, because a reverse proxy may serve the page under any path.
-        return RedirectResponse(f"requests?written={message.uuid}", status_code=303, headers=_SAME_ORIGIN)
+        return _written(message)
 
     async def _planned_anew(
         self, source: ActionSource, request: Request, old: ContainerPlacementRequestMessage, state: CoordinatorState
@@ -206,8 +208,23 @@ def _check_own_page(request: Request) -> None:
     """
     if request.headers.get("origin") is None or request.headers.get("sec-fetch-site") not in (None, "same-origin"):
         raise HTTPException(403, "wanted a form of this server's own page, found another origin or none")
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+    if (
+        request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        != "application/x-www-form-urlencoded"
+    ):
         raise HTTPException(415, "wanted Content-Type: application/x-www-form-urlencoded")
+
+
+def _is_known(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> bool:
+    """Whether the coordinator has read this request."""
+    uuid = str(message.uuid)
+    return uuid in state.requests or uuid in state.request_memory
+
+
+def _written(message: ContainerPlacementRequestMessage) -> Response:
+    """The answer to the form of a request that is on the topic."""
+    # Relative, because a reverse proxy may serve the page under any path.
+    return RedirectResponse(f"requests?written={message.uuid}", status_code=303, headers=_SAME_ORIGIN)
 
 
 def _name_of(request: Request) -> str | None:

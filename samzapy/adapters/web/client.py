@@ -94,8 +94,9 @@ class HttpCoordinatorClient:
             _Request("GET", "/status"), url, self._access.read(), timeout_ms, STATUS_BYTES_MAX
         )
         if status_code in (401, 403) and status is not None and status.get("job") == job:
+            reason = _in_one_line(str(status.get("reason"))[:_REASON_BYTES_MAX])
             raise RejectedError(
-                f"{url}: {status.get('reason')}; give --config with job.coordinator.secret, or set "
+                f"{url}: {reason}; give --config with job.coordinator.secret, or set "
                 "SAMZAPY_COORDINATOR_TOKEN to a credential of scope read"
             )
         if status_code != 200:
@@ -119,7 +120,7 @@ class HttpCoordinatorClient:
         status, text = answer
         if 400 <= status < 500:
             # Retries will not help, and without an answer a container ends after its grace period.
-            reason = text[:_REASON_BYTES_MAX].decode(errors="replace")
+            reason = _in_one_line(text[:_REASON_BYTES_MAX].decode(errors="replace"))
             _LOG.warning("%s%s refused the request: %d %s", url, request.path, status, reason)
         try:
             value: object = parse_json(text)
@@ -127,6 +128,11 @@ class HttpCoordinatorClient:
             _LOG.debug("no answer from %s%s: %s", url, request.path, error)
             return status, None
         return status, value if isinstance(value, dict) else None
+
+
+def _in_one_line(text: str) -> str:
+    """The text of a stranger, with control codes escaped: logs go to a terminal, too."""
+    return text if text.isprintable() else repr(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ seal of a plan (`adapters.web.actions`).
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -148,7 +147,7 @@ def _credential_of(request: Request) -> str:
     if kind.lower() == "basic":
         try:
             return base64.b64decode(value.strip(), validate=True).decode().partition(":")[2]
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:
             return ""
     return ""
 
@@ -164,7 +163,7 @@ class HeaderChecks:
 
     def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
         self._app = app
-        self._hosts = frozenset(hosts)
+        self._hosts = frozenset(host.lower() for host in hosts)
 
     async def __call__(self, connection: Connection, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:

@@ -52,7 +52,11 @@ class _Lease:
     def __init__(self, lease_ms: int, now_s: Callable[[], float]) -> None:
         self.now_s = now_s
         self._duration_s = lease_ms / 1000
-        self._until_s = now_s()
+        self.begin()
+
+    def begin(self) -> None:
+        """Count the time without a lease from now on."""
+        self._until_s = self.now_s()
 
     def renew(self, sent_at_s: float) -> None:
         self._until_s = sent_at_s + self._duration_s
@@ -109,6 +113,8 @@ class HeartbeatThread:
         self._thread = threading.Thread(target=self._run, name="samzapy-heartbeats", daemon=True)
 
     def start(self) -> None:
+        """Begin to send; no answer could come before, so the grace counts from now on."""
+        self._lease.begin()
         self._thread.start()
 
     def close(self) -> None:
@@ -152,8 +158,9 @@ class HeartbeatThread:
                 is_answered = content is None or self._send(_ANSWER_WAIT_MS)
                 if content is not None and not is_answered:
                     self._look_for_leader(content.stream_offset)
-            except SamzapyError as error:
-                # The thread must go on: without heartbeats a container drains, also after a short trouble.
+            except (SamzapyError, OSError, RuntimeError) as error:
+                # The thread must go on: without heartbeats a container drains, also after a short trouble. The host may
+                # have no thread left for a connection, or no room for the file of the lease.
                 self._log_new(str(error))
             else:
                 self._trouble = ""

@@ -185,7 +185,7 @@ async def _is_alive(answering: Answering, request: Request) -> Response:
 
 
 async def _heartbeat(answering: Answering, request: Request) -> Response:
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         return _wrong(415, "wanted Content-Type: application/json")
     body = await answering.bodies.read(request, BODY_BYTES_MAX)
     try:

@@ -20,7 +20,7 @@ directory_option = click.option(
 
 
 def kafka_in(directory: Path | None) -> DevBroker | DevCluster:
-    """The broker or cluster of the directory.
+    """The broker or cluster of the directory, as it was started last.
 
     It is the cluster by default if a node of it runs.
     """
@@ -30,8 +30,10 @@ def kafka_in(directory: Path | None) -> DevBroker | DevCluster:
         directory = default_directory(is_cluster=is_running)
     if DevCluster.is_in(directory):
         return DevCluster(directory, detached=True)
-    last = DevBroker(directory, detached=True).overrides_of_last_start()
-    return DevBroker(directory, overrides=last, detached=True)
+    last = DevBroker(directory, detached=True).last_start()
+    if last is None:
+        return DevBroker(directory, detached=True)
+    return DevBroker(directory, port_number=last.port_number, overrides=last.overrides, detached=True)
 
 
 def servers_of(directory: Path | None) -> str:

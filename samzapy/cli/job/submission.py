@@ -13,11 +13,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
 
 import click
 
@@ -48,6 +47,7 @@ from samzapy.runtime.job_groupers import load_groupers
 from samzapy.runtime.leader_status import leader_status
 from samzapy.runtime.leadership import Coordination
 from samzapy.runtime.logs import choose_format, identify
+from samzapy.runtime.signals import SignalThread
 from samzapy.runtime.spark_submit import check_host, environment_of_spark, submit_command, with_modules_beside
 from samzapy.runtime.standalone_cluster import standalone_launcher
 from samzapy.runtime.submission import (
@@ -114,9 +114,10 @@ def _to_background(detached: Detached, config: JobConfig) -> Callable[[], None]:
     log = Path(config.process_dir).absolute() / f"coordinator-{config.job}.log"
 
     def led() -> None:
+        with suppress(OSError):  # The terminal may be gone, and the job is led all the same.
+            click.echo(f"{config.job}: submitted, coordinator process {os.getpid()}, log {printable(str(log))}")
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
-            click.echo(f"{config.job}: submitted, coordinator process {os.getpid()}, log {printable(str(log))}")
             detached.is_ready(log)
         except OSError as error:
             raise ConfigError(f"cluster.process.dir: wanted to write {log}, found {error.strerror}") from error
@@ -334,18 +335,17 @@ def _wait(coordination: Coordination, ended: threading.Event, run_over: str) -> 
 
 @contextmanager
 def _until_signal() -> Iterator[threading.Event]:
-    """An event that SIGTERM or SIGINT sets."""
+    """An event that SIGTERM or SIGINT sets.
+
+    A signal that is ignored stays so: a shell ignores SIGINT for a command in its background.
+    """
     ended = threading.Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        ended.set()
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = [number for number in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(number) is not signal.SIG_IGN]
+    signals = SignalThread(numbers, lambda number: ended.set())
     try:
         yield ended
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signals.close()
 
 
 @contextmanager

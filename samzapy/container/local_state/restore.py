@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice, takewhile
-from typing import Self
+from typing import Final, Self
 
 from samzapy.config import JobConfig
 from samzapy.container.local_state.continuity import ChangelogDivergedError, ContinuityCheck
@@ -58,6 +58,8 @@ _WRITES_PER_TRANSACTION = 10_000
 _CHUNK_BYTES = 16 * 1024 * 1024
 # A mark that is further behind is compared by a read of its own.
 _NEAR_OFFSETS = 1_000
+# Clocks that are kept in step differ by less. A stamp that is further ahead was written under a wrong clock.
+CLOCK_AHEAD_MAX_MS: Final = 10 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +176,20 @@ def comparable(
     return {} if position is not None and position.epoch < grant.epoch_rewound else starts
 
 
+def out_of_time(caught_up_at_ms: int, *, now_ms: int, retention_ms: int) -> str | None:
+    """Why a tombstone written since then may be gone; None if each is there.
+
+    The age of a time stamp from the future is unknown: the clock of the host was wrong, then or now. Once the right
+    clock has passed such a stamp, nothing shows that it was wrong.
+    """
+    if now_ms - caught_up_at_ms > retention_ms // 2:
+        return "last caught up longer ago than half of the changelog's tombstone retention"
+    ahead_ms = caught_up_at_ms - now_ms
+    if ahead_ms > CLOCK_AHEAD_MAX_MS:
+        return f"last caught up {ahead_ms // 60_000} minutes in the future: the clock of this host was or is wrong"
+    return None
+
+
 def doubt(
     position: LocalPosition | None,
     *,
@@ -189,8 +205,9 @@ def doubt(
     """
     if position is None:
         return "no local state"
-    if now_ms - position.caught_up_at_ms > retention_ms // 2:
-        return "last caught up longer ago than half of the changelog's tombstone retention"
+    reason = out_of_time(position.caught_up_at_ms, now_ms=now_ms, retention_ms=retention_ms)
+    if reason is not None:
+        return reason
     ahead = [
         f"{ssp_kb} at {position.offsets_next[str(ssp_kb)]}, start {start}"
         for ssp_kb, start in sorted(starts.items())

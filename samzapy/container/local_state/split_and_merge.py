@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from samzapy.config import JobConfig
-from samzapy.container.local_state.restore import doubt, known_position, local_position, plan_restore
+from samzapy.container.local_state.restore import doubt, known_position, local_position, out_of_time, plan_restore
 from samzapy.container.ports import StateDirectory, StateEnvironment, TopicBounds
 from samzapy.container.task.changelog_mark import ChangelogMark
 from samzapy.container.task.owners import task_entries
@@ -414,4 +414,7 @@ def _is_newer(name: TaskName, than: LocalPosition, host: Host) -> bool:
 
 
 def _is_too_old(position: LocalPosition, host: Host) -> bool:
-    return host.now_ms - position.caught_up_at_ms > CHANGELOG_DELETE_RETENTION_MS // 2
+    return (
+        out_of_time(position.caught_up_at_ms, now_ms=host.now_ms, retention_ms=CHANGELOG_DELETE_RETENTION_MS)
+        is not None
+    )

@@ -33,6 +33,7 @@ from samzapy.container.local_state.restore import (
     first_record,
     is_own_entry,
     known_position,
+    out_of_time,
     plan_restore,
     position_in,
 )
@@ -374,10 +375,11 @@ class _OpenState:
             self._identity_at_ms = now_ms
             if self._ports.topics.changelog_topic_ids(self._stores) != self._topic_ids:
                 raise _Disturbed("a changelog was deleted and made again")
-        caught_up_at_ms = min(kept.caught_up_at_ms for kept in self._kept.values())
-        if self._ports.clock.wall_ms() - caught_up_at_ms > CHANGELOG_DELETE_RETENTION_MS // 2:
-            # A tombstone written meanwhile may be gone.
-            raise _Disturbed("it was not read for longer than half of the changelog's tombstone retention")
+        now_wall_ms = self._ports.clock.wall_ms()
+        for at_ms in {kept.caught_up_at_ms for kept in self._kept.values()}:
+            reason = out_of_time(at_ms, now_ms=now_wall_ms, retention_ms=CHANGELOG_DELETE_RETENTION_MS)
+            if reason is not None:
+                raise _Disturbed(reason)
 
     def _take(self, kept: _Kept, read: Mapping[tuple[str, int], ChangelogRead], now_ms: int) -> None:
         """Write the task's entries and its new position to its environment."""

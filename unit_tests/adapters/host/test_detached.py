@@ -44,6 +44,7 @@ def started(directory: Path, before: str = "") -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
         start_new_session=True,
     )
 
@@ -67,6 +68,15 @@ def test_the_first_process_ends_with_0_once_the_other_one_is_ready_which_then_wr
     (tmp_path / "end").write_text("")
     wait_until((tmp_path / "ended").exists, 30.0, "the process to end")
     assert (tmp_path / "log").read_text() == "after\nend\n"
+
+
+def test_output_that_a_closed_terminal_did_not_take_does_not_end_the_other_process(tmp_path: Path) -> None:
+    process = started(tmp_path, before="os.dup2(os.open('/dev/full', os.O_WRONLY), 1)\nprint('submitted')")
+
+    assert the_end_of(process)[0] == 0
+
+    (tmp_path / "end").write_text("")
+    wait_until((tmp_path / "ended").exists, 30.0, "the process to end")
 
 
 def test_the_end_of_the_first_session_does_not_end_the_other_process(tmp_path: Path) -> None:

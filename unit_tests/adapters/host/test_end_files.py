@@ -100,6 +100,58 @@ def test_the_files_of_a_host_are_bounded(tmp_path: Path) -> None:
     assert f"e{FILES_MAX + 4}.json" in names
 
 
+@pytest.fixture
+def _another_container_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its unfinished report is there for `iterdir`, and has its name a moment later."""
+    unfinished, stat = tmp_path / ".unfinished", Path.stat
+    unfinished.write_text(json.dumps(an_end("e9").as_json()))
+
+    def stat_after_rename(path: Path, **options: bool) -> os.stat_result:
+        if path == unfinished and os.path.exists(unfinished):
+            unfinished.rename(tmp_path / "e9.json")
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat_after_rename)
+
+
+@pytest.mark.usefixtures("_another_container_writes")
+def test_a_report_is_kept_while_another_container_writes_its_own(tmp_path: Path) -> None:
+    EndFiles(tmp_path).write(an_end())
+
+    assert {an_end(), an_end("e9")} == set(EndFiles(tmp_path).read())
+
+
+def test_reports_are_read_while_another_container_removes_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, stat = EndFiles(tmp_path), Path.stat
+    files.write(an_end())
+    files.write(an_end("e2"))
+
+    def stat_after_removal(path: Path, **options: bool) -> os.stat_result:
+        (tmp_path / "e2.json").unlink(missing_ok=True)
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat_after_removal)
+
+    assert files.read() == (an_end(),)
+
+
+def test_a_report_is_kept_although_older_ones_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(path)
+
+    for number in range(FILES_MAX):
+        (tmp_path / f"f{number}.json").touch()
+    monkeypatch.setattr(Path, "unlink", refuse)
+
+    EndFiles(tmp_path).write(an_end())
+
+    assert (tmp_path / "e1.json").exists()
+
+
 def test_a_directory_that_cannot_be_written_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "ends").write_text("a file")
     files = EndFiles(tmp_path / "ends")

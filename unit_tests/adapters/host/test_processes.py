@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import platform
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from samzapy.adapters.host.processes import ProcessIdentity, processes_with, start_in_own_session
+from samzapy.adapters.host.processes import ProcessIdentity, processes_bearing, processes_with, start_in_own_session
 from samzapy.testing.waiting import wait_until
 
 
@@ -46,6 +48,30 @@ def test_a_process_that_took_over_a_pid_is_another_one(sleeper: ProcessIdentity)
     assert not earlier.send(signal.SIGKILL)
     assert earlier.wait_gone(deadline_s=0)
     assert sleeper.is_alive()
+
+
+def test_a_thread_that_took_over_a_pid_is_another_process() -> None:
+    is_over = threading.Event()
+    thread = threading.Thread(target=is_over.wait, daemon=True)
+    thread.start()
+    assert thread.native_id is not None
+    earlier = replace(ProcessIdentity.of(os.getpid()), pid=thread.native_id, started_ticks=1)
+
+    assert not earlier.send(signal.SIGKILL)
+    assert earlier.wait_gone(deadline_s=0)
+    is_over.set()
+
+
+@pytest.mark.parametrize("number", [errno.ESRCH, errno.ENOENT, errno.EINVAL])
+def test_a_pid_that_a_thread_takes_over_between_check_and_signal_gets_none(
+    sleeper: ProcessIdentity, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+
+    assert not sleeper.send(signal.SIGKILL)
 
 
 def test_the_same_pid_and_time_of_another_boot_is_another_process(sleeper: ProcessIdentity) -> None:
@@ -127,6 +153,19 @@ def test_processes_are_found_by_a_variable_that_their_parents_were_started_with(
     finally:
         for process in processes_with("SAMZAPY_TEST_MARK", "m-1"):
             process.send(signal.SIGKILL)
+
+
+def test_a_variable_with_a_name_of_a_file_that_is_no_utf8_is_read_as_python_reads_the_name() -> None:
+    name = os.fsdecode(b"/tmp/caf\xe9")
+    child = subprocess.Popen(["sleep", "600"], env={**os.environ, "SAMZAPY_TEST_MARK": "m-2", "PLACE": name})
+    try:
+        (environment,) = [
+            environment for process, environment in processes_bearing("SAMZAPY_TEST_MARK") if process.pid == child.pid
+        ]
+        assert name == environment["PLACE"]
+    finally:
+        child.kill()
+        child.wait()
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_the_silence_of_the_brokers_counts_from_the_first_failed_poll(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = [100.0]
-    monkeypatch.setattr(follow.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(follow, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     follower = KafkaFollower(KafkaConnection(bootstrap_servers="b:1"), "stream")
     assert 0 == follower.silent_ms()
     follower.poll()
@@ -77,7 +78,7 @@ def test_the_silence_of_the_brokers_counts_from_the_first_failed_poll(
 
 def test_a_stream_that_is_missing_for_a_moment_gives_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [100.0]
-    monkeypatch.setattr(follow.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(follow, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
 
     def missing(*_: object) -> Iterator[LogRecord]:
         raise MissingTopicError("no such topic")

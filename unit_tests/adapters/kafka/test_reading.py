@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPar
 
 from samzapy.adapters.kafka import reading
 from samzapy.adapters.kafka.broker_wait import CommandWait
-from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection
 from samzapy.adapters.kafka.reading import PartitionReader
 from samzapy.errors import BrokerUnavailableError, ConfigError, DeadlineError, MissingTopicError
 
@@ -299,3 +299,44 @@ def test_an_open_transaction_is_waited_for_however_long_a_command_waits_for_brok
     error = stalled(monkeypatch, Silent(20), timeout_s=0.1, deadline_s=1.0)
 
     assert "an open transaction from offset 20 on for 1 s" in error
+
+
+class OddConsumer:
+    """Gives one error of the client, and nothing after it."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+        self.polls = 0
+
+    def assign(self, places: Sequence[TopicPartition]) -> None:
+        pass
+
+    def poll(self, _: float) -> Any:
+        self.polls += 1
+        assert self.polls == 1, "the reader waits for a record that never comes"
+        error = KafkaError(self._code)
+        return SimpleNamespace(error=lambda: error, topic=lambda: "orders", partition=lambda: 0, offset=lambda: 5)
+
+    def consume(self, _count: int, _timeout_s: float) -> Sequence[Any]:
+        return ()
+
+    def pause(self, places: Sequence[TopicPartition]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_time_of_a_record_that_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = OddConsumer(KafkaError._AUTO_OFFSET_RESET)
+    monkeypatch.setattr(reading, "make_consumer", lambda *_: consumer)
+
+    assert reading.stamps_at(KafkaConnection(bootstrap_servers="none:1"), {("orders", 0): 5}) == {}
+
+
+def test_a_reader_leaves_a_fault_within_a_broker_to_the_client() -> None:
+    events = ErrorEvents()
+
+    assert reading.lasting(KafkaError(KafkaError.UNKNOWN), "reading orders", events) is None
+    assert events.count == 1
+    assert reading.lasting(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), "reading orders", events) is not None

@@ -92,6 +92,18 @@ def test_a_consumer_moves_back_for_records_that_no_tail_has_handled(monkeypatch:
     assert [0, 1] == consumer.assigned
 
 
+@pytest.mark.parametrize(("offset", "is_kept"), [(1002, True), (1003, False), (100_000, False)])
+def test_a_consumer_does_not_read_a_backlog_again_that_micro_batches_have_read(
+    monkeypatch: pytest.MonkeyPatch, offset: int, is_kept: bool
+) -> None:
+    reader, consumer = a_reader(monkeypatch, Message(0), Message(1))
+    reader.poll(0, 10)
+
+    reader.assign({("t", 0): offset})
+
+    assert ([0] if is_kept else [0, offset]) == consumer.assigned
+
+
 @pytest.mark.parametrize(
     "odd", [Message(1, has_odd_header=True), Message(1, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))]
 )

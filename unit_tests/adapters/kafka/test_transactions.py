@@ -89,3 +89,29 @@ def test_a_fence_looks_at_named_outputs_last(monkeypatch: pytest.MonkeyPatch) ->
     fence.fence(["a"], ["orders"])
 
     assert [[("own", 0)], [("sums", 0)], [("own", 0)], [("own", 0)]] == ended
+
+
+def test_closing_waits_for_records_under_way_before_it_aborts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that reaches its broker behind the abort hangs there."""
+    calls: list[tuple[str, Any]] = []
+
+    class Client:
+        produce = poll = cluster_id = init_transactions = begin_transaction = staticmethod(lambda *_: 0)
+
+        def purge(self, in_queue: bool = True, in_flight: bool = True) -> None:
+            calls.append(("purge", (in_queue, in_flight)))
+
+        def abort_transaction(self, timeout_s: float) -> None:
+            calls.append(("abort", timeout_s))
+
+        def close(self) -> None:
+            calls.append(("close", None))
+
+    monkeypatch.setattr(transactions, "make_client", lambda *_: Client())
+    producer = TransactionalProducer(NOWHERE, "flights-1/w")
+    producer.take_over()
+    producer.begin()
+
+    producer.close()
+
+    assert calls == [("purge", (True, False)), ("abort", 1.0), ("close", None)]

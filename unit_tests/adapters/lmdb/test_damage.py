@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -13,6 +14,7 @@ import lmdb
 import pytest
 
 from samzapy.adapters.faults import fault_of, note_faults, this_process
+from samzapy.adapters.lmdb import store, use_mark
 from samzapy.adapters.lmdb.checksums import sealed, unsealed
 from samzapy.adapters.lmdb.file_size import check_whole
 from samzapy.adapters.lmdb.store import LmdbEnvironment, LmdbStateDirectory, faults_directory
@@ -123,6 +125,27 @@ def test_a_file_without_both_its_meta_pages_is_left_behind(task: Path, data: Pat
 
     with pytest.raises(DamagedStateError, match="a start rebuilds it"):
         LmdbEnvironment(task / "1", STORES)
+
+
+def test_a_file_whose_meta_pages_cannot_be_read_is_left_behind(
+    task: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check_whole(path: Path) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(store, "check_whole", check_whole)
+
+    with pytest.raises(DamagedStateError, match="Input/output error.*a start rebuilds it"):
+        LmdbEnvironment(task / "1", STORES)
+
+
+@pytest.mark.parametrize("mark", ["counted -", "counted - x", "using 1"])
+def test_a_mark_that_was_changed_stops_no_start(task: Path, mark: str) -> None:
+    with (task / "1.lock").open("r+b") as file:
+        file.seek(use_mark._AT)
+        file.write(mark.encode())
+
+    assert "1" == number_of(task)
 
 
 def test_a_file_with_other_bytes_in_place_of_its_meta_pages_is_left_behind(task: Path, data: Path) -> None:
@@ -498,6 +521,26 @@ def test_notes_of_processes_that_ended_without_a_fault_are_removed(tmp_path: Pat
     left = {note.name: bool(note.stat().st_size) for note in faults.iterdir()}
     assert left.pop(living.name) is False
     assert [False, True] == sorted(left.values()), "the last one's own, and the fault"
+
+
+def test_a_process_that_runs_for_days_can_still_note_its_fault(tmp_path: Path) -> None:
+    task = tmp_path / "job" / "task"
+    faults = faults_directory(task.parent)
+    program = f"{SETUP}print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(task)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (note,) = faults.iterdir()
+        os.utime(note, (0, 0))
+
+        child(task, "")
+        process.send_signal(signal.SIGSEGV)
+
+    fault = fault_of(faults, note.name)
+    assert fault is not None
+    assert "Segmentation fault" == fault.name
 
 
 def test_an_unwritable_directory_stops_no_job(tmp_path: Path) -> None:

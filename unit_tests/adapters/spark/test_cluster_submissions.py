@@ -72,6 +72,12 @@ def test_a_container_on_yarn_is_one_command_on_one_labelled_node() -> None:
     } == {value for option, value in pairwise(command) if option == "-shell_env"}
 
 
+def test_a_command_for_yarn_shows_no_credential() -> None:
+    program = replace(PROGRAM, credential_of=lambda execution_id: f"credential-of-{execution_id}")
+
+    assert yarn_command(PROGRAM, LAUNCH, YARN) == yarn_command(program, LAUNCH, YARN)
+
+
 def test_yarn_runs_spark_submit_with_unchanged_arguments() -> None:
     program = replace(PROGRAM, overrides=("job.name=it's; rm -rf /",))
 

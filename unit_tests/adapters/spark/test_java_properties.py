@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -59,7 +60,7 @@ def of_stream_tokenizer(text: str) -> str:
         ),
         ({"ssl.endpoint.identification.algorithm": "none"}, {"ssl.endpoint.identification.algorithm": ""}),
         ({"ssl.endpoint.identification.algorithm": "https"}, {"ssl.endpoint.identification.algorithm": "https"}),
-        ({"enable.ssl.certificate.verification": "true"}, {}),
+        *(({"enable.ssl.certificate.verification": true}, {}) for true in ("true", "True", "t", "1")),
         (
             {"ssl.certificate.location": "/c.pem", "ssl.key.location": "/k.pem", "ssl.key.password": "hunter2"},
             {
@@ -147,6 +148,7 @@ def test_a_password_of_any_kind_is_read_back_unchanged(password: str) -> None:
         ({"ssl.truststore.location": "/t"}, "ssl.truststore.location: "),
         ({"enable.sasl.oauthbearer.unsecure.jwt": "true"}, "enable.sasl.oauthbearer.unsecure.jwt: "),
         ({"enable.ssl.certificate.verification": "false"}, "enable.ssl.certificate.verification: wanted true"),
+        ({"enable.ssl.certificate.verification": "0"}, "enable.ssl.certificate.verification: wanted true"),
         ({"ssl.ca.location": "probe"}, "ssl.ca.location: wanted the absolute path of a PEM file, found 'probe'"),
         ({"ssl.ca.location": "/ca.pem", "ssl.ca.pem": "x"}, "ssl.ca.pem: wanted it or ssl.ca.location, found both"),
         ({"ssl.key.location": "/k.pem"}, "ssl.key.*: wanted ssl.certificate.location or ssl.certificate.pem"),
@@ -171,3 +173,9 @@ def test_a_file_that_is_not_there_is_named() -> None:
         ConfigError, match="ssl.certificate.location: wanted a PEM file at /nowhere/c.pem, found No su"
     ):
         java_properties({"ssl.certificate.location": "/nowhere/c.pem", "ssl.key.pem": "KEY"})
+
+
+def test_a_directory_of_certificates_is_refused_because_java_reads_none(tmp_path: Path) -> None:
+    """For librdkafka it may be a directory."""
+    with pytest.raises(ConfigError, match=f"ssl.ca.location: wanted a PEM file, .* found the directory {tmp_path}"):
+        java_properties({"ssl.ca.location": str(tmp_path)})

@@ -23,6 +23,11 @@ def test_noise_never_makes_the_cost_of_a_key_hash_negative() -> None:
     assert 0.0 == per_key_ns([5 * KEYS], [4 * KEYS])
 
 
+def test_a_time_with_the_wait_for_a_core_is_no_cost_of_a_key_hash() -> None:
+    """A tail may hold the only core for seconds."""
+    assert 0.0 == per_key_ns([10**10] * 3, [2 * 10**10] * 3)
+
+
 def test_the_measured_cost_of_a_key_hash_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyhash, "keyhash_ns", lambda session: 2.5)
     cost, session = KeyhashCost(), Any

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import signal
 import threading
 import time
@@ -10,10 +11,12 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from samzapy.adapters.spark.arrow_bound import ArrowBound
+from samzapy.adapters.spark.ends_file import EndsFile
 from samzapy.adapters.spark.query import (
     BatchFailedError,
     SparkQuery,
@@ -26,7 +29,8 @@ from samzapy.adapters.spark.query import (
     source_options,
     without_checkpoint,
 )
-from samzapy.container.ports import BatchDone, QueryFailed
+from samzapy.container.batch_limit import BatchLimiter
+from samzapy.container.ports import BatchDone, EndsSeen, QueryFailed
 from samzapy.container.task.lookup_table import lookup_table
 from samzapy.errors import (
     BrokerUnavailableError,
@@ -39,6 +43,7 @@ from samzapy.errors import (
 from samzapy.model.grant import BucketStart, Floor
 from samzapy.model.job import TaskName
 from samzapy.testing.builders import a_work_plan, an_ssp_kb
+from unit_tests.fixtures.container_worlds import a_job
 from unit_tests.fixtures.unbounded_rows import NoBound
 
 
@@ -67,6 +72,79 @@ def test_a_query_that_was_never_started_has_no_events_and_can_be_drained_and_sto
     query.stop()
 
     assert (True, None) == (query.drain(0), query.next_event(0))
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device", "/scratch/x")
+
+
+class JvmFailure(Py4JJavaError):  # type: ignore[misc]
+    """An error of the JVM, without the JVM."""
+
+    def __init__(self) -> None:
+        """The text of py4j has to come from the JVM."""
+
+    def __str__(self) -> str:
+        return (
+            "An error occurred while calling o7.start.\n: java.io.IOException: No space left on device\n"
+            "\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)\n"
+        )
+
+
+def a_query_that_cannot_start(scratch_dir: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> SparkQuery:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("samzapy.adapters.spark.query.add_exact_source", fail)
+    query, run = a_query(scratch_dir), a_run(scratch_dir)
+    run.may_have_failed_of_a_time = True
+    query._bound, query._run = cast(ArrowBound, NoBound()), run
+    return query
+
+
+@pytest.mark.parametrize("error", [FULL, JvmFailure()])
+def test_a_disk_that_is_full_at_the_start_of_a_query_is_a_failure_that_is_retried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    query = a_query_that_cannot_start(tmp_path, monkeypatch, error)
+
+    query.start(a_work_plan(), {})
+    event = query.next_event(0)
+    query.stop()
+    query.start(a_work_plan(), {})
+
+    assert isinstance(event, QueryFailed) and "No space left on device" in event.reason and not event.is_outage
+    assert event == query.next_event(0)
+
+
+def test_a_jvm_that_is_gone_at_the_start_of_a_query_ends_the_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = a_query_that_cannot_start(tmp_path, monkeypatch, ConnectionRefusedError("no JVM"))
+
+    with pytest.raises(ConnectionRefusedError):
+        query.start(a_work_plan(), {})
+
+
+def test_a_full_disk_delays_the_ends_of_the_inputs_and_stops_no_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    query, run, file = a_query(tmp_path), a_run(tmp_path), EndsFile(tmp_path)
+    query._run = run
+    seen = EndsSeen(at_ms=1000, ends={}, covered_ms={})
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", _fail_of_a_full_disk)
+        query.note_ends(seen)
+        query.note_ends(seen)
+        assert not file.look(run.query_number)
+    query.note_ends(seen)
+
+    assert file.look(run.query_number)
+    assert 1 == caplog.text.count("No space left on device")
+
+
+def _fail_of_a_full_disk(*_: object) -> int:
+    raise FULL
 
 
 @pytest.mark.parametrize(
@@ -267,6 +345,23 @@ def test_a_tick_that_outlasts_the_drain_is_cancelled(ticking: tuple[SparkQuery, 
     assert not query.drain(0)
 
     assert 1 == jobs.cancelled and not run.tick(NO_SESSION, ())
+
+
+def test_a_tick_that_takes_long_makes_no_micro_batch_smaller(ticking: tuple[SparkQuery, _Run, SlowTickJobs]) -> None:
+    """A window that took over a minute had the query started again and again."""
+    query, run, jobs = ticking
+    limiter = BatchLimiter(a_job(task_batch_max_ms="1"))
+    limiter.batch_ended(0, 0)
+    begun_ns = time.monotonic_ns()
+    while time.monotonic_ns() < begun_ns + 5_000_000:
+        pass
+
+    assert 0 == query.batch_runs_ms() and "" == limiter.change(query.batch_runs_ms())
+
+    jobs.may_end.set()
+    assert isinstance(run.events.get(timeout=10), BatchDone)
+    assert run.lock.acquire(timeout=10)
+    assert 0 == query.batch_runs_ms()
 
 
 @pytest.mark.parametrize("error", ["AssertionError", "asyncio.exceptions.TimeoutError", "KeyboardInterrupt"])

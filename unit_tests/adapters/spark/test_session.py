@@ -1,40 +1,15 @@
-"""Jars that Spark can add and read from.
-
-That it reads from them is seen where a real job is submitted.
-"""
-
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from samzapy.adapters.spark.session import SETTINGS, readable_jar, weakened
-
-
-def test_a_jar_under_a_plain_path_is_added_from_where_it_is(tmp_path: Path) -> None:
-    jar = tmp_path / "kafka.jar"
-    jar.touch()
-
-    assert readable_jar(jar, tmp_path / "copies") == jar
-    assert not (tmp_path / "copies").exists()
-
-
-@pytest.mark.parametrize("directory", ["Jane Doe", "Zoë", "50%"])
-def test_a_jar_under_a_path_that_a_url_cannot_hold_is_copied(tmp_path: Path, directory: str) -> None:
-    """ADD JAR takes it, and then no class of it is found: seen with Spark 4.2."""
-    (tmp_path / directory).mkdir()
-    jar = tmp_path / directory / "kafka.jar"
-    jar.write_bytes(b"classes")
-    link = tmp_path / "link.jar"
-    link.symlink_to(jar)
-
-    for given in (jar, link):
-        copy = readable_jar(given, tmp_path / "copies")
-        assert copy == tmp_path / "copies" / given.name
-        assert copy.read_bytes() == b"classes"
+from samzapy.adapters.spark import session
+from samzapy.adapters.spark.session import SETTINGS, _check, weakened
+from samzapy.errors import ConfigError
 
 
 def test_a_container_does_not_show_sparks_warning_of_pandas_3() -> None:
@@ -80,3 +55,33 @@ def test_a_ui_that_listens_beyond_loopback_is_named_with_its_address(address: st
 
     assert f"listens on {address or 'every address of this host'}" in texts[-1]
     assert "SPARK_LOCAL_IP=127.0.0.1" in texts[-1]
+
+
+@pytest.mark.parametrize(("master", "cores"), [("local[*]", 2), ("local[*,1]", 2), ("local[3]", 3), ("local", 1)])
+def test_all_cores_are_those_that_the_process_may_use_and_not_those_of_the_host(
+    master: str, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may have two cores of a host that has 64."""
+    runtime = SimpleNamespace(availableProcessors=lambda: 2)
+    java = SimpleNamespace(lang=SimpleNamespace(Runtime=SimpleNamespace(getRuntime=lambda: runtime)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(session.SparkContext, "_jvm", SimpleNamespace(java=java))
+    monkeypatch.setattr(session, "_given_settings", lambda: {"spark.master": master})
+
+    assert cores == session.checked_settings().cores
+
+
+def test_a_limit_of_a_workers_address_space_is_refused_by_name() -> None:
+    """Spark makes it RLIMIT_AS, so each worker would fail to open its stores."""
+    with pytest.raises(
+        ConfigError, match=r"--conf spark\.executor\.pyspark\.memory: .*stores\.<name>\.size\.max\.bytes"
+    ):
+        _check({"spark.executor.pyspark.memory": "2g"})
+
+
+@pytest.mark.parametrize(("name", "value"), [("spark.remote", "sc://spark:15002"), ("spark.api.mode", "connect")])
+def test_a_session_of_spark_connect_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"--conf {name}: .*found {value}; .*Spark Connect"):
+        _check({name: value})
+
+    _check({"spark.api.mode": "Classic"})

@@ -61,6 +61,17 @@ def a_worker(
             process.kill()
 
 
+@contextmanager
+def a_lock_by_descriptor(path: Path) -> Iterator[None]:
+    """A lock without a holder's pid, as one of a process in another pid namespace."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("@hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        yield
+    finally:
+        os.close(descriptor)
+
+
 class Producers:
     """Makes numbered producers, and notes the end of each."""
 
@@ -196,6 +207,32 @@ def test_the_holder_of_a_slot_is_known_by_its_pid(tmp_path: Path, caplog: pytest
     ]
 
 
+def test_a_worker_that_does_not_die_keeps_no_other_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that waits for a disk that hangs dies only once the disk answers."""
+    process = AProcess(tmp_path, 2)
+    kill = os.kill
+    monkeypatch.setattr("samzapy.adapters.spark.slots._KILL_WAIT_S", 0.2)
+
+    with a_worker(tmp_path, slot=0, slots=2) as stays, a_worker(tmp_path, slot=1, slots=2) as other:
+        monkeypatch.setattr(os, "kill", lambda pid, number: None if pid == stays.pid else kill(pid, number))
+
+        with pytest.raises(DeadlineError, match=f"worker {stays.pid} still holds"):
+            process.driver.kill_holders()
+
+        assert stays.poll() is None
+        assert -signal.SIGKILL == other.wait(timeout=10)
+        monkeypatch.undo()
+
+
+def test_a_holder_that_cannot_be_seen_keeps_no_other_alive(tmp_path: Path) -> None:
+    process = AProcess(tmp_path, 2)
+    with a_lock_by_descriptor(tmp_path / "slot-0"), a_worker(tmp_path, slot=1, slots=2) as other:
+        with pytest.raises(SamzapyError, match="slot-0 is held by a process that cannot be seen from here"):
+            process.driver.kill_holders()
+
+        assert -signal.SIGKILL == other.wait(timeout=10)
+
+
 def test_killing_holders_spares_the_driver_that_holds_the_slots_itself(tmp_path: Path) -> None:
     process = AProcess(tmp_path, 2)
     process.driver.take_all(0)
@@ -242,14 +279,13 @@ def test_a_holder_without_a_pid_is_an_error_and_no_kill_of_a_whole_group(tmp_pat
 
     A lock by descriptor has no holder's pid.
     """
-    ours, theirs = _SlotFile(tmp_path / "slot-0"), os.open(tmp_path / "slot-0", os.O_RDWR)
-    whole_file = struct.pack("@hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    fcntl.fcntl(theirs, fcntl.F_OFD_SETLK, whole_file)
+    slot = _SlotFile(tmp_path / "slot-0")
 
-    with pytest.raises(SamzapyError, match=r"slot-0 is held by a process that cannot be seen from here \(pid -1\)"):
-        ours.holder()
-
-    os.close(theirs)
+    with (
+        a_lock_by_descriptor(slot.path),
+        pytest.raises(SamzapyError, match=r"slot-0 is held by a process that cannot be seen from here \(pid -1\)"),
+    ):
+        slot.holder()
 
 
 # --- whose query it is ---
@@ -436,6 +472,16 @@ def test_an_expired_lease_is_refused_with_the_time_since_its_deadline(tmp_path: 
         held.check_lease()
     process.lease.extend_to(boottime_ns() + 10**12)
     held.check_lease()
+
+
+def test_a_lease_that_was_ended_is_not_extended_by_a_late_answer(tmp_path: Path) -> None:
+    process = AProcess(tmp_path)
+    assert process.slots.has_lease()
+
+    process.lease.end()
+    process.lease.extend_to(boottime_ns() + 10**12)
+
+    assert not process.slots.has_lease()
 
 
 def test_there_is_no_lease_before_the_first_answer(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ class MasterInMemory:
             for host in hosts
         }
         self.drivers: dict[str, dict[str, Any]] = {}
+        self.driver_id = "driver-"
         self.status = "ALIVE"
         self.rest_answers = self.page_answers = True
         self.loses_answers = False
@@ -84,7 +85,7 @@ class MasterInMemory:
             request = json.loads(body)
             if request["appArgs"][0] != "--master":
                 return 400, {"action": "ErrorResponse", "message": "malformed"}
-            handle = f"driver-{len(self.drivers) + 1}"
+            handle = f"{self.driver_id}{len(self.drivers) + 1}"
             self.drivers[handle] = {"state": "SUBMITTED", "worker": "None", "request": request, "message": None}
             return 200, {"success": True, "submissionId": handle}
         verb, _, handle = path.partition("/")
@@ -599,9 +600,36 @@ def test_a_kill_without_a_driver_succeeds(master: MasterInMemory, launcher: Stan
     assert "KILLED" == master.drivers["driver-1"]["state"]
 
 
-def test_a_handle_from_a_record_chooses_no_path(launcher: StandaloneLauncher) -> None:
-    with pytest.raises(LaunchError, match="wanted the id of a driver"):
-        launcher.kill(replace(e1(), handle="driver-1/../../x"))
+@pytest.mark.parametrize("handle", ["driver-1/../../x", "4711@123456"])
+def test_a_handle_that_is_no_id_of_a_driver_is_sent_nowhere_and_concerns_no_other_launch(
+    master: MasterInMemory, launcher: StandaloneLauncher, handle: str
+) -> None:
+    """A job that was moved from one machine to a cluster has handles of processes."""
+    launcher.launch(a_launch("e2", host="a"))
+    master.run("driver-1", "worker-a")
+    moved = replace(e1(phase=LaunchPhase.LAUNCHED), handle=handle)
+
+    launched = launcher.look([a_launch("e2", host="a"), moved])
+    launcher.kill(moved)
+
+    assert {"e1": ENDED, "e2": RUNNING} == {str(name): seen.state for name, seen in launched.items()}
+    assert not [asked for asked in master.asked if handle in asked]
+
+
+def test_the_ids_of_drivers_may_have_any_pattern_of_the_master(
+    master: MasterInMemory, launcher: StandaloneLauncher
+) -> None:
+    """As with `spark.deploy.driverIdPattern`."""
+    master.driver_id = "job.2026-"
+    launcher.launch(e1())
+    master.run("job.2026-1", "worker-a")
+
+    observed = seen(launcher)
+    launcher.kill(e1())
+
+    assert observed is not None
+    assert (RUNNING, "job.2026-1") == (observed.state, observed.handle)
+    assert "KILLED" == master.drivers["job.2026-1"]["state"]
 
 
 def test_without_a_requested_host_the_one_with_the_most_room_is_chosen(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import astuple, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,7 @@ from samzapy.adapters.spark import tail_board
 from samzapy.adapters.spark.slots import boottime_ns
 from samzapy.adapters.spark.tail_board import ReportsFile, TailFile, TailOrder, WorkerTailBoard
 from samzapy.container.task.work_plan import Report, ReportKind
+from samzapy.errors import SamzapyError
 from samzapy.model.task_stats import TaskStats
 
 REPORT = Report(
@@ -89,7 +91,7 @@ def test_a_tail_waits_for_the_rows_of_all_workers(file: TailFile, monkeypatch: p
         if len(looks) == 3:
             second.rows_done([], -1)
 
-    monkeypatch.setattr(tail_board.time, "sleep", pause)
+    monkeypatch.setattr(tail_board, "time", SimpleNamespace(sleep=pause))
 
     assert first.await_others() and 3 == len(looks)
 
@@ -158,6 +160,29 @@ def test_reports_reach_the_driver_in_whole_lines(file: TailFile, tmp_path: Path)
         assert [] == reports.read_on()
         file_of_worker.write('"readTo": [[2, 9]]}\n')
     assert [{"reports": [], "readTo": [[2, 9]]}] == reports.read_on()
+
+
+def test_a_line_that_a_full_disk_cut_short_does_not_hide_the_next_one(file: TailFile, tmp_path: Path) -> None:
+    order = an_order(spark_tasks=1)
+    (worker,) = boards(file, order, 1)
+    path = tail_board.reports_path(tmp_path, order, 0)
+    path.write_text('{"reports": [{"ki')
+
+    worker._append({"ended": "x"})
+
+    assert [{"ended": "x"}] == ReportsFile(path).read_on()
+
+
+def test_a_whole_line_with_other_bytes_is_an_error_whatever_follows(file: TailFile, tmp_path: Path) -> None:
+    order = an_order(spark_tasks=1)
+    (worker,) = boards(file, order, 1)
+    path = tail_board.reports_path(tmp_path, order, 0)
+    worker._append({"ended": "x"})
+    path.write_bytes(path.read_bytes().replace(b'"', b"\0"))
+    worker._append({"ended": "y"})
+
+    with pytest.raises(SamzapyError, match="wanted what a process of this container writes there"):
+        ReportsFile(path).read_on()
 
 
 def test_a_tail_without_news_writes_nothing_but_is_seen(file: TailFile, tmp_path: Path) -> None:

@@ -96,11 +96,12 @@ def test_a_route_answers_from_its_scope_on(job, method, path, scope):
         {"Authorization": "Bearer "},
         {"Authorization": "Bearer read.someone.00"},
         {"Authorization": "Basic ???"},
+        {"Authorization": "Basic \xe9"},
         {"Authorization": f"Bearer {credential(NEW, JOB, Scope.OPERATE, 'someone')}"},
         {"Authorization": f"Bearer {credential(OLD, 'flights-2', Scope.OPERATE, 'someone')}"},
         {"Cookie": f"token={credential(OLD, JOB, Scope.OPERATE, 'someone')}"},
     ],
-    ids=["none", "empty", "wrong mac", "no base64", "another secret", "another job", "a cookie"],
+    ids=["none", "empty", "wrong mac", "no base64", "no ascii", "another secret", "another job", "a cookie"],
 )
 def test_no_route_answers_without_a_valid_credential(job, method, path, headers):
     assert 401 == status_of(job, method, path, headers, json.dumps(IDLE) if method == "POST" else None)
@@ -180,6 +181,7 @@ def test_a_credential_is_not_sent_to_another_host_in_clear_text(caplog):
     assert {"Authorization": "Bearer read.a.b"} == access.header("http://127.0.0.1:80", "read.a.b")
     assert {"Authorization": "Bearer read.a.b"} == access.header("https://192.0.2.7:80", "read.a.b")
     assert {} != Access(sends_in_clear=True).header("http://192.0.2.7:80", "read.a.b")
+    assert {} == access.header("http://[bad", "read.a.b")
 
 
 @pytest.fixture(scope="module")

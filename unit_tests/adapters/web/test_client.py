@@ -9,6 +9,7 @@ import pytest
 
 from samzapy.adapters.web import kept_connection
 from samzapy.adapters.web.client import HttpCoordinatorClient, ask
+from samzapy.errors import RejectedError
 from samzapy.testing.waiting import wait_until
 from unit_tests.adapters.web.test_server import IDLE
 
@@ -193,3 +194,37 @@ def test_a_client_that_is_closed_closes_its_connection(client):
         client.close()
 
         wait_until(lambda: server.closed, 20, "the connection to be closed")
+
+
+@contextmanager
+def server_that_refuses_with(body):
+    """A server whose only answer is 403, with this body."""
+
+    def serve():
+        peer, _ = listening.accept()
+        with peer:
+            peer.recv(65536)
+            peer.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    thread.join()
+
+
+def test_a_stranger_s_reason_of_a_refusal_is_logged_in_one_line_without_control_characters(caplog):
+    with server_that_refuses_with(b"\x1b[2J\x9b1m no\nsamzapy: nothing is wrong") as url:
+        assert HttpCoordinatorClient().status(url, "flights-1", 20_000) is None
+
+    (line,) = caplog.messages
+    assert line.isprintable()
+    assert "refused the request: 403" in line and "nothing is wrong" in line
+
+
+def test_the_reason_of_a_refused_credential_is_one_line_without_control_characters():
+    body = json.dumps({"job": "flights-1", "reason": "\x1b[2J no\nsamzapy: nothing is wrong"}).encode()
+    with server_that_refuses_with(body) as url, pytest.raises(RejectedError) as refused:
+        HttpCoordinatorClient().status(url, "flights-1", 20_000)
+
+    assert str(refused.value).isprintable()

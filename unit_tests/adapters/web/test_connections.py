@@ -345,8 +345,9 @@ def test_a_request_of_another_sites_page_is_refused(job, origin, status):
 
 
 def test_a_configured_name_of_a_proxy_is_answered():
-    job = Job(access=ServerAccess(allowed_hosts=["jobs.example.org"]))
+    job = Job(access=ServerAccess(allowed_hosts=["Jobs.example.org"]))
     try:
+        # A browser writes names in lower case.
         assert 503 == get_status(job, {"Host": "jobs.example.org", "Origin": "https://jobs.example.org"})[0]
         assert 400 == get_status(job, {"Host": "other.example.org"})[0]
     finally:

@@ -3,6 +3,7 @@
 The coordinators have given answers.
 """
 
+import errno
 from dataclasses import replace
 
 import pytest
@@ -12,23 +13,31 @@ from samzapy.adapters.web.heartbeat_sender import HeartbeatThread, Leader
 from samzapy.container.ports import HeartbeatContent
 from samzapy.errors import CorruptRecordError
 from samzapy.model.standby_progress import StandbyProgress
+from samzapy.testing.virtual_clock import VirtualClock
 from samzapy.testing.waiting import wait_until
 
 HOUR_MS = 3_600_000
 
 
 class Coordinators:
-    """The answers by URL; None or absent: no answer."""
+    """The answers by URL; None or absent: no answer.
+
+    `failing` is raised at the next heartbeat.
+    """
 
     def __init__(self, **answers):
         self.answers = {f"http://{name}:1": answer for name, answer in answers.items()}
         self.asked = []
         self.bodies = []
         self.is_closed = False
+        self.failing = None
 
     def heartbeat(self, url, body, timeout_ms):
         self.asked.append((url, body["streamOffset"]))
         self.bodies.append(body)
+        failing, self.failing = self.failing, None
+        if failing is not None:
+            raise failing
         return self.answers.get(url)
 
     def close(self):
@@ -54,6 +63,7 @@ class Sender:
 
     def __init__(self, coordinators, newer=None, interval_ms=5):
         self.leases = []
+        self.full_disk = None
         self.looked_from = []
         self.newer = newer
         self.thread = HeartbeatThread(
@@ -61,9 +71,15 @@ class Sender:
             identity={"job": "flights-1", "executionId": "e1"},
             interval_ms=interval_ms,
             lease_ms=60_000,
-            on_alive=self.leases.append,
+            on_alive=self.extend,
             find_leader=self.find,
         )
+
+    def extend(self, sent_at_ns):
+        full_disk, self.full_disk = self.full_disk, None
+        if full_disk is not None:
+            raise full_disk
+        self.leases.append(sent_at_ns)
 
     def find(self, offset_from):
         self.looked_from.append(offset_from)
@@ -162,6 +178,27 @@ def test_heartbeats_continue_without_a_readable_stream_which_is_logged_once(star
     assert 1 == caplog.text.count("offset 11: no such schema")
 
 
+def test_heartbeats_continue_after_a_moment_without_a_thread_for_a_connection(started, caplog):
+    coordinators = Coordinators(a=HeartbeatAnswer(alive=True, term=1))
+    coordinators.failing = RuntimeError("can't start new thread")
+    sender = started(coordinators)
+
+    sender.thread.publish(content())
+
+    until(lambda: sender.leases, "a lease")
+    assert "can't start new thread; heartbeats continue" in caplog.text
+
+
+def test_heartbeats_continue_after_a_moment_without_room_for_the_lease(started, caplog):
+    sender = started(Coordinators(a=HeartbeatAnswer(alive=True, term=1)))
+    sender.full_disk = OSError(errno.ENOSPC, "No space left on device")
+
+    sender.thread.publish(content())
+
+    until(lambda: sender.leases, "a lease")
+    assert "No space left on device; heartbeats continue" in caplog.text
+
+
 def test_content_of_an_older_read_does_not_restore_the_old_leader(started):
     coordinators = Coordinators(a=HeartbeatAnswer(alive=True, term=1), b=HeartbeatAnswer(alive=True, term=2))
     sender = started(coordinators)
@@ -237,3 +274,24 @@ def test_a_thread_that_is_closed_closes_the_connection_of_its_client():
     Sender(coordinators).thread.close()
 
     assert coordinators.is_closed
+
+
+def test_the_grace_without_a_coordinator_begins_with_the_heartbeats():
+    """Spark's start comes before, and may take longer than the grace."""
+    clock = VirtualClock()
+    thread = HeartbeatThread(
+        Coordinators(),
+        identity={},
+        interval_ms=HOUR_MS,
+        lease_ms=60_000,
+        on_alive=lambda sent_at_ns: None,
+        now_s=lambda: clock.monotonic_ms() / 1000,
+    )
+    clock.advance(60_000)
+
+    thread.start()
+    begun_ms = clock.monotonic_ms()
+    clock.advance(1)
+
+    assert begun_ms == thread.lease_ran_out_at_ms()
+    thread.close()

@@ -288,6 +288,7 @@ def test_a_deposed_leader_names_the_new_one(job):
         (b'{"job": 5}', "application/json", 400),
         pytest.param(b"x" * (BODY_BYTES_MAX + 1), "application/json", 413, id="too-large"),
         (b"{}", "text/plain", 415),
+        (b"{", "Application/JSON; charset=utf-8", 400),
     ],
 )
 def test_a_body_that_is_no_heartbeat_is_refused_with_a_reason(job, body, content_type, status):
@@ -489,7 +490,7 @@ def test_a_name_that_is_not_resolved_in_time_is_no_answer(named):
     began_s = time.monotonic()
 
     assert CLIENT.heartbeat("http://many.test:1", IDLE, 300) is None
-    assert 3 > time.monotonic() - began_s
+    assert 10 > time.monotonic() - began_s
 
 
 def test_all_addresses_of_a_name_are_tried_within_one_time_limit(named):
@@ -505,7 +506,7 @@ def test_all_addresses_of_a_name_are_tried_within_one_time_limit(named):
         began_s = time.monotonic()
 
         assert CLIENT.heartbeat(f"http://many.test:{port}", IDLE, 600) is None
-        assert 2.5 > time.monotonic() - began_s
+        assert 4 > time.monotonic() - began_s
 
 
 def test_an_address_that_does_not_answer_leaves_time_for_the_next_one(named):

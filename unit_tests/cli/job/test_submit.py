@@ -1,26 +1,34 @@
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
 
 from samzapy.adapters.host import process_launcher
 from samzapy.adapters.host.processes import ProcessIdentity
-from samzapy.cli.job.submission import _is_led, launcher_of
+from samzapy.adapters.spark.class_archive import own_python
+from samzapy.cli.job.submission import _is_led, _until_signal, launcher_of
 from samzapy.cli.job.submit import submit
 from samzapy.coordinator.lifecycle.submission import refuse_self_managed
 from samzapy.coordinator.state import INITIAL, CoordinatorState, committed, evolve
 from samzapy.errors import ConfigError, DeadlineError, ExitCode, RejectedError
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import LaunchPhase
+from samzapy.runtime.spark_submit import QUIET_SPARK
 from samzapy.stream.records import LaunchPut, RunPut
 from samzapy.testing.builders import a_config, a_launch
 
 JOB_FILE = Path("/jobs/flights.py")
+# The options of spark-submit, of which samzapy's own come first.
+OWN_OPTIONS_END = 1 + len((*QUIET_SPARK, *own_python()))
 
 
 def test_a_job_without_a_cluster_manager_is_refused_with_the_possible_ones() -> None:
@@ -50,9 +58,10 @@ def test_a_container_gets_the_jobs_settings_and_then_its_own(tmp_path: Path, mon
 
     (command,) = started
     assert "spark-submit" == Path(command[0]).name
-    assert ["--master", "local[2]", str(JOB_FILE), "--config", "/jobs/x.properties"] == command[5:10]
+    given = command[OWN_OPTIONS_END:]
+    assert ["--master", "local[2]", str(JOB_FILE), "--config", "/jobs/x.properties"] == given[:5]
     own = ["--set", "processor.id=3", "--set", f"local.store.dir={tmp_path}/h1/state", "e1", "h1"]
-    assert ["--set", "local.store.dir=/dev/null", *own] == command[10:]
+    assert ["--set", "local.store.dir=/dev/null", *own] == given[5:]
 
 
 def test_a_submission_is_refused_while_self_managed_containers_run() -> None:
@@ -119,6 +128,40 @@ def test_a_submission_that_no_coordinator_leads_ends_in_time() -> None:
         _is_led(Candidate(None), threading.Event(), "", lambda: False, 0.001)
 
 
+@pytest.fixture
+def _ignored_interrupt() -> Iterator[None]:
+    """As a shell starts a command in its background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_ignored_interrupt")
+def test_an_interrupt_that_the_shell_ignores_does_not_end_a_coordinator_in_the_background() -> None:
+    with _until_signal() as ended:
+        os.kill(os.getpid(), signal.SIGINT)
+
+        assert not ended.wait(0.1)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_a_coordinator_ends_by_a_signal_wherever_its_main_thread_is() -> None:
+    """The main thread holds the event's lock for moments of each wait.
+
+    A signal may come in one of them.
+    """
+    with _until_signal() as ended:
+        # Not in the main thread: a handler that waits fails the test, and does not hang it.
+        handler = threading.Thread(target=cast(Any, signal.getsignal(signal.SIGTERM)), args=(signal.SIGTERM, None))
+        with ended._cond:  # type: ignore[attr-defined]
+            handler.start()
+            handler.join(10.0)
+            is_done = not handler.is_alive()
+
+        assert is_done
+        assert ended.wait(10.0)
+
+
 def test_a_wrong_option_is_refused_before_anything_is_started(tmp_path: Path) -> None:
     job_file = tmp_path / "job.py"
     job_file.write_text("")
@@ -162,4 +205,4 @@ def test_a_container_has_the_configured_size_unless_spark_options_set_it(
     launcher_of(config, JOB_FILE, None, (), options).launch(a_launch("e1", phase=LaunchPhase.WANTED, host=""))
 
     (command,) = started
-    assert size == command[5 : command.index(str(JOB_FILE))]
+    assert size == command[OWN_OPTIONS_END : command.index(str(JOB_FILE))]

@@ -37,6 +37,7 @@ from samzapy.testing.memory.topics import MemoryTopics
 from unit_tests.fixtures.container_worlds import SSP_KB, a_job, a_position
 
 RETENTION_MS = 1000
+MINUTE_MS = 60_000
 
 
 def planned(position: Any, **changes: Any) -> RestorePlan:
@@ -70,6 +71,11 @@ def test_local_state_without_a_doubt_is_caught_up_from_its_position() -> None:
     [
         (None, {}, "no local state"),
         (LEVEL, {"now_ms": 501}, "last caught up longer ago than half of the changelog's tombstone retention"),
+        (
+            replace(LEVEL, caught_up_at_ms=500 + 11 * MINUTE_MS),
+            {},
+            "last caught up 11 minutes in the future: the clock of this host was or is wrong",
+        ),
         (LEVEL, {"starts": {SSP_KB: 9}}, "local state is ahead of the start: kafka.orders.0:0/1 at 10, start 9"),
         (
             LEVEL,
@@ -101,6 +107,7 @@ def test_each_doubt_is_a_reason_to_rebuild(position: Any, changes: dict[str, Any
     ("position", "changes"),
     [
         (LEVEL, {"now_ms": 500}),
+        (replace(LEVEL, caught_up_at_ms=500 + MINUTE_MS), {}),
         (LEVEL, {"starts": {SSP_KB: 11}}),
         # Before a rewind it was that far.
         (LEVEL, {"starts": {SSP_KB: 9}, "epoch_rewound": 2}),

@@ -413,6 +413,19 @@ def test_the_remains_of_a_relative_are_removed_when_they_are_too_old_to_be_used(
     assert ["Partition_0-0-2"] == world.tasks_on(0)
 
 
+@pytest.mark.parametrize(("minutes", "remains"), [(1, ["Partition_0"]), (11, [])])
+def test_the_remains_of_a_relative_are_removed_when_their_time_is_in_the_future(
+    minutes: int, remains: list[str]
+) -> None:
+    world = a_world()
+    world.scale(2, hosts=(0, 1))
+    world.now_ms -= minutes * 60_000
+
+    world.start(0)
+
+    assert [*remains, "Partition_0-0-2"] == world.tasks_on(0)
+
+
 def spoil_boot(world: World) -> None:
     # Killed, not closed, and the host was rebooted.
     world.disks[0]["Partition_0"].reboot()
@@ -420,6 +433,10 @@ def spoil_boot(world: World) -> None:
 
 def spoil_age(world: World) -> None:
     world.now_ms = CHANGELOG_DELETE_RETENTION_MS // 2 + 1
+
+
+def spoil_clock(world: World) -> None:
+    world.disks[0]["Partition_0"].damage_position(caught_up_at_ms=world.now_ms + 11 * 60_000)
 
 
 def spoil_identity(world: World) -> None:
@@ -444,7 +461,7 @@ def spoil_lock(world: World) -> None:
 
 @pytest.mark.parametrize(
     "spoil",
-    [spoil_boot, spoil_age, spoil_identity, spoil_end, spoil_offset, spoil_store, spoil_lock],
+    [spoil_boot, spoil_age, spoil_clock, spoil_identity, spoil_end, spoil_offset, spoil_store, spoil_lock],
 )
 def test_state_in_doubt_is_left_and_the_changelog_is_read(spoil: object) -> None:
     world = a_world()

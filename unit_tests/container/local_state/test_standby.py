@@ -337,6 +337,7 @@ def test_local_state_of_an_earlier_life_is_kept() -> None:
     "changes",
     [
         {"caught_up_at_ms": 0},
+        {"caught_up_at_ms": 2**50},
         {"offsets_next": {"kafka.orders.0:0/1": 99}},
     ],
 )
@@ -477,6 +478,20 @@ def test_state_that_was_not_updated_for_too_long_is_rebuilt() -> None:
     host.looks()
 
     assert number + 1 == host.disk(BASE).number
+
+
+@pytest.mark.parametrize(("minutes", "rebuilds"), [(1, 0), (11, 1)])
+def test_state_kept_under_a_clock_that_was_far_ahead_is_rebuilt(minutes: int, rebuilds: int) -> None:
+    host = AWarmHost()
+    host.looks()
+    number = host.disk(BASE).number
+    host.clock.jump_wall(-minutes * 60_000)
+
+    host.looks()
+    host.clock.advance(5_000)
+    host.looks()
+
+    assert number + rebuilds == host.disk(BASE).number
 
 
 def test_an_idle_changelog_keeps_warm_state_fresh_for_ever() -> None:

@@ -3,14 +3,16 @@
 "use strict";
 (() => {
   const AGAIN_MS = 5000;
+  const ANSWER_MS = 30000;
   const status = document.getElementById("connection");
   const button = document.getElementById("pause");
   let shown = document.body.dataset.look;
   let leads = status !== null;
-  let connected = false, paused = false, busy = false, due = false;
+  let events = null, timer = 0;
+  let connected = false, answered = true, paused = false, busy = false, due = false;
 
   const tell = () => {
-    const text = paused ? "Paused" : connected ? "Live" : "Not connected";
+    const text = paused ? "Paused" : connected && answered ? "Live" : "Not connected";
     if (status !== null && status.textContent !== text) status.textContent = text;
   };
 
@@ -34,14 +36,25 @@
     if (again) again.focus({ preventScroll: true });
   };
 
+  const askAgain = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => { follow(); show(); }, AGAIN_MS);
+  };
+
   const show = async () => {
     due = true;
     if (busy || paused || document.hidden) return;
     busy = true;
     due = false;
     try {
-      const response = await fetch(location.href, { headers: { Accept: "text/html" } });
+      const signal = AbortSignal.timeout(ANSWER_MS);
+      const response = await fetch(location.href, { headers: { Accept: "text/html" }, signal });
+      // The browser asks for another credential, or shows why this one does not count.
+      if (response.status === 401 || response.status === 403) return location.reload();
       const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+      // Each page of samzapy has this. Others come from a proxy whose coordinator is away, and have no script.
+      if (fresh.body.dataset.events === undefined) throw new Error("no page of samzapy");
+      answered = true;
       if ((fresh.getElementById("connection") !== null) !== leads) {
         // Another page: that of a process which does not lead any more, or leads again.
         location.reload();
@@ -53,27 +66,40 @@
         if (other !== null) replace(part, other);
       }
     } catch {
-      // The next event, or the next connection, shows it.
+      answered = false;
+      askAgain();
     } finally {
       busy = false;
+      tell();
       if (due) setTimeout(show, 0);
     }
   };
 
+  const change = (isConnected) => {
+    connected = isConnected;
+    tell();
+  };
+
   const follow = () => {
-    const events = new EventSource(document.body.dataset.events);
-    const change = (isConnected) => {
-      connected = isConnected;
-      tell();
-    };
-    events.addEventListener("open", () => change(true));
-    events.addEventListener("changed", (event) => { if (event.data !== shown) show(); });
-    events.addEventListener("error", () => {
+    if (events !== null || document.hidden) return;
+    const source = new EventSource(document.body.dataset.events);
+    events = source;
+    source.addEventListener("open", () => change(true));
+    source.addEventListener("changed", (event) => { if (event.data !== shown) show(); });
+    source.addEventListener("error", () => {
       change(false);
-      if (events.readyState !== EventSource.CLOSED) return;
+      if (source.readyState !== EventSource.CLOSED) return;
       // There was another answer than a stream: too many viewers, or no leader. The page asks by itself.
-      setTimeout(() => { show(); follow(); }, AGAIN_MS);
+      events = null;
+      askAgain();
     });
+  };
+
+  // A browser has six connections to a host for all of its tabs, so a tab in the background keeps none.
+  const leave = () => {
+    if (events !== null) events.close();
+    events = null;
+    change(false);
   };
 
   if (button !== null) {
@@ -85,6 +111,10 @@
       if (!paused) show();
     });
   }
-  document.addEventListener("visibilitychange", () => { if (due) show(); });
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) return leave();
+    follow();
+    show();
+  });
   follow();
 })();
