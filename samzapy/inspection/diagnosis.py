@@ -192,7 +192,8 @@ def leader_findings(
                 remedy=remedy,
             ),
         )
-    if answer.term != term.term:
+    # A later term began after the stream was read, and its leader is the right one.
+    if answer.term < term.term:
         return (
             Finding(
                 code="leader-stale",
@@ -220,6 +221,7 @@ def container_findings(
     state: CoordinatorState,
     answer: LeaderAnswer | None,
     *,
+    is_answer_known: bool = True,
     is_alive: Callable[[Container], bool | None],
     now_ms: int,
     lost_ms: int,
@@ -229,39 +231,58 @@ def container_findings(
     They are recorded as living and are not, or were declared lost and are not fenced.
 
     Args:
+        is_answer_known: False: the leader could not be asked. Then only a process that has ended makes a ghost.
         is_alive: whether its process runs; None for one on another host.
         now_ms: wall clock.
         lost_ms: how long a leader waits for a heartbeat, also after its term began.
     """
     findings = []
-    # A new leader may not have had a heartbeat of every container yet.
-    is_new = state.term is not None and abs(now_ms - state.term.started_at_ms) <= lost_ms
+    is_new = _is_new(state, answer, now_ms, lost_ms)
     for container in state.containers_sorted:
-        name = f"container {container.execution_id}"
-        where = f"processor {container.processor_id}, process {container.pid} on {container.host}"
         if container.phase is ContainerPhase.LOST:
-            findings.append(
-                Finding(
-                    code="container-unfenced",
-                    subject=name,
-                    found=f"{name} ({where}) was given up and is not fenced yet: its tasks have no owner until then",
-                    remedy="The leader does it, and tries again by itself; if this stays, see that there is a leader "
-                    "and that it reaches the brokers",
-                )
-            )
-            continue
-        why = _ghost(container, answer, is_alive(container), lost_ms, is_new) if container.phase in LIVING else None
-        if why is not None:
-            findings.append(
-                Finding(
-                    code="container-ghost",
-                    subject=name,
-                    found=f"{name} ({where}) is recorded as {container.phase.value}, but {why}",
-                    remedy="The leader gives it up, fences it and gives its tasks to others; if this stays, see that "
-                    "there is a leader, and start the processor again",
-                )
-            )
+            findings.append(_unfenced(container))
+        elif container.phase in LIVING:
+            is_running = is_alive(container)
+            why = "its process has ended" if is_running is False else None
+            if why is None and is_answer_known:
+                why = _unheard(container, answer, is_running, lost_ms, is_new)
+            if why is not None:
+                findings.append(_ghost(container, why))
     return tuple(findings)
+
+
+def _is_new(state: CoordinatorState, answer: LeaderAnswer | None, now_ms: int, lost_ms: int) -> bool:
+    """Whether the leader may not have had a heartbeat of every container yet."""
+    if state.term is None:
+        return False
+    is_later = answer is not None and answer.term > state.term.term
+    return is_later or abs(now_ms - state.term.started_at_ms) <= lost_ms
+
+
+def _unfenced(container: Container) -> Finding:
+    name = f"container {container.execution_id}"
+    return Finding(
+        code="container-unfenced",
+        subject=name,
+        found=f"{name} ({_where(container)}) was given up and is not fenced yet: its tasks have no owner until then",
+        remedy="The leader does it, and tries again by itself; if this stays, see that there is a leader and that it "
+        "reaches the brokers",
+    )
+
+
+def _ghost(container: Container, why: str) -> Finding:
+    name = f"container {container.execution_id}"
+    return Finding(
+        code="container-ghost",
+        subject=name,
+        found=f"{name} ({_where(container)}) is recorded as {container.phase.value}, but {why}",
+        remedy="The leader gives it up, fences it and gives its tasks to others; if this stays, see that there is a "
+        "leader, and start the processor again",
+    )
+
+
+def _where(container: Container) -> str:
+    return f"processor {container.processor_id}, process {container.pid} on {container.host}"
 
 
 def owner_findings(state: CoordinatorState) -> tuple[Finding, ...]:
@@ -295,7 +316,7 @@ def key_findings(keys: InputKeys, *, is_accepted: bool) -> tuple[Finding, ...]:
 
 def clock_findings(state: CoordinatorState, term_appended_ms: int | None) -> tuple[Finding, ...]:
     """Whether the leader's clock and the broker's agree: the term record has both."""
-    if state.term is None or term_appended_ms is None:
+    if is_stopped(state) or state.term is None or term_appended_ms is None:
         return ()
     skew_ms = state.term.started_at_ms - term_appended_ms
     if abs(skew_ms) <= CLOCK_SKEW_MS:
@@ -311,11 +332,9 @@ def clock_findings(state: CoordinatorState, term_appended_ms: int | None) -> tup
     )
 
 
-def _ghost(
+def _unheard(
     container: Container, answer: LeaderAnswer | None, is_alive: bool | None, lost_ms: int, leader_is_new: bool
 ) -> str | None:
-    if is_alive is False:
-        return "its process has ended"
     if answer is None:
         return None if is_alive else "no leader to confirm it"
     age_ms = answer.heartbeat_ages_ms.get(container.execution_id)

@@ -23,15 +23,18 @@ _REMEDY: Final = (
 )
 
 
-def partition_count_kept(state: CoordinatorState, system_stream: str) -> int | None:
+def partition_count_kept(state: CoordinatorState, system_stream: str, partition_count: int) -> int | None:
     """The number of partitions that an input has always had.
 
     None if it may have had another number.
+
+    Args:
+        partition_count: of the topic now. It may have grown before the leader recorded that.
     """
     known = state.inputs.get(SystemStream.parse(system_stream))
-    if known is None or known.expansions or known.partition_count != known.partition_count_first:
+    if known is None or known.expansions:
         return None
-    return known.partition_count
+    return partition_count if partition_count == known.partition_count == known.partition_count_first else None
 
 
 def examine_intermediate(

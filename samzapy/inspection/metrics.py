@@ -5,7 +5,8 @@ row by row. Rates, means and shares are left to the reader: each of them is a qu
 
 There are never more than a few thousand series of a metric, however large a job is: one for each task of a job of up to
 `TASKS_SHOWN_MAX` tasks, else one for each processor; one for each SSP of a job that reads up to `SSPS_SHOWN_MAX`, else
-one for each stream. A sum has `*` for a label. The plan alone decides between the two, so series do not come and go.
+one for each stream. A container whose heartbeats do not list all its tasks has one for all of them, too. A sum has `*`
+for a label. The plan alone decides between the two, so series do not come and go.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Final
 from samzapy.coordinator.assignment.grants import newest_grants, owners
 from samzapy.coordinator.assignment.liveness import LIVING, Liveness, Sighting
 from samzapy.coordinator.commands import Figures
-from samzapy.coordinator.launching.standbys import standby_called
+from samzapy.coordinator.launching.standbys import role_of, standby_called
 from samzapy.coordinator.snapshot import Snapshot, Timings
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.inspection.standstill import Cause, standstills
@@ -27,6 +28,7 @@ from samzapy.inspection.status import furthest_behind
 from samzapy.model.container import Container
 from samzapy.model.finding import Severity
 from samzapy.model.job import ProcessorId
+from samzapy.model.launch import UP, LaunchRole
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.task_stats import TaskStats
 from samzapy.model.time_figures import TimeFigures
@@ -404,9 +406,15 @@ def _sighted(state: CoordinatorState, liveness: Liveness) -> list[tuple[Containe
         if container.phase not in LIVING or sighting is None:
             continue
         before = sighted.get(container.processor_id)
-        if before is None or (len(before[1].held), before[1].at_ms) < (len(sighting.held), sighting.at_ms):
+        if before is None or _rank(*before, state) < _rank(container, sighting, state):
             sighted[container.processor_id] = container, sighting
     return [sighted[processor_id] for processor_id in sorted(sighted)]
+
+
+def _rank(container: Container, sighting: Sighting, state: CoordinatorState) -> tuple[bool, int, int]:
+    # While a plan changes, the active container holds no grant either. A standby in its place would reset counters.
+    is_active = role_of(container.execution_id, state) is LaunchRole.ACTIVE
+    return is_active, len(sighting.held), sighting.at_ms
 
 
 def _of_container(job: str, container: Container, sighting: Sighting, now_ms: int) -> Iterable[Sample]:
@@ -431,10 +439,14 @@ def _of_container(job: str, container: Container, sighting: Sighting, now_ms: in
 
 
 def _of_standbys(job: str, state: CoordinatorState, liveness: Liveness) -> Iterable[Sample]:
-    for execution_id in sorted(liveness.last.keys() & state.launches.keys()):
+    reported: set[tuple[str, ...]] = set()
+    # A standby that stops and the one in its place have the same name, and each series exists once.
+    known = sorted(liveness.last.keys() & state.launches.keys())
+    for execution_id in sorted(known, key=lambda known_id: state.launches[known_id].phase not in UP):
         warm, name = liveness.last[execution_id].warm, standby_called(execution_id, state)
-        if warm is not None and name is not None:
-            labels = (job, state.launches[execution_id].processor_id, name)
+        labels = (job, state.launches[execution_id].processor_id, name or "")
+        if warm is not None and name is not None and labels not in reported:
+            reported.add(labels)
             yield Sample(metric=STANDBY_LAG, labels=labels, value=warm.lag)
             yield Sample(metric=STANDBY_BEHIND, labels=labels, value=warm.tasks - warm.level)
 
@@ -451,10 +463,9 @@ def _of_tasks(job: str, one_by_one: bool, sighted: Iterable[tuple[Container, Sig
     for container, sighting in sighted:
         figures = sighting.figures
         tasks: dict[str, TaskStats] = {task: figures.tasks[task] for task in figures.tasks}
-        if not one_by_one:
+        # A heartbeat lists the busiest tasks. One that leaves the others would take its counts out of their sum.
+        if not one_by_one or figures.other_task_count:
             tasks = {EVERY: TaskStats.total([*figures.tasks.values(), figures.other_tasks])}
-        elif figures.other_task_count:
-            tasks[EVERY] = figures.other_tasks
         for task in sorted(tasks):
             yield from _of_task((job, container.processor_id, task), tasks[task])
 

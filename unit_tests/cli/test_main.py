@@ -42,6 +42,19 @@ def test_the_version_is_shown() -> None:
     assert (0, f"samzapy {__version__}\n") == (shown.exit_code, shown.output)
 
 
+MAIN = "from samzapy.cli.main import main; main()"
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_standard_stream_is_dev_null(closed: str) -> None:
+    shown = subprocess.run(
+        ["/bin/sh", "-c", f'"$0" -c "$1" profile list {closed}', sys.executable, MAIN], capture_output=True, text=True
+    )
+
+    assert 0 == shown.returncode
+    assert "Traceback" not in shown.stderr
+
+
 def test_help_lists_the_commands_without_importing_one() -> None:
     listing = (
         "import sys; from samzapy.cli.main import samzapy;"

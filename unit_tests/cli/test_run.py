@@ -181,6 +181,15 @@ def test_spark_resolves_no_name_of_the_host(monkeypatch: pytest.MonkeyPatch) -> 
     assert "127.0.0.1" == environment_of_spark()["SPARK_LOCAL_IP"]
 
 
+@pytest.mark.parametrize(
+    "name", ["SPARK_REMOTE", "SPARK_CONNECT_MODE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"]
+)
+def test_spark_gets_no_variable_of_spark_connect(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "1")
+
+    assert name not in environment_of_spark()
+
+
 def test_a_given_spark_conf_dir_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "conf").mkdir()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))

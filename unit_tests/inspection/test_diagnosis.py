@@ -143,12 +143,19 @@ def test_a_leader_that_answers_and_has_no_trouble_is_no_finding(service):
     ("answer", "expected"),
     [
         (None, "leader-missing"),
-        (leader_answer(term=7), "leader-stale"),
+        (leader_answer(term=0), "leader-stale"),
         (leader_answer(trouble="no broker answered"), "leader-trouble"),
     ],
 )
 def test_a_leader_that_is_not_as_it_should_be_is_reported(service, answer, expected):
     assert [expected] == codes(leader_findings(service.status().state, answer, count_candidates=lambda: 1))
+
+
+def test_a_leader_of_a_later_term_than_the_stream_that_was_read_is_no_finding(world, service):
+    state = handle(world, service, a_heartbeat())
+
+    assert () == leader_findings(state, leader_answer(term=7), count_candidates=not_asked)
+    assert () == ghosts(state, leader_answer(term=7))
 
 
 def test_findings_that_only_a_leader_can_make_are_taken_from_it_and_no_others(service):
@@ -245,3 +252,9 @@ def test_clocks_that_disagree_are_reported(service, skew_ms):
     assert ("ahead of" if skew_ms > 0 else "behind") in finding.found
     assert () == clock_findings(state, at_ms) + clock_findings(state, None)
     assert () == clock_findings(state, at_ms - CLOCK_SKEW_MS)
+
+
+def test_clocks_of_a_job_that_was_stopped_in_order_are_no_finding(world, service):
+    state = handle(world, service, a_heartbeat(), a_heartbeat(state=ContainerPhase.STOPPED, held=()))
+
+    assert () == clock_findings(state, state.term.started_at_ms + 2 * CLOCK_SKEW_MS)

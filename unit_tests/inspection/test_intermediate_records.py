@@ -63,8 +63,9 @@ def test_partitions_are_compared_only_where_the_stream_never_had_another_number_
     put = InputPut(system_stream=STREAM, partition_count=COUNT, partition_count_first=COUNT, topic_id="t")
     state = CoordinatorState(inputs={STREAM: replace(put, **known)})
 
-    assert count == partition_count_kept(state, str(STREAM))
+    assert count == partition_count_kept(state, str(STREAM), state.inputs[STREAM].partition_count)
+    assert partition_count_kept(state, str(STREAM), 3 * COUNT) is None
 
 
 def test_the_partitions_of_a_stream_that_is_not_recorded_are_not_known() -> None:
-    assert partition_count_kept(CoordinatorState(), str(STREAM)) is None
+    assert partition_count_kept(CoordinatorState(), str(STREAM), COUNT) is None

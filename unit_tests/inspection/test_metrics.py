@@ -17,11 +17,11 @@ from samzapy.coordinator.commands import Figures
 from samzapy.coordinator.grant_values import Position
 from samzapy.coordinator.snapshot import Snapshot, Timings
 from samzapy.inspection import metrics
-from samzapy.inspection.metrics import METRICS, Kind, Refusals, samples_of
+from samzapy.inspection.metrics import METRICS, STANDBY_LAG, Kind, Refusals, samples_of
 from samzapy.inspection.standstill import Cause
 from samzapy.model.container import ContainerPhase
 from samzapy.model.finding import Finding, insecure_coordinator
-from samzapy.model.launch import LaunchRole
+from samzapy.model.launch import LaunchPhase, LaunchRole
 from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.store_size import StoreSize
 from samzapy.model.task_stats import KeySketch, TaskStats
@@ -379,7 +379,7 @@ def test_of_tasks_in_one_sum_the_watermark_is_that_of_the_one_furthest_behind() 
     ]
     others = TaskStats.total([TaskStats(time=time) for time in times] + [TaskStats()])
 
-    values = numbers(snapshot_after(a_heartbeat(figures=replace(FIGURES, other_tasks=others, other_task_count=4))))
+    values = numbers(snapshot_after(a_heartbeat(figures=Figures(other_tasks=others, other_task_count=4))))
 
     assert 9.0 == values["samzapy_task_watermark_lag_seconds", "0", "kafka.orders.9000:0/1", "*"]
     assert 6 == values["samzapy_task_timers_pending", "0", "*"]
@@ -412,12 +412,27 @@ def test_an_execution_that_is_gone_has_no_metrics() -> None:
     assert 2 == numbers(snapshot)[("samzapy_job_tasks_without_owner",)]
 
 
-def test_tasks_reported_as_one_sum_are_one_metric() -> None:
+def test_tasks_of_a_container_that_lists_only_some_are_one_sum() -> None:
     figures = replace(FIGURES, other_tasks=TaskStats(records_in=5), other_task_count=9)
 
     values = numbers(snapshot_after(a_heartbeat(figures=figures)))
 
-    assert 5 == values["samzapy_task_records_in_total", "0", "*"]
+    assert 4 + 3 + 5 == values["samzapy_task_records_in_total", "0", "*"]
+    assert [] == [key for key in values if key[0].startswith("samzapy_task_records") and key[-1] != "*"]
+
+
+def test_no_counter_falls_when_another_task_becomes_one_of_the_busiest() -> None:
+    was_busy, before = TaskStats(records_in=10, busy_ns=2_000), TaskStats(records_in=100, busy_ns=1_000)
+    after = TaskStats(records_in=101, busy_ns=3_000)
+
+    earlier, later = (
+        numbers(snapshot_after(a_heartbeat(figures=Figures(tasks=listed, other_tasks=other, other_task_count=1))))
+        for listed, other in (({TASK_0: was_busy}, before), ({TASK_1: after}, was_busy))
+    )
+
+    counters = [key for key in earlier if key[0].endswith(("_total", "_sum", "_count"))]
+    assert earlier.keys() == later.keys()
+    assert [] == [key for key in counters if later[key] < earlier[key]]
 
 
 def test_a_job_of_very_many_tasks_has_metrics_by_processor_and_by_stream(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -462,6 +477,37 @@ def test_the_lag_of_a_standby_is_a_metric() -> None:
         values["samzapy_standby_lag_records", "0", "0-1"],
         values["samzapy_standby_tasks_behind", "0", "0-1"],
     )
+
+
+def test_a_newer_heartbeat_of_a_standby_resets_no_counter_of_its_processor() -> None:
+    """The active container holds no grant, as at each change of the plan."""
+    snapshot = with_a_standby()
+    last = snapshot.liveness.last
+    assert not last["e1"].held
+    newer = {**last, "s1": replace(last["s1"], at_ms=last["e1"].at_ms + 1)}
+
+    values = numbers(replace(snapshot, liveness=replace(snapshot.liveness, last=newer)))
+
+    assert (7, 4) == (
+        values["samzapy_container_records_in_total", "0"],
+        values["samzapy_task_records_in_total", "0", TASK_0],
+    )
+
+
+def test_a_standby_that_is_replaced_is_one_series() -> None:
+    """The one that stops and the one in its place have the same name."""
+    with_one = with_a_standby()
+    going = replace(a_launch("s0", role=LaunchRole.STANDBY, standby=1), phase=LaunchPhase.STOPPING)
+    sighting = replace(with_one.liveness.last["s1"], warm=StandbyProgress(tasks=2, level=2, lag=0, total=9))
+    both = replace(
+        with_one,
+        state=replace(with_one.state, launches={"s0": going, **with_one.state.launches}),
+        liveness=replace(with_one.liveness, last={"s0": sighting, **with_one.liveness.last}),
+    )
+
+    lags = [sample for sample in samples_of(both, 1_000_000, leads=True) if sample.metric.name == STANDBY_LAG.name]
+
+    assert [120] == [sample.value for sample in lags]
 
 
 class SlowWorld(World):

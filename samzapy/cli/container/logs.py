@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from samzapy.coordinator.state import CoordinatorState
     from samzapy.model.launch import Launch
 
-_DRIVER: Final = "driver-"
-"""The ids of drivers of a Spark standalone cluster begin with it."""
+_OF_PROCESS: Final = "@"
+"""In the handles of the process launcher; no id of a driver of a Spark standalone cluster has it."""
 _ANSWER_MS: Final = 5000
 _ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
@@ -112,7 +112,7 @@ def log_of(launch: Launch, config: JobConfig) -> Log:
             f"wanted the log of {launch.execution_id}, found that its launcher has not started it yet; see "
             "`samzapy container list`"
         )
-    if launch.handle.startswith(_DRIVER):
+    if _OF_PROCESS not in launch.handle:
         from samzapy.adapters.spark.driver_log import DriverLog
         from samzapy.adapters.web.client import ask
 

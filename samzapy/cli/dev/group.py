@@ -134,6 +134,12 @@ def kill(node_id: int | None, directory: Path | None, output: str) -> None:
 def restart(node_id: int | None, directory: Path | None, output: str) -> None:
     """Restart the broker, or NODE of a cluster, with the same data and port."""
     kafka = kafka_in(directory)
+    if isinstance(kafka, DevBroker) and kafka.last_start() is None:
+        # Without this check the restart would make a new cluster where --dir is mistyped.
+        raise RejectedError(
+            f"wanted a directory of samzapy dev up, found no broker's last start in {kafka.directory}; name the "
+            "directory with --dir, or start a broker with samzapy dev up"
+        )
     node = _node(kafka, node_id)
     node.restart()
     text = f"Kafka restarted: node{_id_text(node_id) or ' 1'} serves on {node.bootstrap_servers}"

@@ -22,6 +22,10 @@ from samzapy.cli.output.terminal import printable
 from samzapy.errors import RejectedError
 from samzapy.model.strict_json import parse_json_text
 
+_PARTITION_MAX = 2**31 - 1
+_TIMESTAMP_MAX = 2**63 - 1
+"""Kafka's own limits. The client ends with an OverflowError beyond them."""
+
 _FIELDS = {"key", "value", "headers", "partition", "timestampMs", "offset"}
 
 
@@ -86,8 +90,8 @@ def _of_json(fields: Any) -> TopicMessage:
         key=_as_bytes(fields.get("key")),
         value=_as_bytes(fields["value"]),
         headers=tuple((_header_name(name), _as_bytes(content)) for name, content in pairs),
-        partition=_number(fields.get("partition")),
-        timestamp_ms=_number(fields.get("timestampMs")),
+        partition=_number(fields.get("partition"), _PARTITION_MAX),
+        timestamp_ms=_number(fields.get("timestampMs"), _TIMESTAMP_MAX),
     )
 
 
@@ -97,10 +101,14 @@ def _header_name(value: Any) -> str:
     return name
 
 
-def _number(value: Any) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise ValueError(f"{value!r:.80} is not a whole number")
+def _number(value: Any, maximum: int) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{value!r:.80} is not a whole number")
+    if not 0 <= value <= maximum:
+        raise ValueError(f"{value!r:.80} is not a number from 0 to {maximum}")
+    return value
 
 
 def _as_bytes(value: Any) -> bytes | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -94,19 +94,28 @@ def consume(
     """
     connection = KafkaConnection(bootstrap_servers=bootstrap_servers or servers_of(directory))
     messages = read_messages(connection, topic, from_end=begin == "end", follows=follow)
-    line_of = json_line if is_json(output) else text_line
-    columns = Columns(_COLUMNS, right=_COLUMNS[:2], nothing="0 messages")
     try:
-        for message in islice(messages, count):
-            if output in ("table", "wide"):
-                columns.write([_cells(message)])
-            else:
-                click.echo(line_of(message))
+        _print_messages(islice(messages, count), follow, output)
     except KeyboardInterrupt:
         sys.exit(0)
     except BrokenPipeError:
         # The reader, `head` for instance, has enough; Python would complain at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print_messages(messages: Iterable[TopicMessage], follow: bool, output: str) -> None:
+    if output not in ("table", "wide"):
+        line_of = json_line if is_json(output) else text_line
+        for message in messages:
+            click.echo(line_of(message))
+        return
+    columns = Columns(_COLUMNS, right=_COLUMNS[:2], nothing="0 messages")
+    if follow:
+        # One by one: a write waits for its first 500 rows, whose widths it takes.
+        for message in messages:
+            columns.write([_cells(message)])
+    else:
+        columns.write(map(_cells, messages))
 
 
 def _cells(message: TopicMessage) -> Sequence[str]:

@@ -12,7 +12,6 @@ import click
 from samzapy.cli.output.findings import show_findings
 from samzapy.cli.output.option import output_option
 from samzapy.cli.target.address import read_of_a_job
-from samzapy.errors import BrokerUnavailableError
 
 if TYPE_CHECKING:
     from samzapy.runtime.job_address import JobAddress
@@ -60,7 +59,7 @@ def doctor(
     Example:
       samzapy doctor --job flight-delays-1 --bootstrap-servers localhost:9092
     """
-    from samzapy.cli.doctor.examination import Examination, unreachable
+    from samzapy.cli.doctor.examination import Examination
 
     patience_ms = None if patience_s is None else patience_s * 1000
     examination = Examination(
@@ -70,11 +69,9 @@ def doctor(
         with_intermediates=intermediates,
         sample_count=sample_count,
     )
-    try:
-        findings = examination.findings()
-    except BrokerUnavailableError as error:
-        findings = (unreachable(error),)
+    findings = examination.findings()
     not_read = [] if changelogs else ["the records of changelogs (ask with --changelogs)"]
     not_read += ["the records of intermediate streams (ask with --intermediates)"] if examination.has_more else []
     not_read += [] if sample_count else ["the keys of inputs (ask with --sample N)"]
+    not_read += examination.not_looked_at
     show_findings(context, address.job, findings, not_read, output)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 import click
 
@@ -91,13 +91,10 @@ def downgrade_job(address: JobAddress, archive: Path, timeout_s: float, output: 
             replica_count=admin.describe([topic])[topic].replication_factor,
         )
         with _ended_in_order():
-            count = carry_out(parts, _next_term, timeout_s)
+            done = carry_out(parts, _next_term, timeout_s)
     finally:
         log.close()
-    if is_json(output):
-        print_json({"job": job, "release": RELEASE, "factsWritten": count, "archive": str(archive)}, output)
-    else:
-        _print_result(job, looked.known.state, count, archive)
+    print_done(job, looked.known.state, done, archive, output)
 
 
 class Archive(Protocol):
@@ -126,6 +123,16 @@ class TopicSettings(Protocol):
         ...
 
 
+class Done(NamedTuple):
+    """The result of a downgrade.
+
+    `is_archived` is whether this command wrote the archive, or checked it.
+    """
+
+    facts_written: int = 0
+    is_archived: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """The parts of a downgrade."""
@@ -141,8 +148,8 @@ class Parts:
     pause: Callable[[float], None] = time.sleep
 
 
-def carry_out(parts: Parts, term_of: Callable[[CoordinatorState], TermPut], timeout_s: float) -> int:
-    """Carry out a downgrade, and return how many facts were written.
+def carry_out(parts: Parts, term_of: Callable[[CoordinatorState], TermPut], timeout_s: float) -> Done:
+    """Carry out a downgrade.
 
     The steps are: fence, replay, refuse or archive the history, write, and wait for the log cleaner.
 
@@ -155,12 +162,10 @@ def carry_out(parts: Parts, term_of: Callable[[CoordinatorState], TermPut], time
     looked = look(parts.log.read(), parts.topic)
     refuse(looked.known.state, parts.positions())
     count = len(difference(looked))
-    is_done = count == 0 and first_unread(parts.log.read()) is None
-    if is_done and not is_hurried(parts.settings.now()):
-        return 0
-    if is_done:
-        _put_back(parts)
-        return 0
+    if count == 0 and first_unread(parts.log.read()) is None:
+        if is_hurried(parts.settings.now()):
+            _put_back(parts)
+        return Done()
     parts.archive.keep()
     writer = Downgrade(parts.log, looked, term_of(looked.known.state))
     writer.append()
@@ -169,7 +174,7 @@ def carry_out(parts: Parts, term_of: Callable[[CoordinatorState], TermPut], time
         _await_cleaner(parts, writer, timeout_s)
     finally:
         _put_back(parts)
-    return count
+    return Done(facts_written=count, is_archived=True)
 
 
 def refuse(state: CoordinatorState, read: PositionsRead) -> None:
@@ -373,11 +378,18 @@ def _ended_in_order() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _print_result(job: str, state: CoordinatorState, count: int, archive: Path) -> None:
-    if count == 0 and not archive.exists():
-        click.echo(f"{job}: release {RELEASE} can read it already; nothing was written")
+def print_done(job: str, state: CoordinatorState, done: Done, archive: Path, output: str) -> None:
+    """Print the result, with the archive only if the history is in it."""
+    if is_json(output):
+        kept = str(archive) if done.is_archived else None
+        print_json({"job": job, "release": RELEASE, "factsWritten": done.facts_written, "archive": kept}, output)
         return
-    click.echo(f"{job}: release {RELEASE} can run it; {count} facts were written; the history is in {archive}")
+    if done.is_archived:
+        written = f"{done.facts_written} facts were written; the history is in {archive}"
+        click.echo(f"{job}: release {RELEASE} can run it; {written}")
+    else:
+        click.echo(f"{job}: release {RELEASE} can read it already; nothing was written")
+    # Also if nothing was written: the command before may have timed out without these lines.
     if any(key.startswith("stores.") for key in state.config):
         hosts = ", ".join(map(printable, hosts_with_state(state)))
         click.echo(

@@ -32,13 +32,17 @@ _COLOURS: Final[Mapping[str, str]] = {
 class Columns:
     """Writes rows under a heading.
 
-    The first rows decide how wide a column is. On a terminal, rows fit its width. Elsewhere nothing is cut or folded.
+    The first rows decide how wide a column is. On a terminal, rows fit its width: a longer cell of a later row gets the
+    room that is left, and is cut beyond it. Elsewhere nothing is cut or folded.
 
     Args:
         right: the right-aligned columns.
         heading: makes the heading of a column from its name.
         nothing: the line in place of a table without rows.
         on: the terminal; None: that of this command.
+
+    Attributes:
+        is_cut: whether a cell was cut to the terminal so far.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Columns:
         # Empty until the first rows are known.
         self._widths: Sequence[int] = ()
         self._id_length = _ID_MIN
+        self.is_cut = False
 
     def write(self, rows: Iterable[Sequence[str]]) -> None:
         """Append `rows` to those already written."""
@@ -94,14 +99,22 @@ class Columns:
         ]
         return fitted(widths, self._terminal.width - len(_GAP) * (len(widths) - 1))
 
+    def _width_of_all(self) -> int:
+        return sum(self._widths) + len(_GAP) * (len(self._widths) - 1)
+
     def _line(self, cells: Sequence[str], *, is_heading: bool = False) -> str:
         parts = []
         last = len(cells) - 1
+        room = 0 if self._terminal.width is None else self._terminal.width - self._width_of_all()
         for number, cell in enumerate(cells):
             text, width = printable(cell), self._widths[number]
             if self._terminal.width is not None:
                 text = text[: self._id_length] if self._is_id[number] and not is_heading else text
-                text = text if len(text) <= width else f"{text[: width - 1]}…"
+                # In this row only: one long cell must not take the room of all later rows.
+                more = max(0, min(len(text) - width, room))
+                room, width = room - more, width + more
+                if len(text) > width:
+                    text, self.is_cut = f"{text[: width - 1]}…", True
             padded = text.rjust(width) if self._right[number] else text.ljust(width)
             padded = padded.rstrip() if number == last else padded
             if self._terminal.is_coloured and self._is_state[number] and not is_heading:

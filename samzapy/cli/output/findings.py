@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import click
 
+from samzapy.cli.output.columns import Columns
 from samzapy.cli.output.option import is_json, print_json
-from samzapy.cli.output.table import print_table
 from samzapy.cli.output.terminal import printable
 from samzapy.errors import ExitCode
 from samzapy.model.finding import Finding, Severity, finding_json, losing_data
@@ -32,13 +32,17 @@ def show_findings(
 
 
 def _print(findings: Sequence[Finding], not_looked_at: Sequence[str]) -> None:
+    table = Columns(("severity", "code", "subject", "found", "remedy"))
     if findings:
         rows = [
             (finding.severity.value, finding.code, finding.subject, finding.found, finding.remedy)
             for finding in findings
         ]
-        print_table(("severity", "code", "subject", "found", "remedy"), rows)
+        table.write(rows)
     else:
         click.echo("nothing is wrong")
     for part in not_looked_at:
         click.echo(printable(f"not looked at: {part}"))
+    if table.is_cut:
+        # A code is to be looked up in the guide, and a remedy to be followed.
+        click.echo("cut to the terminal: -o wide shows all")

@@ -5,6 +5,7 @@ Records are streamed: memory holds the latest value of each key, never the histo
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ def replay_history(source: StreamSource, until: Position | None, follow: bool, p
     if follow and (until is not None or source.connection is None or output == "json"):
         raise ConfigError("wanted --follow of a topic, without --until and -o json; found both: leave one out")
     check_reached(until, source, "--until")
-    wanted = None if not prefix else prefix.encode()
+    wanted = None if not prefix else os.fsencode(prefix)
     shown = History(
         source.topic,
         whole_from=source.extent.whole_from,

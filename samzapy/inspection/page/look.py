@@ -67,9 +67,13 @@ def look_at(
     """The look at a snapshot.
 
     Args:
-        before: the look that this process took before.
+        before: the look that this process took before. Behind the term of another leader only its number counts.
         rest: called after some tasks, to let other threads run.
     """
+    number = 1 if before is None else before.number + 1
+    if before is not None and not _is_continued(before.snapshot, snapshot):
+        # The decisions of the other leader would be events of now.
+        before = None
     recent = followed({} if before is None else before.recent, snapshot.liveness)
     paces = _paces(snapshot, recent, now_ms)
     tasks = task_rows(snapshot, paces, {} if before is None else before.moved, now_ms, rest)
@@ -79,7 +83,7 @@ def look_at(
     trend = () if before is None else before.trend
     events = () if before is None else before.events
     return Look(
-        number=1 if before is None else before.number + 1,
+        number=number,
         snapshot=snapshot,
         now_ms=now_ms,
         wall_ms=wall_ms,
@@ -102,6 +106,14 @@ def lag_by_stream(lags: Mapping[SystemStreamPartition, int]) -> Mapping[SystemSt
     for ssp, lag in lags.items():
         sums[ssp.system_stream] = sums.get(ssp.system_stream, 0) + lag
     return sums
+
+
+def _is_continued(before: Snapshot, after: Snapshot) -> bool:
+    """Whether one leader made all decisions between two snapshots."""
+    old, new = before.state.term, after.state.term
+    if old is None or new is None or old.term == new.term:
+        return True
+    return new.term == old.term + 1 and new.coordinator_id == old.coordinator_id
 
 
 def _paces(snapshot: Snapshot, recent: Recent, now_ms: int) -> Mapping[ExecutionId, Pace]:

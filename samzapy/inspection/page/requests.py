@@ -8,7 +8,7 @@ from typing import Final
 
 from samzapy.inspection.page.look import Look
 from samzapy.inspection.page.timeline import Event
-from samzapy.inspection.request_list import LATELY_MS
+from samzapy.inspection.request_list import LATELY_MS, closed_requests
 from samzapy.model.placement import UNSUCCESSFUL
 
 FINISHED_MAX: Final = 200
@@ -65,7 +65,7 @@ def request_rows(look: Look) -> Sequence[RequestRow]:
         )
         for request in sorted(state.requests.values(), key=lambda item: (item.accepted_at_ms, item.uuid))
     ]
-    finished = sorted(state.request_memory.values(), key=lambda item: (-item.decided_at_ms, item.uuid))
+    finished = sorted(closed_requests(state), key=lambda item: (-item.decided_at_ms, item.uuid))
     return rows + [
         RequestRow(
             uuid=memory.uuid,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
 
@@ -14,6 +16,7 @@ R = TypeVar("R")
 ROWS_PER_PAGE: Final = 50
 FILTER_LENGTH_MAX: Final = 300
 _PAGE_DIGITS_MAX: Final = 6
+_NUMBER: Final = re.compile("([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +108,10 @@ def selected(rows: Sequence[TaskRow], query: TaskQuery) -> Page[TaskRow]:
     value = SORTS[query.sort]
     if value is not None:
         # Two passes keep rows without a value at the end in both directions, in the order of the plan.
-        known = [row for row in chosen if value(row) is not None]
-        known.sort(key=value, reverse=query.is_descending)
-        chosen = [*known, *(row for row in chosen if value(row) is None)]
+        valued = [(value(row), row) for row in chosen]
+        known = [pair for pair in valued if pair[0] is not None]
+        known.sort(key=itemgetter(0), reverse=query.is_descending)
+        chosen = [row for _, row in (*known, *(pair for pair in valued if pair[0] is None))]
     elif query.is_descending:
         chosen.reverse()
     return paged(chosen, query.page)
@@ -137,6 +141,19 @@ def _names(row: TaskRow) -> tuple[str, ...]:
     return (row.load.task, row.load.processor_id, row.load.owner, row.host)
 
 
+def _natural(name: str) -> tuple[tuple[tuple[int, str], ...], str] | None:
+    """The place of a name in an order that has 2 before 10.
+
+    None for an empty name.
+    """
+    if not name:
+        return None
+    # Parts with digits have odd places, so a number meets a number. The longer number is the larger one.
+    parts = _NUMBER.split(name)
+    parts[1::2] = (digits.lstrip("0") for digits in parts[1::2])
+    return tuple((len(part) if place % 2 else 0, part) for place, part in enumerate(parts)), name
+
+
 def _since(row: TaskRow) -> int | None:
     return row.moved.since_ms if row.moved is not None and row.moved.is_commit else None
 
@@ -145,10 +162,10 @@ _STATE_ORDER: Final = {state: number for number, state in enumerate(TaskState)}
 _LARGEST_FIRST: Final = frozenset({"lag", "rate", "busy", "commit"})
 SORTS: Final[Mapping[str, Callable[[TaskRow], Any] | None]] = {
     "plan": None,
-    "task": lambda row: row.load.task,
+    "task": lambda row: _natural(row.load.task),
     "state": lambda row: _STATE_ORDER[row.state],
     "processor": lambda row: (len(row.load.processor_id), row.load.processor_id),
-    "owner": lambda row: row.load.owner or None,
+    "owner": lambda row: _natural(row.load.owner),
     "lag": lambda row: row.load.lag,
     "rate": lambda row: row.load.records_per_s,
     "busy": lambda row: row.load.batch_share,

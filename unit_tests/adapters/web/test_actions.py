@@ -99,6 +99,23 @@ def test_a_form_that_is_sent_twice_is_one_request(serve):
     assert 1 == len({put.uuid for put in page.job.records(RequestPut)})
 
 
+def test_a_form_that_is_sent_again_after_its_request_is_done_is_one_request(serve):
+    page = serve()
+    _, plan = page.plan(**ACTIONS["scale"])
+    first = page.apply(plan)
+    page.job.reads()
+    page.job.settles()
+    assert 4 == page.job.state.generation.factor
+
+    again = page.apply(plan)
+
+    (sent,) = page.operations.sent
+    expected = (303, f"requests?written={sent.uuid}")
+    assert [expected, expected] == [(status, headers["Location"]) for status, headers, _ in (first, again)]
+    page.job.reads()
+    assert 1 == len({put.uuid for put in page.job.records(RequestPut)})
+
+
 def test_a_request_names_the_user_that_sent_it(serve):
     page = serve(secret=SECRET)
     operator = as_browser(Scope.OPERATE)
@@ -137,6 +154,15 @@ def test_a_form_of_another_site_is_refused(serve, headers, status):
 
     assert status == page.apply(plan, headers)[0]
     assert [] == page.operations.sent
+
+
+@pytest.mark.parametrize(("allowed_hosts", "status"), [((), 403), (("ops.example",), 303)])
+def test_a_form_that_comes_through_a_proxy_needs_its_name_among_the_allowed_hosts(serve, allowed_hosts, status):
+    page = serve(allowed_hosts=allowed_hosts)
+    _, plan = page.plan(**ACTIONS["restart"])
+
+    assert status == page.apply(plan, {"Origin": "https://ops.example", "Sec-Fetch-Site": "same-origin"})[0]
+    assert len(page.operations.sent) == (status == 303)
 
 
 def test_a_request_that_was_changed_after_its_plan_is_refused(serve):

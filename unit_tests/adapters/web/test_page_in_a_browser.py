@@ -7,6 +7,7 @@ Each view, updates, the keyboard, contrast, hostile names, many tasks, a proxy.
 
 import os
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,6 +160,27 @@ def test_the_overview_names_a_cause_as_it_appears_and_leads_to_failed_requests(o
     assert [] == tab.troubles
 
 
+def test_findings_and_stores_appear_and_go_while_the_overview_is_open(open_tab):
+    tab = open_tab()
+    job = tab.served.job
+    tab.open("/")
+    tab.page.evaluate("() => { window.isTheSame = true; }")
+
+    job.findings = (Finding(code="topic-missing", subject="topic a", found="a is not there", remedy="Make it"),)
+    job.change(config={"stores.counts.msg.serde": "json"})
+    job.receive_heartbeats()
+    tab.page.locator("#findings li").wait_for()
+    tab.page.locator("#stores tbody tr").wait_for()
+    job.findings = ()
+    job.change(config={})
+    job.receive_heartbeats()
+
+    tab.page.locator("#findings li").wait_for(state="detached")
+    tab.page.locator("#stores").wait_for(state="detached")
+    assert tab.page.evaluate("() => window.isTheSame === true"), "it was not loaded again"
+    assert [] == tab.troubles
+
+
 def test_the_table_of_stores_follows_their_sizes(open_tab):
     job = PageJob(4, 2)
     job.change(config={"stores.counts.msg.serde": "json", "stores.new.msg.serde": "json"})
@@ -197,6 +219,27 @@ def test_updates_can_be_paused(open_tab):
     assert "Paused" == tab.page.locator("#connection").inner_text()
     tab.page.get_by_role("button", name="Resume").click()
     tab.page.get_by_text(other.page.locator("#as-of").inner_text()).wait_for()
+
+
+def test_a_tab_in_the_background_keeps_no_connection_and_is_updated_when_it_is_seen(open_tab):
+    tab = open_tab()
+    tab.open("/ui/tasks")
+
+    with tab.page.expect_event("requestfailed", lambda request: request.url.endswith("/ui/events")):
+        tab.page.evaluate(HIDE, True)
+    tab.served.job.receive_heartbeats(lag=66_666)
+    tab.page.evaluate(HIDE, False)
+
+    assert tab.shows("66,666")
+    tab.page.get_by_text("Live", exact=True).wait_for()
+    assert 2 == len([url for url in tab.requests if url.endswith("/ui/events")])
+    assert [] == tab.troubles
+
+
+HIDE = """(isHidden) => {
+  Object.defineProperty(document, "hidden", { configurable: true, get: () => isHidden });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
 
 
 def test_the_keyboard_alone_reaches_and_works_everything(open_tab):
@@ -364,4 +407,40 @@ def test_the_page_works_through_a_proxy_under_a_path(open_tab):
         tab.served.job.receive_heartbeats()
         assert tab.shows("a new reason")
         assert [] == tab.troubles
+        tab.page.goto("about:blank")
+
+
+def test_the_page_outlives_a_proxy_that_does_not_reach_the_coordinator_for_a_while(open_tab):
+    tab, away = open_tab(), threading.Event()
+    with proxied(tab.served, "/jobs/flights/", away) as url:
+        tab.page.goto(url)
+        tab.page.get_by_text("Live", exact=True).wait_for()
+        tab.page.evaluate("() => { window.isTheSame = true; }")
+
+        with tab.page.expect_response(lambda response: response.url == url and response.status == 502):
+            away.set()
+            # The proxy ends the stream at its next event.
+            tab.served.job.receive_heartbeats()
+        tab.page.get_by_text("Not connected", exact=True).wait_for()
+        tab.served.job.trouble = "a new trouble"
+        tab.served.job.receive_heartbeats()
+        away.clear()
+
+        tab.page.get_by_text("Live", exact=True).wait_for()
+        assert tab.shows("a new trouble")
+        assert tab.page.evaluate("() => window.isTheSame === true"), "it was not loaded again"
+        assert [] == [trouble for trouble in tab.troubles if "status of 502" not in trouble]
+        tab.page.goto("about:blank")
+
+
+def test_the_page_shows_that_its_credential_is_refused(open_tab):
+    tab, refused = open_tab(), threading.Event()
+    with proxied(tab.served, "/jobs/flights/", refused, status=403) as url:
+        tab.page.goto(url)
+        tab.page.get_by_text("Live", exact=True).wait_for()
+
+        refused.set()
+        tab.served.job.receive_heartbeats()
+
+        tab.page.get_by_text("Not the coordinator", exact=True).wait_for()
         tab.page.goto("about:blank")

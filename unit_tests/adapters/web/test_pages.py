@@ -25,6 +25,7 @@ from samzapy.model.credential import Scope, credential
 from samzapy.model.failing import Failing
 from samzapy.model.finding import Finding
 from samzapy.model.placement import StatusCode
+from samzapy.stream.position import Position
 from samzapy.testing.virtual_clock import VirtualClock
 from samzapy.testing.waiting import wait_until
 from unit_tests.fixtures.launched_job import a_move
@@ -282,6 +283,26 @@ def test_the_overview_has_one_line_about_failed_requests_with_a_link(served):
     assert 2 == [link["href"] for link in page.named("a")].count("ui/requests"), "the menu has one too"
 
 
+def test_the_overview_has_the_same_live_parts_with_and_without_findings_and_stores(served):
+    def live_parts():
+        text = served.text("/")
+        ids = [attributes["id"] for _, attributes in Elements(text).tags if "data-live" in attributes]
+        return ids, "topic-missing" in text, "stores-head" in text
+
+    parts, *has = live_parts()
+    assert [False, False] == has
+    finding = Finding(code="topic-missing", subject="topic a", found="a is not there", remedy="Make it")
+    for findings, config, expected in (
+        ((finding,), {}, [True, False]),
+        ((), {"stores.counts.msg.serde": "json"}, [False, True]),
+    ):
+        served.job.findings = findings
+        served.job.change(config=config)
+        served.job.receive_heartbeats()
+        shown, *has = live_parts()
+        assert (parts, expected) == (shown, has), "the script replaces only parts that both pages have"
+
+
 @pytest.mark.parametrize("path", ["/", "/ui/tasks"])
 def test_a_process_that_does_not_lead_links_to_the_leader(served, path):
     served.job.leads, served.leader = False, "http://c:1"
@@ -405,6 +426,52 @@ def test_an_event_between_two_looks_is_in_the_timeline(served):
 
     assert "topic-missing: a is not there" in served.text("/ui/timeline")
     assert "topic-missing" not in served.text("/ui/timeline?kind=move")
+
+
+def a_later_term(served, term, coordinator_id):
+    """The texts of the timeline after a look, a change, and a term of that leader."""
+    served.text("/ui/timeline")
+    served.job.change(term=replace(served.job.state.term, term=term, coordinator_id=coordinator_id))
+    served.job.change_container("e1", phase=ContainerPhase.LOST, reason="no heartbeat")
+    served.job.receive_heartbeats()
+    return served.text("/ui/timeline")
+
+
+def test_a_process_that_leads_again_behind_another_leader_begins_with_the_recorded_moments(served):
+    text = a_later_term(served, 3, "a")
+
+    assert "Term 3 began" in text
+    assert "Term 1 began" not in text
+    assert "is LOST" not in text, "the other leader saw when that was"
+
+
+def test_a_look_behind_another_leader_has_a_number_of_its_own(served):
+    def number():
+        return int(re.search(r'data-look="(\d+)"', served.text("/"))[1])
+
+    first = number()
+    a_later_term(served, 3, "a")
+
+    assert number() == first + 1, "viewers load a view if the number is new"
+
+
+def test_a_process_that_leads_in_the_next_term_too_keeps_its_timeline(served):
+    text = a_later_term(served, 2, "a")
+
+    assert "Term 1 began" in text
+    assert "Term 2 began" in text
+    assert "is LOST: no heartbeat" in text
+
+
+def test_a_process_that_leads_behind_the_next_term_of_another_begins_anew(served):
+    assert "is LOST" not in a_later_term(served, 2, "b")
+
+
+def test_a_time_of_the_timeline_is_taken_as_a_moment(served):
+    (began,) = re.findall(r'<td class="time">(.+?)</td>', served.text("/ui/timeline"))
+
+    started_at_ms = served.job.state.term.started_at_ms
+    assert Position(timestamp_ms=started_at_ms // 1000 * 1000) == Position.parse(began)
 
 
 def test_a_look_is_shared_for_a_second(served):

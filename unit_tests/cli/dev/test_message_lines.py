@@ -16,8 +16,8 @@ MESSAGES = st.builds(
     key=CONTENTS,
     value=CONTENTS,
     headers=st.lists(st.tuples(st.text(max_size=8), CONTENTS), max_size=3).map(tuple),
-    partition=st.none() | st.integers(0, 9),
-    timestamp_ms=st.none() | st.integers(0, 2**40),
+    partition=st.none() | st.integers(0, 2**31 - 1),
+    timestamp_ms=st.none() | st.integers(0, 2**63 - 1),
 )
 
 
@@ -69,6 +69,10 @@ def test_a_text_line_sends_no_codes_to_a_terminal() -> None:
         ('{"value": {"base64": "?"}}', "'?' is not base64"),
         ('{"value": "a", "partition": "0"}', "'0' is not a whole number"),
         ('{"value": "a", "timestampMs": true}', "True is not a whole number"),
+        ('{"value": "a", "partition": 2147483648}', "2147483648 is not a number from 0 to 2147483647"),
+        ('{"value": "a", "partition": -1}', "-1 is not a number from 0 to 2147483647"),
+        ('{"value": "a", "timestampMs": 9223372036854775808}', "is not a number from 0 to 9223372036854775807"),
+        ('{"value": "a", "timestampMs": -1}', "-1 is not a number from 0 to 9223372036854775807"),
         ('{"value": "a", "headers": [1]}', "cannot unpack"),
         ('{"value": "a", "headers": [["\\ud800", "b"]]}', "surrogates not allowed"),
         ("[" * 5_000, "nested too deep"),

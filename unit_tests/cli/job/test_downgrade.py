@@ -5,15 +5,16 @@ The cleaner of the log obeys the topic's settings.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from samzapy.cli.job.downgrading import ArchiveFile, Parts, carry_out
+from samzapy.cli.job.downgrading import ArchiveFile, Done, Parts, carry_out, print_done
 from samzapy.coordinator.assignment.starts import PositionsRead
-from samzapy.coordinator.lifecycle.downgrade import HURRIED
+from samzapy.coordinator.lifecycle.downgrade import HURRIED, look
 from samzapy.errors import BrokerUnavailableError, DeadlineError, FencedError, RejectedError, SamzapyError
 from samzapy.model.topic_checks import Cluster
 from samzapy.model.topics import coordinator_spec
@@ -157,9 +158,9 @@ def count_of_steps(tmp_path: Path) -> int:
 def test_nothing_is_left_that_release_0_1_0_cannot_read_and_the_history_is_kept(world: World, tmp_path: Path) -> None:
     before = list(world.records())
 
-    count = carry_out(world.parts(), a_term, 60.0)
+    done = carry_out(world.parts(), a_term, 60.0)
 
-    assert count > 0
+    assert done.facts_written > 0 and done.is_archived
     assert world.is_clean()
     assert world.settings == SETTINGS
     with (tmp_path / "a.avro").open("rb") as file:
@@ -171,9 +172,42 @@ def test_a_second_downgrade_does_nothing(world: World, tmp_path: Path) -> None:
     before, step = world.topic.dump(), world.step
     world.file = ArchiveFile(tmp_path / "another.avro", world.source)
 
-    assert 0 == carry_out(world.parts(), a_term, 60.0)
+    assert Done(facts_written=0, is_archived=False) == carry_out(world.parts(), a_term, 60.0)
     assert (before, step) == (world.topic.dump(), world.step)
     assert not (tmp_path / "another.avro").exists()
+
+
+def printed(world: World, archive: Path, output: str, capsys: pytest.CaptureFixture[str]) -> str:
+    state = look(world.records(), world.topic.name).known.state
+    world.file = ArchiveFile(archive, world.source)
+    print_done("flights-1", state, carry_out(world.parts(), a_term, 60.0), archive, output)
+    return capsys.readouterr().out
+
+
+def test_the_archive_of_a_downgrade_is_named(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive = tmp_path / "a.avro"
+
+    assert f"facts were written; the history is in {archive}\n" in printed(world, archive, "table", capsys)
+
+    another = World(tmp_path / "b.avro")
+    assert str(tmp_path / "b.avro") == json.loads(printed(another, tmp_path / "b.avro", "json", capsys))["archive"]
+
+
+def test_a_file_that_a_second_downgrade_does_not_check_is_not_named(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    carry_out(world.parts(), a_term, 60.0)
+    unrelated = tmp_path / "unrelated.avro"
+    unrelated.write_text("mine")
+
+    text = printed(world, unrelated, "table", capsys)
+    facts = json.loads(printed(world, tmp_path / "none.avro", "json", capsys))
+
+    assert "flights-1: release 0.1.0 can read it already; nothing was written" == text.splitlines()[0]
+    assert str(unrelated) not in text
+    assert {"job": "flights-1", "release": "0.1.0", "factsWritten": 0, "archive": None} == facts
 
 
 def test_a_downgrade_that_is_killed_at_any_point_can_be_continued(tmp_path: Path) -> None:

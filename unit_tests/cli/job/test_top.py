@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Sequence[Any]:
         status["tasks"].insert(0, idle)
     looks = iter([before, now])
     monkeypatch.setattr("samzapy.cli.target.status.read_status", lambda address: next(looks))
-    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=lambda seconds: None))
     return before, now
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -58,7 +60,7 @@ def stop(monkeypatch: pytest.MonkeyPatch, *options: str) -> Result:
     """Stop a job that has ended at the third look."""
     looks = iter([a_job(ended=False), a_job(ended=False), a_job(ended=True)])
     monkeypatch.setattr(lifecycle, "recorded_state", lambda address: next(looks))
-    monkeypatch.setattr(lifecycle.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(lifecycle, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: None))
     return CliRunner().invoke(job, ["stop", *ADDRESS, *options])
 
 

@@ -59,6 +59,27 @@ def test_findings_of_doctor_are_whole_and_not_spread(capsys: pytest.CaptureFixtu
     assert second.endswith(f"{LONG}  {LONG}")
 
 
+@pytest.mark.parametrize(
+    ("on", "text", "is_cut"),
+    [
+        (Terminal(width=80), LONG, True),
+        (Terminal(width=80), "ok", False),
+        (Terminal(), LONG, False),
+    ],
+    ids=["a narrow terminal", "a terminal with room", "a pipe"],
+)
+def test_findings_that_are_cut_to_the_terminal_name_the_option_that_shows_all(
+    on: Terminal, text: str, is_cut: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "terminal", lambda: on)
+    finding = Finding(code="clock-skew", subject="host h", found="far", remedy=text)
+
+    findings._print([finding], ["the keys of inputs"])
+
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert ("-o wide" in last, len(last) <= 80) == (is_cut, True)
+
+
 def test_the_status_of_a_job_is_whole_and_not_spread(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         {"processorId": "0", "executionId": "c-0", "host": "h", "pid": 7, "phase": "RUNNING", "reason": LONG},
@@ -95,6 +116,25 @@ def test_on_a_terminal_the_widest_columns_give_way() -> None:
 
 def test_a_text_that_fits_the_terminal_is_not_cut() -> None:
     assert ["NAME  REASON", "a     " + "b" * 34] == lines(("name", "reason"), [("a", "b" * 34)])
+
+
+def test_a_later_row_takes_the_room_that_the_terminal_has_left(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Columns(("offset", "key", "value"), right=("offset",), on=Terminal(width=40))
+
+    shown.write([("0", "a", "1")])
+    shown.write([("1", "customer-4711", '{"amount": 1}')])
+    shown.write([("2", "customer-4711", "b" * 40)])
+    shown.write([("3", LONG, "c")])
+    shown.write([("4", "d", "2")])
+
+    assert [
+        "OFFSET  KEY  VALUE",
+        "     0  a    1",
+        '     1  customer-4711  {"amount": 1}',
+        f"     2  customer-4711  {'b' * 16}…",
+        f"     3  {'x' * 24}…  c",
+        "     4  d    2",
+    ] == capsys.readouterr().out.splitlines()
 
 
 def test_ids_on_a_terminal_are_cut_to_the_shortest_unique_length() -> None:

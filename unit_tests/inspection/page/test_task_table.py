@@ -1,5 +1,6 @@
 """The table of tasks: filters, orders and pages of the query of a URL."""
 
+from dataclasses import replace
 from urllib.parse import parse_qsl
 
 import pytest
@@ -52,6 +53,16 @@ def test_each_column_sorts_in_both_directions(rows, sort):
 def test_the_slowest_task_comes_first_by_rate(rows):
     assert "Partition_7" == names(rows, sort="rate")[0]
     assert "Partition_11" == names(rows, sort="-plan")[0]
+
+
+def test_names_are_sorted_by_the_numbers_in_them(rows):
+    in_order = [f"Partition_{number}" for number in range(12)]
+    assert in_order == names(rows, sort="task")
+    assert in_order[::-1] == names(rows, sort="-task")
+
+    odd = ["", "1a", "a", "a2", "a02b9", "a10", "b" + "9" * 5_000]
+    owned = [replace(row, load=replace(row.load, owner=owner)) for row, owner in zip(rows, odd[::-1], strict=False)]
+    assert [*odd[1:], ""] == [row.load.owner for row in selected(owned, TaskQuery.of({"sort": "owner"})).rows]
 
 
 def test_values_that_are_not_known_come_last_in_both_directions():

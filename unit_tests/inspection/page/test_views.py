@@ -173,6 +173,13 @@ def test_open_requests_come_first_and_finished_ones_latest_first(watched):
     ]
 
 
+def test_a_finished_request_is_listed_once_while_the_log_has_both_its_records(watched):
+    move = replace(a_move(StatusCode.BAD_REQUEST), decided_at_ms=9)
+    watched.job.change(requests={"u": move}, request_memory={"u": a_memory("u", 9, StatusCode.BAD_REQUEST)})
+
+    assert ["u"] == [row.uuid for row in request_rows(watched.see())]
+
+
 def test_a_finished_request_has_the_reason_that_this_leader_gave(watched):
     watched.job.change(request_memory={name: a_memory(name, at_ms) for name, at_ms in (("of-before", 5), ("own", 9))})
     watched.job.reasons = {"own": "expectedGeneration: wanted the plan that is in force"}
