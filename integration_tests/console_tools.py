@@ -16,7 +16,7 @@ from samzapy.adapters.maven.locks import KAFKA_BROKER, KAFKA_TOOLS
 
 SEPARATOR = "|"
 _LOGGING_JARS = ("slf4j-api", "log4j-slf4j2-impl", "log4j-core", "log4j-api")
-_WAITS_S = 60.0
+_WAITS_S = 240.0
 
 
 def produce(bootstrap_servers: str, topic: str, lines: Iterable[str]) -> None:

@@ -29,7 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from integration_tests.support import coordinator_audit as audit
-from integration_tests.support.job_process import JobProcess
+from integration_tests.support.job_process import LONG_DRAIN, JobProcess
 from integration_tests.support.ledger import (
     Fed,
     Feed,
@@ -414,6 +414,7 @@ class LedgerRun:
             overrides={
                 "systems.kafka.bootstrap.servers": self.broker.bootstrap_servers,
                 **self._where_state_is(),
+                **LONG_DRAIN,
                 **self._overrides,
                 **(overrides or {}),
             },
@@ -709,7 +710,7 @@ class LedgerRun:
 
         for topic, number in [*_partitions(self.subject.outputs), *own]:
             producer.produce(topic, PROBE, PROBE, number, on_delivery=delivered)
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
         for (topic, number), offset in sorted(probes.items()):
             if not self._becomes_readable(topic, number, offset, 5.0):
                 yield Violation("J", f"{topic}-{number}: a plain record at {offset} is hidden by an open transaction")
@@ -728,13 +729,13 @@ class LedgerRun:
 
     def _stop(self) -> None:
         self.was_killed()
-        code = self.job.terminate(30)
+        code = self.job.terminate()
         assert 0 == code, f"wanted SIGTERM to end the job with 0, found {code}:\n{self.job.log_text()[-4000:]}"
 
     def _orphans(self) -> Iterator[Violation]:
         """Rule K: no process of any start, and no scratch directory of any execution."""
         try:
-            self.job.wait_gone(10)
+            self.job.wait_gone(60)
         except Exception as error:
             yield Violation("K", str(error))
         for execution in self._audit().phases:

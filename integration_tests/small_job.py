@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
@@ -139,7 +140,13 @@ class SmallJob:
             log=self._log,
             config=self.config,
             identity=CoordinatorIdentity(
-                coordinator_id="c", host="h", boot_id="b", pid=1, process_started_ms=1, url=self.url
+                coordinator_id="c",
+                # This host: `samzapy doctor` does not ask for a leader on the loopback address of another one.
+                host=socket.gethostname(),
+                boot_id="b",
+                pid=1,
+                process_started_ms=1,
+                url=self.url,
             ),
             clock=SystemClock(),
             commands=self.commands,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from integration_tests.support.job_process import JobProcess
+from integration_tests.support.job_process import LONG_DRAIN, JobProcess
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.cli.target.requests import recorded_state
 from samzapy.coordinator.state import CoordinatorState
@@ -57,6 +57,7 @@ class Summed:
             "local.store.dir": str(directory / "state"),
             "job.name": self.topic("running-sums"),
             "task.inputs": inputs,
+            **LONG_DRAIN,
             **(settings or {}),
         }
         environment = {"RUNNING_SUMS_SUFFIX": self._suffix}

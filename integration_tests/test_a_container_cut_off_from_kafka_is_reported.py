@@ -84,7 +84,7 @@ class ProxiedRun(LaunchedRun):
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_status_and_metrics_report_a_cut_off_container_until_the_network_is_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,7 +93,7 @@ def test_status_and_metrics_report_a_cut_off_container_until_the_network_is_whol
         run.feed(RECORDS_PER_S)
         run.job.start()
         before = run.wait_runners(2)
-        run.wait(lambda: run.watcher.count() > 0, 120, "the first output")
+        run.wait(lambda: run.watcher.count() > 0, 300, "the first output")
         container = before["1"].execution_id
         assert [] == run.cut_off()
 

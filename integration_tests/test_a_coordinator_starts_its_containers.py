@@ -56,7 +56,7 @@ class SecuredRun(LaunchedRun):
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_a_job_whose_coordinator_starts_its_containers_survives_kills_of_both(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

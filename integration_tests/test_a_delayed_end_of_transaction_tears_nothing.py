@@ -65,7 +65,7 @@ class World:
         answers = [self.proxy.deliver(number) for number in range(self.proxy.held_count)]
         if 0 in answers:
             # An end of a transaction is answered before its markers are written.
-            wait_until(lambda: "2 first half" in self.visible(), 10.0, "the first half to be seen")
+            wait_until(lambda: "2 first half" in self.visible(), 60.0, "the first half to be seen")
         # Without the guard this fails: the broker knows of no transaction any more.
         with suppress(SamzapyError):
             producer.produce(self.topic, b"key", "2 second half", 0)

@@ -85,7 +85,7 @@ def positions_when_terms_began(puts: Sequence[object]) -> Mapping[int, int]:
 def test_each_uuid_of_a_flood_gets_one_terminal_status_however_often_the_leader_is_killed(broker: DevBroker) -> None:
     luck = Random(5)
     with OperatedJob(broker.bootstrap_servers, job_placement_expiry_ms=str(EXPIRY_MS)) as job:
-        idle_mb, peaks_mb = peak_mb(job.leader.pid), []
+        idle_mb, peaks_mb, terms_after_kills = peak_mb(job.leader.pid), [], []
         uuids, kinds = a_flood(job, luck)
         assert min(kinds.values()) > COUNT / 20
         for number in range(1, KILLS + 1):
@@ -94,14 +94,16 @@ def test_each_uuid_of_a_flood_gets_one_terminal_status_however_often_the_leader_
             wait_until(lambda least=part: job.position > least, DEADLINE_S, "a part of the flood to be read")
             peaks_mb.append(peak_mb(job.leader.pid))
             job.fail_over()
+            terms_after_kills.append(job.term)
         wait_until(lambda: job.position >= COUNT and not job.requests, DEADLINE_S, "all to be answered")
         peaks_mb.append(peak_mb(job.leader.pid))
         puts = [decode(record, topic=job.topic) for record in job.history if record.value is not None]
         standing = {record.key: record.value for record in read_to_end(job.connection, job.placement)}
 
-    assert 1 + KILLS == job.term
-    for term, position in positions_when_terms_began(puts).items():
-        assert position < COUNT, f"all was read before term {term} began: no leader was killed at work"
+    # On a busy machine a leader may lose its office besides.
+    positions = positions_when_terms_began(puts)
+    for term in terms_after_kills:
+        assert positions[term] < COUNT, f"all was read before term {term} began: no leader was killed at work"
     ends: dict[str, StatusCode] = {}
     for put in puts:
         if isinstance(put, RequestPut) and put.status_code.is_terminal:

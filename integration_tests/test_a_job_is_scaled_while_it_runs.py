@@ -21,7 +21,7 @@ RECORDS_PER_S = 300
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_a_walk_over_factors_with_kills_loses_and_doubles_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,7 +23,7 @@ COUNT = sized(len(KINDS), short=1)
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_each_fault_is_followed_by_a_whole_job_and_no_record_is_lost_or_doubled(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

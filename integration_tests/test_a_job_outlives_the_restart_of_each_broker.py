@@ -123,7 +123,7 @@ class RollingRun(LedgerRun):
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_no_record_is_lost_or_doubled_while_each_broker_is_restarted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -122,7 +122,7 @@ class AJob:
         return time.monotonic() - begun_s
 
 
-@pytest.mark.timeout(900 + _DOWN_S)
+@pytest.mark.timeout(1800 + _DOWN_S)
 def test_windows_are_whole_after_a_downtime_and_the_restore_of_lost_state(
     broker: DevBroker | ContainerBroker, spark: WarmSpark, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

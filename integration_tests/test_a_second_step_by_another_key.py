@@ -27,7 +27,7 @@ _APPEARS_WITHIN_S = 300.0
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_every_record_of_the_first_step_reaches_the_second_one_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -50,7 +50,7 @@ def test_every_record_of_the_first_step_reaches_the_second_one_once(
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_an_intermediate_stream_that_the_configuration_lets_grow_keeps_order_and_state(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,7 +71,7 @@ def test_an_intermediate_stream_that_the_configuration_lets_grow_keeps_order_and
         run.feed(RECORDS_PER_S, LAG_MAX)
         run.wait(lambda: run.watcher.count() > 1000, _APPEARS_WITHIN_S, "the first answers")
         run.was_killed()
-        assert run.job.terminate(30) == 0, run.job.log_text()[-4000:]
+        assert run.job.terminate() == 0, run.job.log_text()[-4000:]
         run.job = run.another_job(
             "job-with-more", overrides={f"task.intermediate.{INTERMEDIATE}.partitions": str(partitions)}
         )

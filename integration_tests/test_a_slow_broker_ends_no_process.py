@@ -101,17 +101,17 @@ def in_own_process(act: Callable[[Path], list[str]], broker: DevBroker) -> list[
         return processes.submit(act, broker.directory).result(240)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_positions_are_committed_again_after_a_broker_did_not_answer(own_broker: DevBroker) -> None:
     assert ["answer None", "BrokerUnavailableError"] * ROUNDS + ["answer None"] == in_own_process(commit, own_broker)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_members_are_counted_again_after_a_broker_did_not_answer(own_broker: DevBroker) -> None:
     assert ["answer 0", "BrokerUnavailableError"] * ROUNDS + ["answer 0"] == in_own_process(count_members, own_broker)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_groups_are_deleted_again_after_a_broker_did_not_answer(own_broker: DevBroker) -> None:
     results = in_own_process(delete, own_broker)
 

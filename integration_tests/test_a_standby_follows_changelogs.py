@@ -46,13 +46,13 @@ def test_a_standby_reads_past_transactions_and_reports_its_position(broker: DevB
         for value in (b"1", b"2"):
             _produce(producer, value)
             producer.commit_transaction()
-        wait_until(lambda: read.has(p0=[b"1", b"2"], p1=[]), 20, "the committed records")
-        wait_until(lambda: read.has(p0=[b"1", b"2"], p1=[]) and _is_at_end(read), 20, "the ends")
+        wait_until(lambda: read.has(p0=[b"1", b"2"], p1=[]), 60, "the committed records")
+        wait_until(lambda: read.has(p0=[b"1", b"2"], p1=[]) and _is_at_end(read), 60, "the ends")
         # Two records, each with the marker of its transaction.
         assert (4, 4) == (read.last["sums", 0].offset_next, read.last["sums", 0].offset_end)
 
         _produce(producer, b"3")
-        wait_until(lambda: read.has(p0=[b"1", b"2"], p1=[]) and read.last["sums", 0].offset_end == 5, 20, "a lag")
+        wait_until(lambda: read.has(p0=[b"1", b"2"], p1=[]) and read.last["sums", 0].offset_end == 5, 60, "a lag")
         assert 4 == read.last["sums", 0].offset_next
         producer.abort_transaction()
         _produce(producer, b"4")
@@ -66,7 +66,7 @@ def test_a_standby_reads_past_transactions_and_reports_its_position(broker: DevB
 
         follower.assign({("sums", 0): 2})
         read.values.clear()
-        wait_until(lambda: read.has(p0=[b"2", b"4"]), 20, "the records that are read again")
+        wait_until(lambda: read.has(p0=[b"2", b"4"]), 60, "the records that are read again")
     finally:
         follower.close()
 

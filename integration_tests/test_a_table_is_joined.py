@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from integration_tests.support.job_process import JobProcess, kill
+from integration_tests.support.job_process import LONG_DRAIN, JobProcess, kill
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.key_sample import sample_keys
 from samzapy.adapters.kafka.topics import KafkaTopics
@@ -55,6 +55,7 @@ class World:
             "systems.kafka.bootstrap.servers": self.servers,
             "task.inputs": f"kafka.orders-{self.name},kafka.ztable-{self.name}",
             "local.store.dir": str(self.directory / "state"),
+            **LONG_DRAIN,
         }
         if self.bootstrap:
             settings[f"systems.kafka.streams.ztable-{self.name}.samza.bootstrap"] = "true"
@@ -136,7 +137,7 @@ def ledger(answers: Sequence[Any]) -> Mapping[str, Any]:
     return {answer["order"]: answer["row"] for answer in answers}
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_bootstrap_input_is_there_before_the_first_order_also_after_a_kill_and_a_change_of_the_factor(
     world: World,
 ) -> None:
@@ -178,7 +179,7 @@ def test_a_bootstrap_input_is_there_before_the_first_order_also_after_a_kill_and
     assert expected == ledger(world.answers())
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_inputs_by_two_partitioners_are_refused_and_doctor_reports_a_job_that_ignored_that(world: World) -> None:
     world.feed("orders", {key: f"{key}/1" for key in KEYS})
     world.feed("ztable", {key: f"row of {key}" for key in KEYS}, "consistent_random")

@@ -34,7 +34,7 @@ _WITHIN_S = 300.0
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_tails_begin_nothing_after_their_lease_and_lose_and_double_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

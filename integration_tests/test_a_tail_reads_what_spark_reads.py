@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from integration_tests.bad_input.kit import Cluster, Message, unique
+from integration_tests.support.odd_header import write_with_header_name
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.tail_reader import KafkaTailReader
 from samzapy.container.task.ports import TailEndedError
@@ -17,6 +18,7 @@ from samzapy.testing.container_broker import ContainerBroker
 from samzapy.testing.waiting import wait_until
 
 WITHIN_S = 60.0
+MANY = 2000
 # Compacts within a second or two of the roll of a segment, which the next record after 100 ms causes.
 COMPACTED = {
     "cleanup.policy": "compact",
@@ -48,6 +50,26 @@ def read_to(reader: KafkaTailReader, topic: str, offset: int) -> Sequence[InputR
 
     wait_until(is_there, WITHIN_S, f"offset {offset} of {topic} to be read")
     return records
+
+
+def test_a_tail_ends_at_a_header_name_that_is_no_text_and_the_next_one_reads_on(
+    cluster: Cluster, reader: KafkaTailReader
+) -> None:
+    """Many records come first, because Python then specialises the call."""
+    topic = cluster.topic("odd-header")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    for _ in range(MANY):
+        producer.produce(topic, b"v", headers={"good": b"x"}, partition=0)
+    assert producer.flush(WITHIN_S) == 0
+    write_with_header_name(cluster.bootstrap_servers, topic, b"k", b"\xff")
+    cluster.publish(topic, b"after")
+    reader.assign({(topic, 0): 0})
+
+    with pytest.raises(TailEndedError, match=f"a record of {topic} has a header that the client cannot read"):
+        read_to(reader, topic, MANY + 1)
+
+    reader.assign({(topic, 0): MANY + 1})
+    assert [record.value for record in read_to(reader, topic, MANY + 2)] == [b"after"]
 
 
 def test_a_tail_waits_for_the_end_of_a_transaction_and_skips_aborted_records(

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from integration_tests.bad_input.kit import (
+    STARTS_WITHIN_S,
     Cluster,
     Message,
     WarmSpark,
+    driver,
+    ended,
     entry_counts,
     run_python,
     run_samzapy,
@@ -21,6 +25,7 @@ from integration_tests.bad_input.kit import (
 )
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.container_broker import ContainerBroker
+from samzapy.testing.waiting import wait_until
 
 _JOB = """
 import samzapy as sz
@@ -69,7 +74,7 @@ _KEYS = ("a", "b", "c")
 _EACH = 20
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_declared_streams_and_state_need_no_properties_and_are_shown_with_their_lines(
     broker: DevBroker | ContainerBroker, spark: WarmSpark, tmp_path: Path
 ) -> None:
@@ -81,9 +86,9 @@ def test_declared_streams_and_state_need_no_properties_and_are_shown_with_their_
     cluster.publish(topics["orders"], *orders())
     cluster.publish(topics["refunds"], Message(key=b"a", value=struct.pack(">q", 100)))
 
-    ended = run_python(job_file, environment=spark.environment)
+    ran = run_python(job_file, environment=spark.environment)
 
-    assert 0 == ended.code, ended.output
+    assert 0 == ran.code, ran.output
     sums = [sum(range(count + 1)) for count in range(_EACH)]
     totals = {key: totals_of(cluster, topics["totals"], key) for key in _KEYS}
     # A refund comes before, between or behind the orders of its key.
@@ -111,6 +116,64 @@ def test_declared_streams_and_state_need_no_properties_and_are_shown_with_their_
     run_samzapy("state", "scan", *address, "--store", "sum").assert_ended(
         2, "(_clocks, last, seen, total), found 'sum'"
     )
+
+
+_CLOSING_JOB = """
+import os
+import uuid
+
+import samzapy as sz
+
+words = sz.Stream("kafka.{words}", key=sz.String, value=sz.String)
+lengths = sz.Stream("kafka.{lengths}", key=sz.String, value=sz.Long)
+
+
+@sz.task(inputs=[words], outputs=[lengths])
+class Closing(sz.Task[str, str]):
+    def init(self, context: sz.TaskContext) -> None:
+        self.instance = f"{{context.task_name}}, {{os.getpid()}}, {{uuid.uuid4()}}"
+        self.note("{begun}")
+
+    def process(self, message: sz.Message[str, str], out: sz.Output) -> None:
+        out.send(lengths, len(message.value), key=message.key)
+
+    def close(self) -> None:
+        self.note("{closed}")
+
+    def note(self, path: str) -> None:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(self.instance + "\\n")
+
+
+if __name__ == "__main__":
+    sz.run()
+"""
+
+
+@pytest.mark.timeout(900)
+def test_each_instance_of_a_task_is_closed_once_when_its_job_is_asked_to_stop(
+    broker: DevBroker | ContainerBroker, spark: WarmSpark, tmp_path: Path
+) -> None:
+    cluster = Cluster(broker.bootstrap_servers)
+    words, lengths = cluster.topic("words", 2), cluster.topic("lengths")
+    job_file, begun, closed = (tmp_path / name for name in ("job.py", "begun", "closed"))
+    text = _CLOSING_JOB.format(words=words, lengths=lengths, begun=begun, closed=closed)
+    write_job(job_file, text, unique("closing"), cluster)
+    for partition in range(2):
+        cluster.publish(words, b"word", partition=partition)
+
+    with driver(job_file, spark, stderr=subprocess.PIPE) as process:
+        wait_until(
+            lambda: process.poll() is not None or len(cluster.read(lengths)) == 2, STARTS_WITHIN_S, "two outputs"
+        )
+        process.terminate()
+        stopped = ended(process)
+
+    assert 0 == stopped.code, stopped.output
+    instances = sorted(closed.read_text().splitlines())
+    assert sorted(begun.read_text().splitlines()) == instances, stopped.output
+    tasks = {f"SystemStreamPartition_kafka.{words}.{partition}" for partition in range(2)}
+    assert tasks == {instance.partition(",")[0] for instance in instances}
 
 
 def orders() -> list[Message]:

@@ -23,7 +23,7 @@ REWOUND = 1
 _WITHIN_S = 240.0
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_only_the_messages_of_a_rewound_task_come_again_once_and_in_order(
     broker: DevBroker | ContainerBroker, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ PARTITIONS = 2
 _WITHIN_S = 240.0
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize(("scheme", "has_tails"), [("max", True), ("group-by-partition", False)])
 def test_a_topic_of_a_pattern_is_deleted_and_made_again_under_a_job_that_runs(
     broker: DevBroker | ContainerBroker, tmp_path: Path, scheme: str, has_tails: bool

@@ -64,7 +64,7 @@ def written(connection: KafkaConnection, broker: DevBroker, topic: str) -> int:
     log.take_over()
     write(log, 0)
     # With its marker: a transaction that is cut stays open for ever.
-    wait_until(lambda: end_of(connection, topic) == 2, 10.0, "the marker of the first transaction")
+    wait_until(lambda: end_of(connection, topic) == 2, 60.0, "the marker of the first transaction")
     size = segment(broker, topic).stat().st_size
     for number in range(1, ROUNDS):
         write(log, number)

@@ -33,6 +33,7 @@ PLACES = [(topic, partition) for topic, count in TOPICS.items() for partition in
 WRITTEN = WrittenTopics(own=["hung"], outputs=lambda: ["hung-too"])
 ONE_REPLICA = {"default.replication.factor": "1", "min.insync.replicas": "1"}
 _WITHIN_S = 60.0
+_HANGS_AT_THE_LATEST = 5
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +75,10 @@ def time_out(cluster: DevCluster, connection: KafkaConnection, transactional_id:
     producer = TransactionalProducer(connection, transactional_id, transaction_timeout_ms=TIMEOUT_MS)
     producer.take_over()
     write(producer, value)
-    node_id = cluster.leaders("hung")[0]
+    leaders = {topic: cluster.leaders(topic) for topic in TOPICS}
+    node_id = leaders["hung"][0]
     cluster.node(node_id).kill()
-    led = [(topic, number) for topic in TOPICS for number, node in cluster.leaders(topic).items() if node != node_id]
+    led = [(topic, number) for topic in TOPICS for number, node in leaders[topic].items() if node != node_id]
     assert led and len(led) < len(PLACES)
     wait_until(lambda: not open_places(connection, led), _WITHIN_S, "the other brokers to end the transaction")
     producer.close()
@@ -85,7 +87,11 @@ def time_out(cluster: DevCluster, connection: KafkaConnection, transactional_id:
 
 def bring_back(cluster: DevCluster, node_id: int) -> None:
     cluster.node(node_id).start()
-    wait_until(lambda: len(cluster.leaders("hung")) == TOPICS["hung"], _WITHIN_S, "all partitions to be led")
+    wait_until(
+        lambda: all(-1 not in cluster.leaders(topic).values() for topic in TOPICS),
+        _WITHIN_S,
+        "all partitions to be led",
+    )
 
 
 def hang(cluster: DevCluster, connection: KafkaConnection, transactional_id: str = "") -> tuple[str, bytes]:
@@ -94,11 +100,14 @@ def hang(cluster: DevCluster, connection: KafkaConnection, transactional_id: str
     Returns:
         The transactional id, and the value that its records have.
     """
-    transactional_id, value, node_id = time_out(cluster, connection, transactional_id)
-    bring_back(cluster, node_id)
-    fence_transactional_ids(connection, [transactional_id])
-    assert open_places(connection, PLACES), "the fault: it is over, and open in the partitions of that broker"
-    return transactional_id, value
+    # On a busy machine the transaction may be over before the broker is killed.
+    for _ in range(_HANGS_AT_THE_LATEST):
+        transactional_id, value, node_id = time_out(cluster, connection, transactional_id)
+        bring_back(cluster, node_id)
+        fence_transactional_ids(connection, [transactional_id])
+        if open_places(connection, PLACES):
+            return transactional_id, value
+    raise AssertionError("the fault: a transaction that is over, and open in the partitions of that broker")
 
 
 def values(connection: KafkaConnection) -> set[bytes | None]:

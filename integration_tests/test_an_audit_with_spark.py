@@ -88,7 +88,7 @@ def test_a_topic_is_a_frame_and_the_example_of_the_page_runs(
 ) -> None:
     with SmallJob(KafkaConnection(bootstrap_servers=broker.bootstrap_servers)) as job:
         job.heartbeat("e1")
-        wait_until(lambda: len(job.service.status().state.grants) == 2, 10.0, "two grants")
+        wait_until(lambda: len(job.service.status().state.grants) == 2, 60.0, "two grants")
         records = list(job.service._stream.log.read())
     (example,) = re.findall(
         r"^```python\n(import samzapy\.audit\n.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL

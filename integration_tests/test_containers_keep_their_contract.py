@@ -33,6 +33,7 @@ from confluent_kafka import Message, Producer
 from integration_tests.candidates import CandidateProcess, Contest, config_of
 from integration_tests.small_job import heartbeat_from_elsewhere
 from integration_tests.support.cutting_proxy import Address, CuttingProxy
+from integration_tests.support.odd_header import write_with_header_name
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.reading import PartitionReader
 from samzapy.adapters.web.client import HeartbeatAnswer, HttpCoordinatorClient
@@ -52,8 +53,8 @@ from samzapy.testing.waiting import wait_until
 
 SETTINGS = {
     "job_container_heartbeat_ms": "200",
-    "job_container_lease_ms": "4000",
-    "job_container_lost_ms": "5000",
+    "job_container_lease_ms": "8000",
+    "job_container_lost_ms": "10000",
     "job_container_grace_ms": "60000",
     "job_debounce_time_ms": "200",
     "job_processor_grace_ms": "500",
@@ -350,7 +351,7 @@ def crew(broker: DevBroker, tmp_path: Path) -> Iterator[Crew]:
 
 @pytest.fixture
 def patient(broker: DevBroker, tmp_path: Path) -> Iterator[Crew]:
-    """For tests without a lost container: 4 s are a short lease on a slow machine."""
+    """For tests without a lost container: 8 s are a short lease on a slow machine."""
     settings = {"job_container_lease_ms": "20000", "job_container_lost_ms": "25000"}
     with Crew(broker.bootstrap_servers, tmp_path, **settings) as new_crew:
         yield new_crew
@@ -366,24 +367,24 @@ def alive(url: str, execution_id: str) -> Mapping[str, Any]:
         return dict(json.load(answer))
 
 
-def test_containers_share_the_tasks_and_hand_them_over(crew: Crew) -> None:
-    crew.leader()
-    first = crew.container("0")
-    crew.feed()
+def test_containers_share_the_tasks_and_hand_them_over(patient: Crew) -> None:
+    patient.leader()
+    first = patient.container("0")
+    patient.feed()
     first.wait_for_tasks(2)
-    second = crew.container("1")
+    second = patient.container("1")
     first.wait_for_tasks(1)
     second.wait_for_tasks(1)
-    crew.feed()
+    patient.feed()
 
     first.end()
     second.wait_for_tasks(2)
-    crew.feed()
+    patient.feed()
 
-    done = crew.check_each_once()
+    done = patient.check_each_once()
     assert None is first.error
     assert {first.execution_id, second.execution_id} == {one.execution for one in done}
-    assert ContainerPhase.STOPPED is crew.phases()[first.execution_id]
+    assert ContainerPhase.STOPPED is patient.phases()[first.execution_id]
 
 
 def test_another_program_on_the_coordinator_stream_changes_and_stops_nothing(patient: Crew) -> None:
@@ -410,6 +411,10 @@ def test_another_program_on_the_coordinator_stream_changes_and_stops_nothing(pat
     for key, value in foreign:
         producer.produce(patient.contest.topic, value, key)
     assert 0 == producer.flush(30)
+    foreign.append((b"config/odd", b"v"))
+    write_with_header_name(
+        patient.contest.connection.bootstrap_servers, patient.contest.topic, b"config/odd", b"\xff"
+    )
     wait_until(lambda: _restored(patient) >= {key for key, _ in foreign}, _WITHIN_S, "each value to be written again")
     patient.feed()
 
@@ -441,9 +446,9 @@ def invalid_heartbeats(url: str) -> int:
     return int(float(counted[1]))
 
 
-def test_the_coordinator_answers_which_execution_belongs_to_the_job(crew: Crew) -> None:
-    leader = crew.leader()
-    container = crew.container("0")
+def test_the_coordinator_answers_which_execution_belongs_to_the_job(patient: Crew) -> None:
+    leader = patient.leader()
+    container = patient.container("0")
     container.wait_for_tasks(2)
     # A container whose registration the leader has not read yet may have been refused before.
     refused_before = invalid_heartbeats(leader.url)
@@ -451,13 +456,13 @@ def test_the_coordinator_answers_which_execution_belongs_to_the_job(crew: Crew) 
     answer = alive(leader.url, container.execution_id)
     assert {
         "alive": True,
-        "job": crew.config.job,
+        "job": patient.config.job,
         "term": 1,
         "executionContainerId": container.execution_id,
     } == answer
     assert not alive(leader.url, "container_1490224420978_0323_01_000282")["alive"]
 
-    copy = heartbeat_from_elsewhere(leader.url, crew.config.job, container.execution_id)
+    copy = heartbeat_from_elsewhere(leader.url, patient.config.job, container.execution_id)
     assert copy is not None
     assert not copy.alive, "another process under the same id"
     assert invalid_heartbeats(leader.url) - refused_before == 2

@@ -21,7 +21,7 @@ from integration_tests.crash_points_run import (
 )
 from integration_tests.support.ledger import describe_violations
 
-pytestmark = [pytest.mark.ledger, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ledger, pytest.mark.timeout(1800)]
 
 # Counted in each process for itself. Later ones come after more hits, so that transactions end in between.
 OF_WORKERS = {

@@ -27,7 +27,7 @@ LEFT_BEHIND = "is left behind and rebuilt from the changelog"
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_state_that_is_cut_short_or_changed_is_rebuilt_and_equals_the_ledger(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,7 +34,7 @@ SAMZAPY = Path(sys.executable).parent / "samzapy"
 def samzapy(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command line with some variables of the environment changed."""
     return subprocess.run(
-        [SAMZAPY, *arguments], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+        [SAMZAPY, *arguments], capture_output=True, text=True, timeout=300, env={**os.environ, **environment}
     )
 
 
@@ -120,6 +120,18 @@ def test_a_broker_outlives_the_command_and_a_crash_and_keeps_its_data(directory:
     assert "not running" == status(directory)["state"]
     assert "No broker runs in" in samzapy("dev", "down", *where).stdout
     assert "samzapy dev up starts it" in samzapy("dev", "topic", "flights", *where).stderr
+
+
+def test_a_restart_after_a_shutdown_keeps_the_port_and_the_settings(directory: Path) -> None:
+    where = ["--dir", str(directory)]
+    wanted = ["--port", str(free_port()), "--set", "message.max.bytes=2000000", *where]
+    assert 0 == samzapy("dev", "up", *wanted).returncode
+    assert 0 == samzapy("dev", "down", *where).returncode
+
+    restarted = samzapy("dev", "restart", *where)
+
+    assert f"serves on 127.0.0.1:{wanted[1]}" in restarted.stdout, restarted.stderr
+    assert "runs already" in samzapy("dev", "up", *wanted).stdout
 
 
 def test_a_cluster_outlives_the_command_and_the_crash_of_a_node(directory: Path) -> None:
@@ -215,19 +227,19 @@ def test_the_error_of_a_broker_that_ends_while_it_starts_has_its_cause(tmp_path:
 def test_a_killed_broker_is_back_with_its_data_within_a_session_timeout(own_broker: DevBroker) -> None:
     write(own_broker.bootstrap_servers, "lasting", [b"a"])
     address = own_broker.bootstrap_servers
-    own_broker.stop()
-    ordinary_s = _timed_start(own_broker)
 
-    after_kill_s = list[float]()
+    ordinary_s, after_kill_s = list[float](), list[float]()
     # A machine that stalls does so once; a session that is too long is so each time.
-    while len(after_kill_s) < 3 and min(after_kill_s, default=math.inf) >= ordinary_s + 6:
+    while len(after_kill_s) < 4 and min(after_kill_s, default=math.inf) >= min(ordinary_s, default=0.0) + 6:
+        own_broker.stop()
+        ordinary_s.append(_timed_start(own_broker))
         own_broker.kill()
         after_kill_s.append(_timed_start(own_broker))
 
     assert address == own_broker.bootstrap_servers
     assert [b"a"] == read(address, "lasting", 1)
     # The session of 3 s has to pass first. With Kafka's default it is 9 s, and this fails.
-    assert min(after_kill_s) < ordinary_s + 6
+    assert min(after_kill_s) < min(ordinary_s) + 6
 
 
 def test_a_paused_broker_answers_again_when_it_continues(own_broker: DevBroker) -> None:

@@ -62,13 +62,13 @@ class Container:
 
 def test_new_partitions_wait_for_the_old_ones_and_their_open_transactions(job: SmallJob) -> None:
     container, service = Container(job), job.service
-    wait_until(lambda: container.partitions() == [0, 1], 10.0, "the job to run")
+    wait_until(lambda: container.partitions() == [0, 1], 60.0, "the job to run")
     producer = Producer({"bootstrap.servers": job.connection.bootstrap_servers, "transactional.id": job.job})
-    producer.init_transactions(10)
+    producer.init_transactions(60)
     producer.begin_transaction()
     for n in range(HELD_BACK):
         producer.produce(job.input, f"{n}".encode(), partition=0)
-    producer.flush(10)
+    producer.flush(60)
     watch = TopicWatch(
         job.admin,
         names=lambda: topics_of(service.status().state),
@@ -80,16 +80,16 @@ def test_new_partitions_wait_for_the_old_ones_and_their_open_transactions(job: S
     watch.start()
 
     grow_topic(job.connection.bootstrap_servers, job.input, 4)
-    wait_until(lambda: container.send_heartbeat() or _ends(job), 20.0, "the ends of the old partitions")
+    wait_until(lambda: container.send_heartbeat() or _ends(job), 60.0, "the ends of the old partitions")
 
     # The uncommitted record is below the end. Its marker is not, and the reader is after the marker.
     assert _ends(job) == (HELD_BACK, 0)
     assert container.partitions() == [0, 1]
-    producer.commit_transaction(10)
+    producer.commit_transaction(60)
     container.positions[0] = HELD_BACK - 1
     assert container.partitions() == [0, 1]
     container.positions[0] = HELD_BACK + 1
-    wait_until(lambda: container.partitions() == [0, 1, 2, 3], 20.0, "the new partitions to be granted")
+    wait_until(lambda: container.partitions() == [0, 1, 2, 3], 60.0, "the new partitions to be granted")
     watch.close()
 
 

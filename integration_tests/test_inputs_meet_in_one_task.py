@@ -30,7 +30,7 @@ RULES_EACH = 150
 _WITHIN_S = 300.0
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_reads_every_rule(
     broker: DevBroker | ContainerBroker, tmp_path: Path
 ) -> None:

@@ -64,7 +64,7 @@ def led(job: SmallJob) -> Iterator[SmallJob]:
 
 @pytest.fixture
 def led_with_a_short_lease(connection: KafkaConnection) -> Iterator[SmallJob]:
-    with a_job(connection, lease_ms=6000, lost_ms=7000) as small_job:
+    with a_job(connection, lease_ms=15_000, lost_ms=16_000) as small_job:
         yield small_job
 
 
@@ -162,7 +162,7 @@ def busy(job: SmallJob) -> Iterator[None]:
 
 def test_top_shows_current_rates_and_metrics_show_sums(connection: KafkaConnection, led: SmallJob) -> None:
     wait_for_grants(led)
-    command = ["top", "--job", led.job, "--bootstrap-servers", connection.bootstrap_servers, "--interval", "1"]
+    command = ["top", "--job", led.job, "--bootstrap-servers", connection.bootstrap_servers, "--interval", "5"]
 
     with busy(led):
         wait_until(lambda: _figures(led).tasks, deadline_s=60, what="figures")

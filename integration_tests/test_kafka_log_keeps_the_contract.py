@@ -12,12 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from integration_tests.support.odd_header import write_with_header_name
 from samzapy.adapters.kafka.admin import KafkaAdmin
-from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.clients import KafkaConnection, flush, make_client
 from samzapy.adapters.kafka.log import KafkaLog
+from samzapy.adapters.kafka.message_headers import UNREADABLE_HEADERS
 from samzapy.adapters.kafka.reading import (
     PartitionReader,
     beginning_offsets,
@@ -25,7 +27,7 @@ from samzapy.adapters.kafka.reading import (
     offsets_at,
     read_to_end,
 )
-from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_transactional_ids
+from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_transactional_ids, producer_settings
 from samzapy.config import MESSAGE_BYTES_MAX
 from samzapy.errors import (
     BrokerUnavailableError,
@@ -70,7 +72,7 @@ class KafkaWorld:
             self.topic,
             f"{self.topic}/{transactional_id}",
             take_over_deadline_s=20.0,
-            read_deadline_s=3.0,
+            read_deadline_s=15.0,
         )
         self._open.append(log)
         return log
@@ -418,7 +420,7 @@ def test_a_flush_waits_for_no_more_records(connection: KafkaConnection, topic: s
 
 def test_a_timed_out_transaction_is_reported_as_fenced(connection: KafkaConnection, topic: str) -> None:
     """Their errors are equal."""
-    producer = TransactionalProducer(connection, f"{topic}/w", transaction_timeout_ms=1000)
+    producer = TransactionalProducer(connection, f"{topic}/w", transaction_timeout_ms=10_000)
     producer.take_over()
     producer.begin()
     producer.produce(topic, b"a", b"1", 0)
@@ -531,6 +533,29 @@ def a_producer_without_trouble(connection: KafkaConnection) -> TransactionalProd
     raise AssertionError("each of 20 producers must be renewed after its first commit")
 
 
+def test_a_fence_that_a_flush_meets_is_an_exception_of_the_client(broker: DevBroker) -> None:
+    """The client's own `flush` raises a SystemError.
+
+    It goes on with delivery reports after the fatal error.
+    """
+    connection = KafkaConnection(bootstrap_servers=broker.bootstrap_servers)
+    topic = create_topic(connection)
+    fenced = make_client(Producer, producer_settings(connection, f"{topic}/w", 10_000, {}))
+    fenced.init_transactions(10)
+    successor = TransactionalProducer(connection, f"{topic}/w")
+    successor.take_over()
+    texts: list[str] = []
+
+    fenced.begin_transaction()
+    fenced.produce(topic, b"1", b"k", 0, on_delivery=lambda error, _: texts.append(str(error)))
+    with pytest.raises(KafkaException, match="fenced by a newer instance"):
+        flush(fenced, 10.0)
+
+    assert flush(fenced, 10.0) == 0
+    assert len(texts) == 1
+    successor.close()
+
+
 @pytest.mark.parametrize("trouble", ["slow", "lost"])
 def test_after_trouble_at_a_commit_the_next_transaction_needs_a_new_producer(
     own_broker: DevBroker, trouble: str
@@ -588,3 +613,21 @@ def test_closing_does_not_wait_for_a_stopped_broker(own_broker: DevBroker, is_op
     # It tries for a second. The client's own `close` tries without a limit.
     assert time.monotonic() - started < 15
     assert producer.must_be_renewed
+
+
+def test_a_header_name_that_is_no_text_stops_no_reader_of_a_log(connection: KafkaConnection, topic: str) -> None:
+    """Many records come first, because Python then specialises the call."""
+    producer = Producer({"bootstrap.servers": connection.bootstrap_servers})
+    for _ in range(2000):
+        producer.produce(topic, b"v", b"good", headers={"good": b"x"}, partition=0)
+    assert producer.flush(30) == 0
+    write_with_header_name(connection.bootstrap_servers, topic, b"odd", b"\xff")
+    producer.produce(topic, b"v", b"after", partition=0)
+    assert producer.flush(30) == 0
+
+    with PartitionReader(connection, topic) as reader:
+        followed = list(reader.read_to_end(0))
+
+    read = list(read_to_end(connection, topic))
+    assert followed[-2:] == read[-2:]
+    assert [(record.key, record.headers) for record in read[-2:]] == [(b"odd", UNREADABLE_HEADERS), (b"after", ())]

@@ -17,7 +17,7 @@ from samzapy.testing.waiting import wait_until
 _WITHIN_S = 240.0
 
 
-@pytest.mark.timeout(800)
+@pytest.mark.timeout(1800)
 def test_a_caught_up_job_has_no_lag_and_a_stopped_one_lags_by_the_new_messages(
     broker: DevBroker | ContainerBroker, spark: WarmSpark, tmp_path: Path
 ) -> None:

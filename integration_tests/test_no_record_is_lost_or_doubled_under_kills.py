@@ -57,7 +57,7 @@ WAYS = {
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
 def test_no_record_is_lost_or_doubled_under_kills(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], way: Way

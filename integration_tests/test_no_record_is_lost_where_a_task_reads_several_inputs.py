@@ -27,7 +27,7 @@ FAULTS = sized(
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_no_record_is_lost_or_doubled_where_a_task_reads_several_inputs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

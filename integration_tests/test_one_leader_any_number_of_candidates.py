@@ -68,7 +68,21 @@ def findings(candidate: CandidateProcess) -> set[str]:
     return {finding["code"] for finding in shown}
 
 
-def test_a_second_candidate_that_joins_twenty_times_ends_no_term(contest: Contest, leader: CandidateProcess) -> None:
+@pytest.fixture
+def long_sessions(broker: DevBroker) -> Iterator[Contest]:
+    """A contest in which a slow machine takes no office from a leader."""
+    keys = {
+        "job_coordinator_election_session_ms": "30000",
+        "job_container_lease_ms": "60000",
+        "job_container_lost_ms": "90000",
+    }
+    with Contest(broker.bootstrap_servers, **keys) as new_contest:
+        yield new_contest
+
+
+def test_a_second_candidate_that_joins_twenty_times_ends_no_term(long_sessions: Contest) -> None:
+    contest, leader = long_sessions, long_sessions.candidate()
+    wait_until(leader.leads, 30, "the only candidate to lead")
     answers: list[bool] = []
     ended = threading.Event()
 
@@ -143,16 +157,16 @@ def test_an_unused_seat_is_given_up(contest: Contest) -> None:
 
 def test_a_seat_is_kept_during_a_long_operation(contest: Contest) -> None:
     """A stream of millions of records is read for longer than a coordinator may hang."""
-    busy = election(contest, asked_within_s=2.0)
+    busy = election(contest, asked_within_s=10.0)
     try:
         assert busy.wait(15_000)
-        ends_at_s = time.monotonic() + 5.0
+        ends_at_s = time.monotonic() + 25.0
 
         def is_over() -> bool:
             busy.still_at_work()
             return time.monotonic() > ends_at_s
 
-        wait_until(is_over, 10, "the long operation to end")
+        wait_until(is_over, 60, "the long operation to end")
         assert busy.wait(0)
     finally:
         busy.close()
@@ -229,13 +243,16 @@ def test_a_leader_that_was_stopped_answers_503_and_writes_nothing(contest: Conte
     assert {503} == {code for code, _ in answers}
     wait_until(lambda: leader.ask()[1]["leader"] == other.url, 30, "the old leader to name the new one")
     assert second.pid == other.pid
+    # On a busy machine the other one may have lost its office for a moment, and got it back.
     after = [record for record in contest.records() if record.offset >= second.offset]
-    assert {2} == {parse_headers(record.headers).term for record in after}
+    terms = {term.term: term.pid for term in contest.terms()}
+    assert {other.pid} == {terms[parse_headers(record.headers).term] for record in after}
     assert answered == contest.answers()
 
     other.kill()
+    last = max(term.term for term in contest.terms())
 
-    assert leader.pid == contest.wait_for_term(3).pid
+    assert leader.pid == contest.wait_for_term(last + 1).pid
     wait_until(leader.leads, 30, "the old leader to lead again")
 
 

@@ -16,7 +16,7 @@ DISTURBED_S = sized(180.0, short=70.0)
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_processors_come_and_go_and_no_record_is_lost_or_doubled(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

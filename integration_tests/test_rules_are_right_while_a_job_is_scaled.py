@@ -18,7 +18,7 @@ RECORDS_PER_S = 300
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_every_task_s_copy_of_the_rules_is_right_through_splits_merges_and_kills(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,9 +1,10 @@
 """A job with real passwords runs, and no other user can read one of them.
 
-Two places must have one. The properties file has the values that are written in it. The environment of the job's own
+Three places must have one. The properties file has the values that are written in it. The environment of the job's own
 processes has the variable that `${env:NAME}` names: the coordinator and each driver resolve it, spark-submit's JVM
 starts the driver, and Python workers inherit it, because it is the environment of the user's code. All of them run as
-the user of the job, who alone can read `/proc/<pid>/environ`.
+the user of the job, who alone can read `/proc/<pid>/environ`. A Spark master that recovers keeps the environment of
+each driver that it starts, with the credential of its execution. Its own user alone can read that directory.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import resource
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
@@ -42,6 +43,7 @@ from samzapy.testing.waiting import wait_until
 VARIABLE = "KEY_PASSWORD_OF_ADA"
 STARTS_WITHIN_S = 420.0
 MESSAGES = 20
+_CREDENTIAL_OF = "credential of "
 SAMZAPY = Path(sys.executable).with_name("samzapy")
 TASK = """
 import samzapy
@@ -137,7 +139,7 @@ class Secured:
         assert executions, "a container has registered"
         for execution_id in executions:
             own = credential(self.canaries["secret"], self.job, Scope.HEARTBEAT, execution_id)
-            self.canaries[f"credential of {execution_id}"] = mac_of(own)
+            self.canaries[f"{_CREDENTIAL_OF}{execution_id}"] = mac_of(own)
 
     def feed(self) -> None:
         producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers})
@@ -240,7 +242,7 @@ def job_on_spark(secured: Secured, cluster: SparkCluster) -> Submitted:
     return Submitted(secured, "standalone", overrides, (), cluster)
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_no_secret_of_a_job_of_processes_is_found(both: tuple[Submitted, Submitted]) -> None:
     job, _ = both
     secured = job.secured
@@ -249,10 +251,7 @@ def test_no_secret_of_a_job_of_processes_is_found(both: tuple[Submitted, Submitt
     look_at_processes(search, processes)
     ports = listening(process.pid for process in processes)
     assert {"127.0.0.1"} == {address for address, _ in ports}
-    answers = {port: answer_of_spark(port) for _, port in ports}
-    # The ports of the driver's messages and of its blocks: both deserialize bytes of trusted peers.
-    refusing = [port for port, answer in answers.items() if b"Expected SaslMessage" in answer]
-    assert 2 <= len(refusing), answers
+    refusing = ports_that_refuse([port for _, port in ports])
     pages = [page for _, port in ports if port not in refusing for page in look_at_pages(search, port, secured.token)]
     assert any("/environment" in page for page in pages), "Spark's UI was searched"
     assert any("StreamingQuery" in page for page in pages)
@@ -269,7 +268,7 @@ def test_no_secret_of_a_job_of_processes_is_found(both: tuple[Submitted, Submitt
     assert search.files > 20
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_no_secret_of_a_job_on_a_spark_cluster_is_found(both: tuple[Submitted, Submitted]) -> None:
     _, job = both
     secured, cluster = job.secured, job.cluster
@@ -286,9 +285,11 @@ def test_no_secret_of_a_job_on_a_spark_cluster_is_found(both: tuple[Submitted, S
         search.text("log", ask(worker, "GET", f"/logPage/?driverId={driver['id']}&logType=stderr"))
         search.text("status", ask(cluster.rest_url, "GET", f"/v1/submissions/status/{driver['id']}"))
     assert list((cluster.directory / "w1" / "work").rglob("stderr"))
+    look_at_recovery(search, secured, cluster)
     job.process.terminate()
     cluster.stop()
-    look_at_files(search, secured)
+    # A driver that ends after its master stays in the master's list.
+    look_at_files(search, secured, but=[*cluster.recovery_directory.iterdir()])
 
     assert [] == search.hits, f"{search.files} files, {search.byte_count} bytes"
 
@@ -388,6 +389,21 @@ def look_at_processes(
         search.tree(path)
 
 
+def ports_that_refuse(ports: Sequence[int]) -> Sequence[int]:
+    """The ports of the driver's messages and of its blocks.
+
+    Both deserialize bytes of trusted peers.
+    """
+    answers = dict.fromkeys(ports, b"")
+
+    def refusing() -> Sequence[int] | None:
+        answers.update({port: answer_of_spark(port) for port, answer in answers.items() if not answer})
+        refused = [port for port, answer in answers.items() if b"Expected SaslMessage" in answer]
+        return refused if len(refused) >= 2 else None
+
+    return wait_until(refusing, 60.0, "two ports of Spark that refuse a stranger")
+
+
 def owner_pid(scratch: Path) -> int | None:
     """The process of a scratch directory; None for one that is being made or removed."""
     try:
@@ -429,9 +445,20 @@ def look_at_pages(search: Search, port: int, token: str) -> list[str]:
     return search.pages(url, ["/", "/environment/", "/SQL/", "/StreamingQuery/", *of_spark])
 
 
-def look_at_files(search: Search, secured: Secured) -> None:
+def look_at_recovery(search: Search, secured: Secured, cluster: SparkCluster) -> None:
+    """Search the master's list of drivers, which has credentials of executions."""
+    directory = cluster.recovery_directory
+    assert 0o700 == directory.stat().st_mode & 0o777
+    of_drivers = secured.search()
+    of_drivers.tree(directory)
+    names = {hit.rpartition(": ")[2] for hit in of_drivers.hits}
+    assert names, "the list was searched"
+    search.hits.extend(f"{directory}: {name}" for name in names if not name.startswith(_CREDENTIAL_OF))
+
+
+def look_at_files(search: Search, secured: Secured, *, but: Sequence[Path] = ()) -> None:
     """Search logs, local state and directories of the job, and the broker's segments."""
-    search.tree(secured.directory, but=[secured.properties, secured.secret_file])
+    search.tree(secured.directory, but=[secured.properties, secured.secret_file, *but])
     search.tree(secured.broker.directory / "data")
 
 

@@ -403,7 +403,7 @@ def test_a_job_runs_as_a_driver_and_drains_when_it_is_killed(
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_a_processor_that_lost_input_is_suspended_until_a_rewind_and_the_others_continue(
     cluster: SparkCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -412,7 +412,7 @@ def test_a_processor_that_lost_input_is_suspended_until_a_rewind_and_the_others_
         run.feed(100)
         run.job.start()
         first = run.wait_runners(2)
-        run.wait(lambda: run.watcher.count() > 0, 120, "the first output")
+        run.wait(lambda: run.watcher.count() > 0, 300, "the first output")
         run.feeder.stop()
         run.wait(lambda: run.watcher.count() == len(run.ledger.acked), 120, "every record to be answered")
         partitions = run.partitions_of("1")

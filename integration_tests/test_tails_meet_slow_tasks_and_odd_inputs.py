@@ -37,7 +37,7 @@ _WITHIN_S = 300.0
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_slow_tasks_and_odd_inputs_in_tails_lose_and_double_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,7 +25,7 @@ from integration_tests.crash_points_run import (
 from integration_tests.sizes import FULL, VARIABLE
 from integration_tests.support.ledger import Violation, describe_violations
 
-pytestmark = [pytest.mark.ledger, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ledger, pytest.mark.timeout(1800)]
 
 
 def without_catching_up(directory: Path) -> list[Violation]:

@@ -66,7 +66,7 @@ WAYS = {
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
 def test_each_timer_fires_once_though_workers_die_as_it_fires_and_the_job_is_down(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], way: Way
@@ -81,7 +81,7 @@ def test_each_timer_fires_once_though_workers_die_as_it_fires_and_the_job_is_dow
         run.feeder.feed_now(WAITING)
         run.wait(lambda: run.watcher.count() >= wanted or None, _WITHIN_S, "the last records to be handled")
         run.was_killed()
-        assert 0 == run.job.terminate(60)
+        assert 0 == run.job.terminate()
         waiting = subject.waiting(run)
         run.wait_until_settled()
         violations = run.finish()

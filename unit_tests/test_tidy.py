@@ -22,6 +22,8 @@ REPOSITORY = Path(__file__).parent.parent
 FOLDERS = ("samzapy", "simulation", "benchmarks", "scripts", "unit_tests", "integration_tests")
 # A peer that answers slowly is made of sleeping; every other test waits for something (`testing.waiting`).
 SLOW_PEERS = {"unit_tests/adapters/web/test_server.py"}
+# A job in memory reads the clock in many modules.
+WHOLE_CLOCKS = {"unit_tests/testing/test_job.py"}
 # The parts of the code that keep the rules about language. The lists only grow.
 PLAIN_ENGLISH = (
     "samzapy",
@@ -72,6 +74,16 @@ def test_unit_tests_do_not_sleep() -> None:
     sleeping = lines_with(r"\bsleep\(", "unit_tests")
 
     assert [] == [line for line in sleeping if line.partition(":")[0] not in SLOW_PEERS]
+
+
+def test_unit_tests_replace_the_clock_of_one_module_only() -> None:
+    """A thread of an earlier test may sleep in the same process.
+
+    It would call a replacement of the common `time.sleep`, too.
+    """
+    replaced = lines_with(r"setattr\((?:\w+\.)*time, ", "unit_tests")
+
+    assert [] == [line for line in replaced if line.partition(":")[0] not in WHOLE_CLOCKS]
 
 
 def test_every_schema_file_is_the_schema_of_a_record() -> None:

@@ -24,6 +24,7 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
+from integration_tests.support.job_process import LONG_DRAIN
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import Admin, KafkaConnection
@@ -316,6 +317,7 @@ class Job:
             "task.inputs": ", ".join(f"kafka.{name}" for name in self.inputs),
             "systems.kafka.bootstrap.servers": self.cluster.bootstrap_servers,
             "local.store.dir": str(self.directory / "state"),
+            **LONG_DRAIN,
             **self.settings,
             **(settings or {}),
         }
@@ -349,6 +351,7 @@ def write_job(job_file: Path, text: str, job: str, cluster: Cluster, **settings:
         "systems.kafka.bootstrap.servers": cluster.bootstrap_servers,
         "systems.kafka.samza.offset.default": "oldest",
         "local.store.dir": str(job_file.parent / "state"),
+        **LONG_DRAIN,
         **{name.replace("_", "."): value for name, value in settings.items()},
     }
     lines = [f"{name}={value}\n" for name, value in properties.items()]

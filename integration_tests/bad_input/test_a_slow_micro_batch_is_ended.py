@@ -26,7 +26,7 @@ def test_a_micro_batch_longer_than_a_transaction_may_last_is_ended_and_the_next_
             "task.batch.max.ms": "4000",
             # Its transactions are short, although the micro-batch is long.
             "task.transaction.max.ms": "500",
-            "task.transaction.timeout.ms": "3000",
+            "task.transaction.timeout.ms": "15000",
         },
     )
     cluster.make(job.output("answers"))

@@ -95,7 +95,7 @@ class HoldingProxy:
             connection.close_upstream()
         return len(connections)
 
-    def deliver(self, number: int = 0, deadline_s: float = 10.0) -> int:
+    def deliver(self, number: int = 0, deadline_s: float = 60.0) -> int:
         """Send the EndTxn held as `number`; returns the broker's error code (0: done).
 
         Raises:

@@ -35,6 +35,12 @@ _MARK = "SAMZAPY_JOB_PROCESS"
 _ENDS_WITHIN_S = 30.0
 _LOG_END = 4000
 _OF_SPARK_SUBMIT = (VARIABLE, CLASS_PATH_VARIABLE)
+LONG_DRAIN: Mapping[str, str] = {"job.shutdown.drain.ms": "20000"}
+"""For jobs whose exit code is looked at.
+
+On a busy machine a micro-batch and the stop of its query take longer than the default drain, and the process then ends
+with TIMED_OUT.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +194,7 @@ class JobProcess:
             error.add_note(f"the end of the job's log:\n{self.log_text()[-_LOG_END:]}")
             raise
 
-    def terminate(self, deadline_s: float = 30.0) -> int:
+    def terminate(self, deadline_s: float = 120.0) -> int:
         """Send SIGTERM to the process that was started; returns the exit code.
 
         Raises:

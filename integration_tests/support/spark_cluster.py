@@ -122,6 +122,11 @@ class SparkCluster:
         """Which processes run here."""
         return self.directory / "cluster.json"
 
+    @property
+    def recovery_directory(self) -> Path:
+        """The master's list of drivers and workers, with the drivers' environments."""
+        return self.directory / MASTER / "recovery"
+
     def hosts(self) -> Sequence[str]:
         """The names of the workers, which are those of the hosts that they pose as."""
         return [name for name in self._names() if name != MASTER]
@@ -275,7 +280,7 @@ class SparkCluster:
         before = self._record()
         if before is not None:
             _kill_all(before.mark)
-        shutil.rmtree(self.directory / MASTER / "recovery", ignore_errors=True)
+        shutil.rmtree(self.recovery_directory, ignore_errors=True)
         wanted = asdict(self._ports)
         for name, port_number in wanted.items():
             if port_number and not port_is_free(port_number):
@@ -319,9 +324,11 @@ class SparkCluster:
         return _address(name) in alive
 
     def _of_master(self, record: _Record) -> tuple[list[str], Mapping[str, str]]:
-        ports, directory = record.ports, self.directory / MASTER
+        ports, directory, recovery = record.ports, self.directory / MASTER, self.recovery_directory
+        # As the guide asks for: the master writes the environment of each driver there, in files that all may read.
+        recovery.mkdir(mode=0o700, exist_ok=True)
         settings = {
-            "spark.deploy.recoveryDirectory": str(directory / "recovery"),
+            "spark.deploy.recoveryDirectory": str(recovery),
             "spark.deploy.recoveryMode": "FILESYSTEM",
             "spark.master.rest.enabled": "true",
             "spark.master.rest.port": str(ports.rest_port),

@@ -109,7 +109,8 @@ def _documents(directory: Path, order: TailOrder) -> Iterator[Any]:
 
 def _documents_in(path: Path) -> Iterator[Any]:
     text = path.read_text()
-    return map(json.loads, text[: text.rfind("\n") + 1].splitlines())
+    # Lines begin with a new line, too.
+    return (json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines() if line)
 
 
 def _records_in(documents: Sequence[Any], name: str) -> int:

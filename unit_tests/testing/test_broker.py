@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -15,6 +16,7 @@ import pytest
 
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.errors import ConfigError, RejectedError
+from samzapy.testing import broker
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.broker_files import _for_java, reason_in_log, taken_port
 from samzapy.testing.container_broker import wants_containers
@@ -222,6 +224,46 @@ def test_a_broker_directory_that_another_run_removes_meanwhile_is_passed_over(
     DevBroker()
 
     assert not leaving.exists()
+
+
+def test_a_class_archive_gets_its_name_once_it_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broker:
+        bootstrap_servers = "127.0.0.1:1"
+
+        def __init__(self, jvm_options: list[str]) -> None:
+            Path(jvm_options[0].partition("=")[2]).write_text("an archive")
+
+        def __enter__(self) -> Broker:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def stop(self, timeout_s: float) -> None:
+            pass
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    path = tmp_path / "kafka-1.jsa"
+    for name, replacement in (
+        ("DevBroker", Broker),
+        ("archive_path", lambda _: path),
+        ("class_path", lambda: ""),
+        ("make_topics", lambda *_: None),
+    ):
+        monkeypatch.setattr(broker, name, replacement)
+
+    with monkeypatch.context() as failing_disk:
+        failing_disk.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            broker.make_class_archive()
+    assert not path.exists()
+
+    broker.make_class_archive()
+    assert "an archive" == path.read_text()
 
 
 def test_the_environment_chooses_containers(monkeypatch: pytest.MonkeyPatch) -> None:

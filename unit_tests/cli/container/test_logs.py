@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -116,7 +117,7 @@ def test_following_prints_appended_lines_until_it_is_interrupted(
         with path.open("ab") as file:
             file.write(more)
 
-    monkeypatch.setattr(module.time, "sleep", wait)
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=wait))
     target = ["--job", "flights-1", "--bootstrap-servers", "127.0.0.1:1"]
 
     ran = CliRunner().invoke(logs, ["0", *target, "--follow", "--set", f"cluster.process.dir={tmp_path}"])
