@@ -92,7 +92,7 @@ class CandidateProcess:
     def kill(self) -> None:
         """Send SIGKILL, and prove that the process has ended."""
         assert self.process.send(signal.SIGKILL)
-        assert self.process.wait_gone(30)
+        assert self.process.wait_gone(60)
         self.forget()
 
     def stop(self) -> None:
@@ -169,7 +169,7 @@ class Contest:
                 terms.append(Term(record.offset, record.timestamp_ms, put.term, put.pid))
         return terms
 
-    def wait_for_term(self, number: int, deadline_s: float = 30.0) -> Term:
+    def wait_for_term(self, number: int, deadline_s: float = 60.0) -> Term:
         """The term with this number, once it has begun."""
 
         def begun() -> Term | None:

@@ -304,7 +304,7 @@ class ClusterRun(LaunchedRun):
             self.await_ended(executions)
             wait_until(lambda: not self.cluster.drivers(), _ENDS_WITHIN_S, "every driver to end")
             for candidate in self._coordinators:
-                candidate.wait_gone(10)
+                candidate.wait_gone(60)
         except DeadlineError as error:
             yield Violation("K", f"{error} Left: {self._living(executions)}, {self.cluster.drivers()}")
         left = {path.name for path in scratch_directories()}

@@ -311,7 +311,7 @@ class ComingsAndGoings(LedgerRun):
     def _orphans(self) -> Iterator[Violation]:
         for processor in self.processors.values():
             try:
-                processor.wait_gone(10)
+                processor.wait_gone(60)
             except Exception as error:
                 yield Violation("K", str(error))
 

@@ -224,7 +224,7 @@ class LaunchedRun(LedgerRun):
         yield from super()._orphans()
         for coordinator in self._coordinators:
             try:
-                coordinator.wait_gone(10)
+                coordinator.wait_gone(60)
             except Exception as error:
                 yield Violation("K", str(error))
 

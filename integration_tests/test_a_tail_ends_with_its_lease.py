@@ -87,14 +87,14 @@ def has_run_out(lease: LeaseFile) -> bool:
 
 
 def last_answer_count(run: LedgerRun) -> int:
-    """How many answers there are once a second has brought none."""
+    """How many answers there are once five seconds have brought none."""
     seen = [(time.monotonic(), run.watcher.count())]
 
     def is_quiet() -> bool:
         now_s, count = time.monotonic(), run.watcher.count()
         if count != seen[-1][1]:
             seen.append((now_s, count))
-        return now_s - seen[-1][0] > 1
+        return now_s - seen[-1][0] > 5
 
     run.wait(is_quiet, 60, "the answers to end")
     return run.watcher.count()

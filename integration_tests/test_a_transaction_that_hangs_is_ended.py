@@ -27,7 +27,7 @@ from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 
 # Long enough for a slow machine to write in, short enough to wait for.
-TIMEOUT_MS = 5000
+TIMEOUT_MS = 10_000
 TOPICS = {"hung": 6, "hung-too": 6}
 PLACES = [(topic, partition) for topic, count in TOPICS.items() for partition in range(count)]
 WRITTEN = WrittenTopics(own=["hung"], outputs=lambda: ["hung-too"])

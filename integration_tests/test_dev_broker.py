@@ -106,7 +106,7 @@ def test_a_broker_outlives_the_command_and_a_crash_and_keeps_its_data(directory:
     assert isinstance(pid, int)
     crashed = ProcessIdentity.of(pid)
     crashed.send(signal.SIGKILL)
-    assert crashed.wait_gone(deadline_s=10)
+    assert crashed.wait_gone(60)
 
     assert {"not running", pid} == {status(directory)["state"], status(directory)["stale_pid"]}
     assert 3 == samzapy("dev", "status", *where).returncode

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from integration_tests.ledger_run import stopped_in_a_transaction
-from integration_tests.support.job_process import JobProcess, kill
+from integration_tests.support.job_process import LONG_DRAIN, JobProcess, kill
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.container_broker import ContainerBroker
 from samzapy.testing.topics import grow_topic, make_topics
@@ -47,6 +47,7 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_reads_every_r
             "local.store.dir": str(tmp_path / "state"),
             "job.coordinator.monitor-partition-change.frequency.ms": "1000",
             "job.expansion.settle.ms": "5000",
+            **LONG_DRAIN,
         },
         # There must be work left for the worker that is to be killed.
         environment={"JOINED_SLOW_WHILE": str(slow_while)},

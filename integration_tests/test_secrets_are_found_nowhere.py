@@ -371,9 +371,12 @@ def look_at_processes(
     assert len(processes) >= 4, "a coordinator, spark-submit's JVM, a driver, and the daemon of its workers"
     for process in processes:
         search.process(process.pid, may_have=[VARIABLE, CREDENTIAL_VARIABLE])
-        command = Path(f"/proc/{process.pid}/cmdline").read_bytes()
-        if has_own_jvm or b"java" not in command.partition(b"\0")[0]:
+        try:
+            command = Path(f"/proc/{process.pid}/cmdline").read_bytes()
             limits = Path(f"/proc/{process.pid}/limits").read_text()
+        except (FileNotFoundError, ProcessLookupError):  # An idle worker that Spark ends right now.
+            continue
+        if has_own_jvm or b"java" not in command.partition(b"\0")[0]:
             assert re.search(r"Max core file size +0 ", limits), f"{command!r} may write a core file"
     owned = {process.pid for process in processes}
     others = [

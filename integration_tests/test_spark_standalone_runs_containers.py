@@ -23,7 +23,7 @@ from integration_tests.launched_run import LaunchedRun
 from integration_tests.ledger_run import INPUT
 from integration_tests.placed_on_spark import SparkStory
 from integration_tests.seeds import printed_seed
-from integration_tests.support.job_process import JobProcess
+from integration_tests.support.job_process import LONG_DRAIN, JobProcess
 from integration_tests.support.ledger import describe_violations
 from integration_tests.support.spark_cluster import Ports, SparkCluster, await_no_driver
 from samzapy.adapters.host.processes import ProcessIdentity
@@ -255,7 +255,7 @@ def test_a_container_runs_with_its_own_cores_on_the_host_that_it_is_wanted_on(ru
     run.launcher.kill(launch)
     ended = run.wait(launch, S.ENDED)
     assert "driver KILLED" == ended.reason
-    assert process.wait_gone(30)
+    assert process.wait_gone(60)
     run.launcher.kill(launch)
 
 
@@ -368,7 +368,13 @@ def test_a_job_runs_as_a_driver_and_drains_when_it_is_killed(
     source = (JOBS / "running_sums.py").read_text()
     job_file.write_text(source.replace('os.environ.get("RUNNING_SUMS_SUFFIX", "")', f'"-{name}"'))
     (tmp_path / "job.properties").write_text((JOBS / "running_sums.properties").read_text())
-    overrides = [f"job.name={name}", f"task.inputs=kafka.{fed}", f"systems.kafka.bootstrap.servers={servers}"]
+    settings = {
+        "job.name": name,
+        "task.inputs": f"kafka.{fed}",
+        "systems.kafka.bootstrap.servers": servers,
+        **LONG_DRAIN,
+    }
+    overrides = [f"{key}={value}" for key, value in settings.items()]
     config = a_config(
         job_name=name, cluster_standalone_rest_url=cluster.rest_url, cluster_standalone_page_url=cluster.page_url
     )

@@ -83,5 +83,5 @@ def test_a_submitted_job_goes_on_when_its_terminal_closes(cluster: Cluster, tmp_
         assert coordinator.is_alive()
         stopped = run_samzapy("job", "stop", *address)
         assert stopped.code == ExitCode.OK, stopped.output
-        assert coordinator.wait_gone(30), log.read_text()
+        assert coordinator.wait_gone(60), log.read_text()
         assert f"the run of {job.full_name} is over" in log.read_text()

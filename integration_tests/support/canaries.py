@@ -20,7 +20,7 @@ from urllib.parse import urljoin, urlsplit
 
 PAGES_MAX = 150
 _PAGE_BYTES_MAX = 8 * 1024 * 1024
-_ANSWER_WAIT_S = 20.0
+_ANSWER_WAIT_S = 120.0
 _STRANGER_WAIT_S = 5.0
 _LISTENS = "0A"
 _LINK = re.compile(rb"(?:href|src)=\"([^\"#]+)\"")

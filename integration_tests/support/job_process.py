@@ -32,7 +32,7 @@ from samzapy.testing.waiting import wait_until
 T = TypeVar("T")
 
 _MARK = "SAMZAPY_JOB_PROCESS"
-_ENDS_WITHIN_S = 30.0
+_ENDS_WITHIN_S = 120.0
 _LOG_END = 4000
 _OF_SPARK_SUBMIT = (VARIABLE, CLASS_PATH_VARIABLE)
 LONG_DRAIN: Mapping[str, str] = {"job.shutdown.drain.ms": "20000"}

@@ -25,7 +25,7 @@ from samzapy.errors import BrokerUnavailableError, ExitCode
 pytestmark = pytest.mark.slow
 
 TIMEOUT_S = 0.3
-SOON_S = 5.0
+SOON_S = 12.0
 """Less than the deadline of any question by itself, and far more than `TIMEOUT_S`, for a busy machine."""
 
 READS = [
@@ -126,7 +126,8 @@ def test_the_time_of_a_command_counts_from_the_start_of_its_process(dead: str) -
     result = CliRunner().invoke(samzapy, ["job", "status", *options], obj=time.monotonic() - 30.0)
 
     check_names(result.exception, dead)
-    assert "no broker answered within 20" in str(result.exception)
+    # The wait is shown in whole seconds.
+    assert re.search(r"no broker answered within 2\d s", str(result.exception)), result.exception
 
 
 def test_the_start_of_a_process_is_known_from_the_system() -> None:

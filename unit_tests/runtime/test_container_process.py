@@ -117,8 +117,9 @@ def test_a_drained_process_ends_in_good_order_although_spark_does_not_stop(caplo
     process.drain.ask("a test")
 
     wait_until(lambda: bool(process.done), 10.0, "the process to end")
-    assert [ExitCode.OK] == process.done
-    assert "this process did not stop in time after the drain" in caplog.text
+    # On a busy machine the bound of the log line ends it a second time.
+    assert {ExitCode.OK} == set(process.done)
+    wait_until(lambda: "this process did not stop in time after the drain" in caplog.text, 10.0, "the line")
 
 
 # --- a disk or stderr that hangs ---

@@ -14,7 +14,9 @@ from samzapy.runtime.logs import FORMAT_VARIABLE, JsonFormatter, choose_format, 
 @pytest.fixture(autouse=True)
 def restored(monkeypatch):
     monkeypatch.setattr(logs, "_context", {})
-    monkeypatch.delenv(FORMAT_VARIABLE, raising=False)
+    # Without the first line nothing is restored after a test that sets the variable.
+    monkeypatch.setenv(FORMAT_VARIABLE, "")
+    monkeypatch.delenv(FORMAT_VARIABLE)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     root.handlers = []

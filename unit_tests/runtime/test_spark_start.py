@@ -13,6 +13,7 @@ from samzapy.adapters.spark.session import GivenSettings
 from samzapy.errors import ConfigError
 from samzapy.runtime import spark_start
 from samzapy.runtime.spark_start import SparkStart
+from samzapy.testing.waiting import wait_until
 
 _WITHIN_S = 30.0
 
@@ -57,6 +58,7 @@ def test_the_cores_are_known_before_the_session_is_open(spark: Any, tmp_path: Pa
         # Jars that were added in the other thread are there in this one too.
         assert spark.loaders == ["loader"]
         assert not spark.session.is_stopped
+        wait_until(lambda: bool(spark.workers), 30.0, "the workers to be started")
 
     assert spark.session.is_stopped
     assert spark.opened == 1

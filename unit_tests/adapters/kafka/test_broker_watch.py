@@ -109,8 +109,8 @@ def test_a_server_that_accepts_and_never_answers_is_silent() -> None:
 
 def test_a_server_that_answers_anything_is_not_silent() -> None:
     with a_server(b"\x00\x00") as answers:
-        assert "" == silence_of(answers, is_tls=False)
-        assert "" == silence_of(answers, is_tls=True)
+        assert "" == silence_of(answers, is_tls=False, wait_s=20.0)
+        assert "" == silence_of(answers, is_tls=True, wait_s=20.0)
 
 
 def test_a_tls_handshake_is_begun_and_left_without_an_alert() -> None:
@@ -127,7 +127,7 @@ def test_a_tls_handshake_is_begun_and_left_without_an_alert() -> None:
 
         serving = threading.Thread(target=serve)
         serving.start()
-        assert "" == silence_of(BrokerAddress(1, *server.getsockname()), is_tls=True)
+        assert "" == silence_of(BrokerAddress(1, *server.getsockname()), is_tls=True, wait_s=20.0)
         serving.join(10)
 
     client_hello, rest = received

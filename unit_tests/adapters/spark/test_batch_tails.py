@@ -183,10 +183,10 @@ def test_a_tail_that_has_not_looked_up_from_its_work_shows(
     worker = container.worker()
     worker.rows_done([], -1)
     worker.publish([], {0: 5})
-    now_ns = boottime_ns() + 7_000_000_000
-    monkeypatch.setattr(batch_tails, "boottime_ns", lambda: now_ns)
+    (seen_ns,) = container.file.seen_ns(1)
+    monkeypatch.setattr(batch_tails, "boottime_ns", lambda: seen_ns + 7_000_000_000)
 
-    assert 6500 < progress_of(container.tails.poll()).stalled_ms <= 7000
+    assert 7000 == progress_of(container.tails.poll()).stalled_ms
 
 
 def test_tails_without_messages_stay(container: Container, monkeypatch: pytest.MonkeyPatch) -> None:

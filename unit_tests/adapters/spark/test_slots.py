@@ -214,14 +214,13 @@ def test_a_worker_that_does_not_die_keeps_no_other_alive(tmp_path: Path, monkeyp
     monkeypatch.setattr("samzapy.adapters.spark.slots._KILL_WAIT_S", 0.2)
 
     with a_worker(tmp_path, slot=0, slots=2) as stays, a_worker(tmp_path, slot=1, slots=2) as other:
-        monkeypatch.setattr(os, "kill", lambda pid, number: None if pid == stays.pid else kill(pid, number))
-
-        with pytest.raises(DeadlineError, match=f"worker {stays.pid} still holds"):
-            process.driver.kill_holders()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "kill", lambda pid, number: None if pid == stays.pid else kill(pid, number))
+            with pytest.raises(DeadlineError, match=f"worker {stays.pid} still holds"):
+                process.driver.kill_holders()
 
         assert stays.poll() is None
         assert -signal.SIGKILL == other.wait(timeout=10)
-        monkeypatch.undo()
 
 
 def test_a_holder_that_cannot_be_seen_keeps_no_other_alive(tmp_path: Path) -> None:

@@ -285,7 +285,7 @@ def test_slow_strangers_displace_no_kept_connection(registered):
 
 
 def test_a_connection_is_not_kept_for_an_execution_that_is_unknown(registered, monkeypatch):
-    monkeypatch.setattr(connections, "HEAD_WAIT_S", 0.3)
+    monkeypatch.setattr(connections, "HEAD_WAIT_S", 2.0)
     with closing(Beating(registered)) as known, closing(Beating(registered)) as unknown:
         assert [200, 200] == [known.beat(), unknown.beat(pid=IDLE["pid"] + 1)]
         unknown.wait_closed()
