@@ -44,6 +44,8 @@ class ForwardedStderr(io.TextIOBase):
         self._queue: queue.SimpleQueue[str | threading.Event] = queue.SimpleQueue()
         self._in_hand = ""
         self._is_lost = False
+        # A signal handler may log in the middle of it.
+        self._rescuing = threading.RLock()
         threading.Thread(target=self._run, name="samzapy-stderr", daemon=True).start()
 
     def writable(self) -> bool:
@@ -87,16 +89,23 @@ class ForwardedStderr(io.TextIOBase):
         It may appear twice if the thread was only slow.
         """
         self._is_lost = True
-        text, self._in_hand = self._in_hand, ""
-        with suppress(queue.Empty):
-            while True:
-                item = self._queue.get_nowait()
-                if isinstance(item, threading.Event):
-                    item.set()
-                else:
-                    text += item
-        self._own.write(text)
-        self._own.flush()
+        # A process may end as soon as its flush has returned, so no flush returns while another thread still writes.
+        with self._rescuing:
+            text, self._in_hand = self._in_hand, ""
+            flushes: list[threading.Event] = []
+            with suppress(queue.Empty):
+                while True:
+                    item = self._queue.get_nowait()
+                    if isinstance(item, threading.Event):
+                        flushes.append(item)
+                    else:
+                        text += item
+            try:
+                self._own.write(text)
+                self._own.flush()
+            finally:
+                for flush in flushes:
+                    flush.set()
 
 
 def real_stderr(environment: Mapping[str, str]) -> TextIO:

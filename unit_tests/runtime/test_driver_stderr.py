@@ -39,6 +39,29 @@ def test_text_that_cannot_be_forwarded_is_written_to_the_own_stderr() -> None:
     assert "first\nsecond\n" == own.getvalue()
 
 
+def test_a_flush_returns_after_the_rescued_text_is_written() -> None:
+    """A process may end at once then."""
+    is_flushed = threading.Event()
+
+    class SlowStderr(io.StringIO):
+        def write(self, text: str) -> int:
+            is_flushed.wait(0.5)
+            return super().write(text)
+
+    def connect() -> Callable[[str], None]:
+        raise ConnectionError("the JVM is gone")
+
+    own = SlowStderr()
+    stream = ForwardedStderr(connect, own, connect_wait_s=60.0)
+    stream.write("the last words")
+
+    stream.flush()
+
+    text = own.getvalue()
+    is_flushed.set()
+    assert "the last words" == text
+
+
 def test_text_without_a_connection_is_written_to_the_own_stderr() -> None:
     never = threading.Event()
 

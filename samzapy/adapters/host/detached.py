@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,10 +35,13 @@ class Detached:
         for stream in (sys.stdout, sys.stderr):
             # Both processes would write it.
             stream.flush()
+        # An interrupt before the first process waits for the new one would end the first one alone.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         pid = os.fork()
         if pid:
             os.close(ready)
-            raise SystemExit(_code_of(pid, ended))
+            raise SystemExit(_code_of(pid, ended, mask))
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(ended)
         # A signal to the terminal's sessions or groups, such as SIGHUP when it closes, is not for this one.
         os.setsid()
@@ -64,9 +68,14 @@ class Detached:
         os.close(self._ready)
 
 
-def _code_of(pid: int, ended: int) -> int:
-    """Wait until the process is ready or has ended; returns the code to end with."""
+def _code_of(pid: int, ended: int, mask: Iterable[int]) -> int:
+    """Wait until the process is ready or has ended; returns the code to end with.
+
+    Args:
+        mask: the signals that are blocked while it waits.
+    """
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         is_ready = os.read(ended, len(_READY)) == _READY
     except KeyboardInterrupt:
         os.kill(pid, signal.SIGTERM)

@@ -29,17 +29,28 @@ print("after", flush=True)
 print("end", flush=True)
 (directory / "ended").touch()
 """
+INTERRUPTED_FORK = """
+fork = os.fork
+def interrupted():
+    pid = fork()
+    if pid:
+        os.kill(os.getpid(), signal.SIGINT)
+    return pid
+os.fork = interrupted
+detached = Detached.begin()
+"""
 
 
-def started(directory: Path, before: str = "") -> subprocess.Popen[str]:
+def started(directory: Path, before: str = "", begin: str = "") -> subprocess.Popen[str]:
     """The program in a session of its own; its stdin stays open.
 
     It waits where it reads one of two pipes.
     """
     for name in ("ready", "end"):
         os.mkfifo(directory / name)
+    program = PROGRAM.replace("detached = Detached.begin()\n", begin) if begin else PROGRAM
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.replace("{before}", before), str(directory)],
+        [sys.executable, "-c", program.replace("{before}", before), str(directory)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -113,5 +124,11 @@ def test_ctrl_c_in_the_first_process_ends_both(tmp_path: Path) -> None:
     wait_until((tmp_path / "pid").exists, 60.0, "the process to begin")
 
     process.send_signal(signal.SIGINT)
+
+    assert the_end_of(process)[0] == 128 + signal.SIGTERM
+
+
+def test_ctrl_c_before_the_first_process_waits_ends_both(tmp_path: Path) -> None:
+    process = started(tmp_path, before="(directory / 'ready').read_text()", begin=INTERRUPTED_FORK)
 
     assert the_end_of(process)[0] == 128 + signal.SIGTERM
