@@ -63,6 +63,8 @@ _DATA = "data.mdb"
 _LMDB_LOCK = "lock.mdb"
 # In place of a boot id in a lock file: everything that was committed has been synced.
 _CLEAN = "clean"
+# In place of a descriptor. Its number may be that of another file by now.
+_CLOSED = -1
 _MARK_BYTES = 64
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 # Another process that removes the same directory does so once.
@@ -442,9 +444,13 @@ class LmdbEnvironment:
         self._mark_use.read()
 
     def close(self) -> None:
+        """Close it; once more does nothing."""
+        files, self._data_file, self._lock_file = (self._data_file, self._lock_file), _CLOSED, _CLOSED
+        if _CLOSED in files:
+            return
         self._environment.close()
-        os.close(self._data_file)
-        os.close(self._lock_file)
+        for descriptor in files:
+            os.close(descriptor)
 
     def append(self, store: str, entries: Sequence[tuple[bytes, bytes]], *, is_ascending: bool) -> None:
         """Put entries as they stand in another environment.

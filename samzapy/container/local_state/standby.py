@@ -416,7 +416,7 @@ class _OpenState:
             if is_at_end:
                 check.at_end()
         except ChangelogDivergedError as error:
-            kept.environment.close()
+            # The callers close the environment that is left behind.
             self._ports.state_of(kept.grant.task_name).fresh().close()
             raise _Disturbed(f"{kept.grant.task_name}: {error}") from error
 

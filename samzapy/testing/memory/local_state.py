@@ -73,6 +73,7 @@ class MemoryEnvironment:
                 targets[target].contents.entries[store, key] = value
 
     def close(self) -> None:
+        assert self.is_open, "it was closed"
         self.is_open = False
 
     @property

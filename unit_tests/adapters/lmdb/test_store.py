@@ -97,6 +97,21 @@ def another_process(code: str, path: Path) -> Iterator[subprocess.Popen[str]]:
 # --- entries ---
 
 
+def test_an_environment_that_is_closed_again_closes_no_file_of_another(tmp_path: Path) -> None:
+    environment = LmdbEnvironment(tmp_path / "1", STORES)
+    before = set(os.listdir("/proc/self/fd"))
+    environment.close()
+    # They get the numbers that have become free.
+    others = [os.open(tmp_path, os.O_RDONLY | os.O_CLOEXEC) for _ in before]
+    try:
+        environment.close()
+
+        assert [stat.S_IFDIR] * len(others) == [stat.S_IFMT(os.fstat(other).st_mode) for other in others]
+    finally:
+        for other in others:
+            os.close(other)
+
+
 def test_committed_entries_are_there_after_opening_again(tmp_path: Path) -> None:
     with opened(tmp_path / "1") as environment:
         transaction = environment.begin()

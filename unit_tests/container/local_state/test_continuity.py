@@ -6,9 +6,12 @@ The last record of local state tells the difference.
 from __future__ import annotations
 
 import logging
+import os
+from pathlib import Path
 
 import pytest
 
+from samzapy.adapters.lmdb.store import LmdbStateDirectory
 from samzapy.container.local_state import restore
 from samzapy.container.local_state.continuity import ChangelogDivergedError, ContinuityCheck
 from samzapy.container.ports import TopicBounds
@@ -209,6 +212,26 @@ def test_a_standby_discards_state_whose_changelog_was_cut_and_grew_again() -> No
     assert 1 == host.looks().level
 
     assert {"a": b"1", "x": b"7", "y": b"8", "z": b"9"} == host.entries()
+
+
+def test_a_standby_leaves_no_file_open_of_state_that_it_discards(tmp_path: Path) -> None:
+    host = AWarmHost()
+    disk = LmdbStateDirectory(tmp_path / "task", host.config.stores)
+    host.disk = lambda name: disk  # type: ignore[assignment, method-assign, return-value]
+    host.warming = host.started()
+    host.looks()
+    host.warming.close()
+    files = len(os.listdir("/proc/self/fd"))
+    host.kafka.cut(changelog_topic(host.config.job, "sums"), 0, 1)
+    host.write(("x", b"7"), ("y", b"8"), ("z", b"9"))
+
+    assert 0 == host.looks().level
+    assert files == len(os.listdir("/proc/self/fd"))
+    host.clock.advance(5_000)
+    assert 1 == host.looks().level
+    host.warming.close()
+
+    assert files == len(os.listdir("/proc/self/fd"))
 
 
 def test_children_are_rebuilt_where_the_changelog_of_their_parent_was_cut_and_grew_again() -> None:
