@@ -98,6 +98,8 @@ class ContainerService:
                     self._state, self._warm_up.is_done = "RUNNING", True
                     self._publish()
                     self._watch(grants)
+            # It may fail as well: the last micro-batch reports its failures only now.
+            self._stop_cleanly()
         except BaseException as error:
             self._ports.query.stop()
             self._kill_workers()
@@ -106,10 +108,6 @@ class ContainerService:
                     self._ports.slots.close_tasks(_CLOSE_MIN_MS)
                 self._report_end(error)
             raise
-        orders = self._ownership.orders
-        if orders.launch is not None and orders.is_stopping:
-            _LOG.info("the coordinator stops this container: %s", orders.launch.reason)
-        self._stop_cleanly()
 
     def _is_over(self) -> bool:
         """True after a stop signal, a stop by the coordinator, or the end of the run."""
@@ -263,7 +261,9 @@ class ContainerService:
 
     def _stop_cleanly(self) -> None:
         """Drain the query, then release and report all grants once no worker can commit."""
-        ports, begun_ms = self._ports, self._ports.clock.monotonic_ms()
+        ports, begun_ms, orders = self._ports, self._ports.clock.monotonic_ms(), self._ownership.orders
+        if orders.launch is not None and orders.is_stopping:
+            _LOG.info("the coordinator stops this container: %s", orders.launch.reason)
         self._standby.end()
         if not self._query.drain():
             _LOG.warning("the micro-batch did not finish within %d ms; cancelling it", self._config.drain_ms)

@@ -328,6 +328,39 @@ def test_a_container_that_ends_by_name_leaves_no_transaction_open() -> None:
     ] == container.trace.since("stop query")
 
 
+@pytest.mark.parametrize("drains_in_time", [True, False])
+def test_a_task_that_fails_in_the_last_micro_batch_ends_its_container_like_any_other(drains_in_time: bool) -> None:
+    def failed() -> BatchDone:
+        return a_batch(a_report(), a_report(1, kind=ReportKind.TASK_FAILED, error="task b failed at offset 3"))
+
+    running, draining = AContainer(), AContainer()
+    draining.query.drains_in_time = drains_in_time
+    for container, steps in (running, [failed]), (draining, [draining.ask_to_stop, failed()]):
+        container.slots.open_slots.add(1)
+        with pytest.raises(TaskError, match="task b failed at offset 3"):
+            container.run(*steps)
+
+    assert "drain" in draining.trace
+    assert running.trace.since("stop query") == draining.trace.since("stop query")
+    assert [("RUNNING", 7, (("a", 1), ("b", 1)), "task b failed at offset 3")] == [
+        (content.state, content.exit_code, content.held, content.reason) for content in draining.heartbeats.sent
+    ]
+
+
+def test_a_worker_that_cannot_be_killed_after_a_drain_does_not_keep_the_end_from_the_leader() -> None:
+    container = AContainer()
+    container.query.drains_in_time = False
+
+    def be_stuck() -> None:
+        container.slots.stuck = DeadlineError("worker 7 still holds slot-0 10 s after it was killed")
+        container.ask_to_stop()
+
+    with pytest.raises(DeadlineError, match="worker 7"):
+        container.run(be_stuck)
+
+    assert [str(container.slots.stuck)] == [content.reason for content in container.heartbeats.sent]
+
+
 def test_a_worker_that_cannot_be_killed_hides_no_error_from_the_leader(caplog: pytest.LogCaptureFixture) -> None:
     container = AContainer()
 
