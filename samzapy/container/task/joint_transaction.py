@@ -1,7 +1,7 @@
 """Kafka's transaction of a worker slot, over one task or several.
 
 A micro-batch has a transaction per task. A tail has one for all tasks with records in a bunch, because most of its cost
-is the same however many tasks it is of.
+is the same however many tasks it is of. `task.transaction.max.ms` counts from its begin, whichever task that was for.
 
 Theory. The tasks' work is a generator: it handles rows, yields its part when that is to be committed, and goes on after
 the commit. All parts are produced before Kafka's commit, and all local stores are committed after it. A process that
@@ -30,7 +30,7 @@ class Part:
 
     Attributes:
         commit: commits the local store; called after Kafka's commit.
-        is_last: whether all rows of the task are handled.
+        is_last: whether all rows of the task are handled, and the commit may wait for other tasks.
         handled: the counts by route.
         produce_s: how long the task produced its changelog entries and checkpoints.
     """
@@ -53,7 +53,11 @@ class AbortedError(Exception):
 
 
 class JointTransaction:
-    """The transactions of a slot, one after the other."""
+    """The transactions of a slot, one after the other.
+
+    Attributes:
+        begun_at_s: when the open transaction began, or the last one.
+    """
 
     def __init__(
         self,
@@ -70,6 +74,7 @@ class JointTransaction:
         """
         self.slot = slot
         self.must_end = must_end
+        self.begun_at_s = 0.0
         self._crash_points = crash_points
         self._now_s = now_s
         self._traces = traces
@@ -91,7 +96,7 @@ class JointTransaction:
             self.slot.mark_open()
             self._crash_points.hit("before-begin")
             producer.begin()
-            self._producer = producer
+            self._producer, self.begun_at_s = producer, self._now_s()
         return self._producer
 
     def run(self, works: Iterable[Work]) -> Sequence[Report]:

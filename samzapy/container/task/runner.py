@@ -185,8 +185,10 @@ class TaskRunner:
             is_cut = yield from self._handle_chunks(chunks, work)
             if not is_cut:
                 yield from self._act_behind_rows(work)
-            if work.transaction is not None:
-                yield from self._commit(work, is_last=True)
+            transaction = work.transaction
+            if transaction is not None:
+                # One that is full does not wait for the works of other tasks.
+                yield from self._commit(work, is_last=not transaction.is_full(self._limits, self._handles.bytes_held))
         except MessageFailed as failed:
             self._forget(work)
             return work.tally.failed(work.route, str(failed))
@@ -208,7 +210,7 @@ class TaskRunner:
         Returns:
             True if the loop must end before the last row.
         """
-        has_rows = False
+        has_rows, limits = False, self._limits
         for rows in chunks:
             if work.joint.must_end():
                 # These rows are left: the clocks must not run as if they had been handled.
@@ -216,6 +218,9 @@ class TaskRunner:
             if not has_rows:
                 has_rows = True
                 yield from self._fire(work, leaves_events=False)
+                if work.transaction is not None and work.transaction.is_full(limits, self._handles.bytes_held):
+                    # A window may have taken long.
+                    yield from self._commit(work, is_last=False)
             self._state.time_next_calls()
             work.route = rows.route
             self._check_scope()
@@ -358,7 +363,8 @@ class TaskRunner:
     def _opened(self, work: _OpenWork) -> Transaction:
         """The open transaction; a new one has the clocks that were committed last."""
         if work.transaction is None:
-            transaction = self._transactions.begin(work.joint.begin())
+            producer = work.joint.begin()
+            transaction = self._transactions.begin(producer, work.joint.begun_at_s)
             try:
                 self._time.begin(transaction.local)
             except BaseException:

@@ -66,7 +66,11 @@ class LastMessage:
 
 @dataclass(slots=True, kw_only=True)
 class Transaction:
-    """An open transaction, its counts by route, and the timers that fired in it."""
+    """An open transaction, its counts by route, and the timers that fired in it.
+
+    Attributes:
+        begun_at_s: when Kafka's transaction began.
+    """
 
     producer: Producer
     local: LocalTransaction
@@ -116,8 +120,11 @@ class Transactions:
         # Of the last commit since they were taken.
         self._sizes: Mapping[str, StoreSize] = {}
 
-    def begin(self, producer: Producer) -> Transaction:
+    def begin(self, producer: Producer, begun_at_s: float) -> Transaction:
         """Begin the local transaction; Kafka's has begun.
+
+        Args:
+            begun_at_s: when Kafka's has begun, which may have been for another task.
 
         Raises:
             LostContainerError: another execution or epoch works on this task.
@@ -131,7 +138,7 @@ class Transactions:
             raise
         assert position is not None
         self._state.local = local
-        return Transaction(producer=producer, local=local, position=position, begun_at_s=self._limits.now_s())
+        return Transaction(producer=producer, local=local, position=position, begun_at_s=begun_at_s)
 
     def _check_owner(self, position: LocalPosition | None) -> None:
         route = self._route

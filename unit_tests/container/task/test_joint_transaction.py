@@ -1,19 +1,37 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from samzapy.container.task.work_plan import ReportKind, Rows
+from samzapy.container.task.work_plan import InputRecord, ReportKind, Rows
 from samzapy.errors import FencedError, LostContainerError, ProducerError
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import checkpoint_topic
 from samzapy.testing.memory.process import Crash, CrashAt
+from samzapy.testing.memory.tail import MemoryTailBoard
+from unit_tests.fixtures.clocked_world import a_job_of
 from unit_tests.fixtures.container_worlds import rows, sum_up
-from unit_tests.fixtures.tail_worlds import Tasks
+from unit_tests.fixtures.tail_worlds import MemoryTailReader, Tasks
 
+_WINDOWED = """
+import samzapy as sz
+
+orders = sz.Stream("kafka.orders", key=sz.String, value=sz.Json())
+counts = sz.Stream("kafka.counts", key=sz.String, value=sz.Json())
+
+@sz.task(inputs=[orders], outputs=[counts], window_ms=1000)
+class Windowed(sz.Task[str, int]):
+    def process(self, message, out):
+        out.send(counts, message.value, key="x")
+
+    def window(self, tick, out):
+        out.send(counts, tick.number, key="tick")
+"""
 A, B = SspKeyBucket.parse("kafka.orders.0:0/1"), SspKeyBucket.parse("kafka.orders.1:0/1")
+EIGHT = [SspKeyBucket.parse(f"kafka.orders.{number}:0/1") for number in range(8)]
 
 
 def of_a(*messages: tuple[str, Any], first: int = 0) -> tuple[tuple[int], list[Rows]]:
@@ -92,6 +110,75 @@ def test_a_full_transaction_is_committed_with_the_parts_that_wait() -> None:
     assert [(0, 1, 1), (1, 2, 2)] == [(report.route, report.offset_next, report.commits) for report in reports]
     assert [1, 2] == tasks.offsets() and 3 == tasks.trace.count("commit")
     assert sorted([(0, 1), (0, 5), (1, 11)]) == sorted(outputs(tasks))
+
+
+def spans_of(tasks: Tasks) -> list[float]:
+    """For how many seconds each Kafka transaction from now on is open at its commit."""
+    producer, spans_s = tasks.slot.producer(), list[float]()
+    begin, commit = producer.begin, producer.commit
+
+    def note_begin() -> None:
+        spans_s.append(-tasks.now_s)
+        begin()
+
+    def note_commit() -> None:
+        spans_s[-1] += tasks.now_s
+        commit()
+
+    producer.begin, producer.commit = note_begin, note_commit  # type: ignore[method-assign]
+    return spans_s
+
+
+def test_the_bound_of_a_transaction_s_time_holds_for_all_its_tasks_together() -> None:
+    tasks = Tasks(*EIGHT)
+    spans_s = spans_of(tasks)
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        sum_up(envelope, collector, context)
+        tasks.now_s += 1
+
+    tasks.process = process
+    bunch = [InputRecord("orders", n, at, b"x", b"1", 1000, ()) for at in range(4) for n in range(8)]
+    tasks.tail(MemoryTailReader(bunch), MemoryTailBoard()).run()
+
+    assert [4] * 8 == tasks.offsets() and 32 == sum(spans_s)
+    assert 5 == max(spans_s)
+
+
+def test_a_task_does_not_begin_in_a_transaction_that_the_one_before_has_filled() -> None:
+    tasks = Tasks(A, B)
+    spans_s = spans_of(tasks)
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        tasks.now_s += 7
+
+    tasks.process = process
+    tasks.run([of_a(("x", 1)), of_b(("y", 5))])
+
+    assert [7, 7] == spans_s
+
+
+@pytest.mark.parametrize("with_rows", [False, True])
+@pytest.mark.parametrize("takes_s", [3, 6])
+def test_windows_of_many_tasks_that_are_due_together_share_no_transaction_that_is_full(
+    tmp_path: Path, with_rows: bool, takes_s: int
+) -> None:
+    tasks = Tasks(*EIGHT, job=a_job_of(tmp_path / "job.py", _WINDOWED))
+    tasks.run([((n,), ()) for n in range(8)])
+    spans_s, producer = spans_of(tasks), tasks.slot.producer()
+    produce = producer.produce
+
+    def slow_produce(topic: str, *record: Any) -> None:
+        tasks.now_s += takes_s if topic == "counts" else 0
+        produce(topic, *record)
+
+    producer.produce = slow_produce  # type: ignore[method-assign, assignment]
+    tasks.wall_ms += 2_000
+    tasks.run([((n,), [rows(("x", 1), route=n)] if with_rows else ()) for n in range(8)])
+
+    count = 8 * (1 + with_rows)
+    assert count == len(tasks.kafka.committed("counts"))
+    assert (6, takes_s * count) == (max(spans_s), sum(spans_s))
 
 
 def test_a_failure_after_a_full_transaction_leaves_that_one_committed() -> None:
