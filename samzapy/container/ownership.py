@@ -68,6 +68,11 @@ class Ownership:
         grants = tuple((grant.task_name, grant.epoch) for grant in self.own)
         return grants, self.orders.generation, self.orders.restart
 
+    @property
+    def is_over(self) -> bool:
+        """True after a stop signal, a stop by the coordinator, or the end of the run."""
+        return self._ports.stop.is_set() or self.orders.is_stopping or self.orders.is_finished
+
     # --- the coordinator stream ---
 
     def look_around(self) -> None:

@@ -92,7 +92,7 @@ class ContainerService:
         """
         self._ports.slots.take_all(YIELD_MS)
         try:
-            while not self._is_over():
+            while not self._ownership.is_over:
                 grants = self._await_grants()
                 if grants and self._startup.run(grants):
                     self._state, self._warm_up.is_done = "RUNNING", True
@@ -109,11 +109,6 @@ class ContainerService:
                 self._report_end(error)
             raise
 
-    def _is_over(self) -> bool:
-        """True after a stop signal, a stop by the coordinator, or the end of the run."""
-        orders = self._ownership.orders
-        return self._ports.stop.is_set() or orders.is_stopping or orders.is_finished
-
     # --- while no query runs ---
 
     def _await_grants(self) -> tuple[Grant, ...]:
@@ -124,7 +119,7 @@ class ContainerService:
         """
         settled_at_ms: int | None = None
         seen: tuple[Grant, ...] = ()
-        while not self._is_over():
+        while not self._ownership.is_over:
             self._ownership.look_around()
             grants, now_ms = self._ownership.own, self._ports.clock.monotonic_ms()
             if self._ownership.revoked():
@@ -164,7 +159,7 @@ class ContainerService:
         until_ms = clock.monotonic_ms() + pause_ms
         while (left_ms := until_ms - clock.monotonic_ms()) > 0:
             self._ownership.look_around()
-            if self._is_over() or self._ownership.goal != goal:
+            if self._ownership.is_over or self._ownership.goal != goal:
                 return
             self._publish()
             self._ports.pause(min(_POLL_MS, left_ms))
@@ -174,7 +169,7 @@ class ContainerService:
     def _watch(self, grants: Sequence[Grant]) -> None:
         """Watch the query until it ends, the grants change, or a stop is requested."""
         progress_line = ProgressLine(self._config.progress_log_ms, self._ports.clock, self._figures)
-        while not self._is_over():
+        while not self._ownership.is_over:
             match self._ports.query.next_event(_POLL_MS):
                 case BatchDone() | TailProgress() as progress:
                     self._query.progressed(progress)

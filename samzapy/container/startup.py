@@ -27,7 +27,7 @@ from samzapy.container.start_rules import (
     starts_of,
     superseded_keys,
 )
-from samzapy.container.state_restore import StateRestore
+from samzapy.container.state_restore import RestoreEndedError, StateRestore
 from samzapy.container.task.work_plan import Route
 from samzapy.errors import DeadlineError, MissingTopicError, TemporaryError
 from samzapy.model.grant import Grant
@@ -93,6 +93,10 @@ class Startup:
         """
         try:
             return self._start(grants)
+        except RestoreEndedError as ended:
+            _LOG.info("the start ends during the restore: %s", ended)
+            self._begin_step("")
+            return False
         except (TemporaryError, DeadlineError) as error:
             # A deadline means an open transaction of another producer here, and the broker ends it after a time.
             if str(error) != self._deferred:
@@ -128,6 +132,10 @@ class Startup:
         self._begin_step(RESTORING_STEP)
         committed = committed_of(grants, positions)
         routes, restored = self._restore.run(grants, inputs.starts, committed, self._begin_step)  # 7
+        if self._ownership.own != tuple(grants):
+            # It may have taken long. What it has done stays.
+            self._begin_step("")
+            return False
         routes = self._query.choose_routes(grants, routes, inputs.to_read, inputs.bounds)
         self._query.prepare(routes, inputs.to_read, restored)
         self._ports.crash_points.hit("after-restore")

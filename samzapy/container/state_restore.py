@@ -26,6 +26,7 @@ from samzapy.container.start_rules import copies_taken
 from samzapy.container.stats import ContainerFigures
 from samzapy.container.task.work_plan import Route
 from samzapy.container.work_planner import WorkPlanner
+from samzapy.errors import TemporaryError
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket
@@ -35,6 +36,10 @@ from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic,
 from samzapy.stream.codec import encode
 
 _LOG = logging.getLogger(__name__)
+
+
+class RestoreEndedError(TemporaryError):
+    """This container is to stop, so the rest of the restore is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +96,10 @@ class StateRestore:
         Returns:
             The routes, and by task its restore time and its sizes. The time to split and merge is divided equally
             among the tasks.
+
+        Raises:
+            RestoreEndedError: this container is to stop.
+            LostContainerError: it was declared lost meanwhile.
         """
         host = self._look_at_host(grants)
         step = _transaction_step(self._config.job, host)
@@ -142,6 +151,7 @@ class StateRestore:
 
         def on_read(read: int, of: int) -> None:
             if read < of:
+                self._look_around()
                 ahead.task_reads(len(restored))
             progress.task_reads(read, of)
 
@@ -160,10 +170,21 @@ class StateRestore:
                 took_ns = inherited_ns + clock.monotonic_ns() - begun_ns
                 restored[grant.task_name] = replace(sizes, store_identify_ns=took_ns)
                 progress.task_is_level()
+            self._look_around()
         finally:
             ahead.end()
             self._figures.restoring = None
         return tuple(routes), restored
+
+    def _look_around(self) -> None:
+        """Raise if the rest of the restore would be in vain.
+
+        What was applied so far stays with its older position, as if this process had died. A revoked grant is no
+        reason: the restore of the others would begin anew, again and again while grants move.
+        """
+        self._ownership.look_around()
+        if self._ownership.is_over:
+            raise RestoreEndedError("wanted the state of all tasks, found that this container is to stop")
 
     def _restore_task(
         self, grant: Grant, tasks: _Tasks, on_read: Callable[[int, int], None]

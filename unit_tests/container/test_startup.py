@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from samzapy.container.local_state import restore
 from samzapy.container.ports import BatchDone, QueryFailed, TopicBounds
 from samzapy.container.query_retries import STARTS_MIN
 from samzapy.errors import (
@@ -24,6 +25,7 @@ from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import BucketStart, ChangelogStart
 from samzapy.model.job import ExecutionId, TaskName
+from samzapy.model.launch import LaunchPhase
 from samzapy.model.ssp import SystemStream
 from samzapy.model.start_step import waits_for_transaction
 from samzapy.model.topics import changelog_topic, checkpoint_topic
@@ -37,10 +39,12 @@ from samzapy.stream.records import (
     GrantPut,
     InputEndPut,
     InputPut,
+    LaunchPut,
     Removed,
     RunPut,
 )
-from samzapy.testing.builders import a_container, a_grant, an_ssp, an_ssp_kb
+from samzapy.testing.builders import a_container, a_grant, a_launch, an_ssp, an_ssp_kb
+from samzapy.testing.memory.driver import MemoryStream
 from samzapy.testing.memory.local_state import MemoryEnvironment, MemoryStateDirectory
 from samzapy.testing.memory.process import Crash, CrashAt
 from unit_tests.fixtures.container_worlds import a_job
@@ -272,6 +276,111 @@ def test_a_driver_that_dies_in_a_start_has_admitted_no_worker(point: str) -> Non
         container.run()
 
     assert [] == [effect for effect in container.trace if effect.startswith(("admit", "start query"))]
+
+
+# --- an end during the restore ---
+
+
+def a_long_restore(monkeypatch: pytest.MonkeyPatch, act: Callable[[AContainer], None], *, at: int = 0) -> AContainer:
+    """A container with six records to restore for each task, two at a time.
+
+    Something happens as a record is read, the first one or another.
+    """
+    monkeypatch.setattr(restore, "_RECORDS_PER_COMMIT", 2)
+    container = AContainer()
+    entries = [(changelog_key(b"%d" % number, b""), b"1") for number in range(6)]
+    container.kafka.write(changelog_topic("flights-1", "sums"), 0, entries)
+    read = container.topics.changelog_records
+
+    def noted(store: str, partition: int, offset_from: int) -> Iterator[LogRecord]:
+        for record in read(store, partition, offset_from):
+            if container.trace.count("record") == at:
+                act(container)
+            container.trace.append("record")
+            yield record
+
+    container.topics.changelog_records = noted  # type: ignore[method-assign]
+    return container
+
+
+def be_told_to_stop(container: AContainer) -> None:
+    container.stream.records.append(LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING)))
+
+
+@pytest.mark.parametrize("ask", [AContainer.ask_to_stop, be_told_to_stop], ids=["signal", "order"])
+def test_a_container_that_is_stopped_during_a_restore_ends_cleanly_without_the_rest(
+    monkeypatch: pytest.MonkeyPatch, ask: Callable[[AContainer], None]
+) -> None:
+    container = a_long_restore(monkeypatch, ask)
+
+    container.run()
+
+    assert 3 >= container.trace.count("record"), "those at hand"
+    assert [] == container.query.started
+    assert ["drain", "take slots", "block 2", "close tasks within 3000 ms", "send heartbeat"] == (
+        container.trace.since("drain")
+    )
+    assert [("STOPPED", "drained", ())] == [
+        (content.state, content.reason, content.held) for content in container.heartbeats.sent
+    ]
+    assert "" == container.heartbeats.sent[0].step and 1000 not in container.pauses_ms
+    assert not any(environment.is_open for disk in container.disks.values() for environment in disk.opened)
+
+
+def test_a_container_that_is_lost_during_a_restore_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = ContainerPut(container=a_container("e1", phase=ContainerPhase.LOST, reason="no heartbeat for 15 s"))
+    container = a_long_restore(monkeypatch, lambda container: container.stream.records.append(lost))
+
+    with pytest.raises(LostContainerError, match="no heartbeat for 15 s"):
+        container.run()
+
+    assert 3 >= container.trace.count("record")
+    assert "start query 1" not in container.trace
+    assert not any(environment.is_open for disk in container.disks.values() for environment in disk.opened)
+
+
+def test_a_grant_that_is_revoked_during_a_restore_does_not_begin_it_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = GrantPut(grant=a_task("b", epoch=2, execution_id="e2"))
+    container = a_long_restore(monkeypatch, lambda container: container.stream.records.append(moved))
+
+    container.run(None)
+
+    assert 12 == container.trace.count("record"), "the other task is level"
+    assert [["a"]] == [[route.task_name for route in plan.routes] for plan, _ in container.query.started]
+    assert [(("a", 1),)] == [
+        held for held in dict.fromkeys(content.held for content in container.heartbeats.contents) if len(held) == 1
+    ]
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_state_that_a_stop_left_half_restored_is_level_after_the_next_start(
+    monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    container = a_long_restore(monkeypatch, AContainer.ask_to_stop, at=12 if is_kept else 0)
+
+    def start_again(epoch: int) -> None:
+        container.stop.asked = False
+        container.stream = MemoryStream(container.trace)
+        container.stream.records += [GrantPut(grant=a_task(name, epoch=epoch)) for name in ("a", "b")]
+        container.run(None)
+
+    if is_kept:
+        container.run(None)
+        more = [(changelog_key(b"%d" % number, b""), b"2") for number in range(3, 9)]
+        container.kafka.write(changelog_topic("flights-1", "sums"), 0, more)
+    starts = len(container.query.started)
+    start_again(2)
+    assert starts == len(container.query.started)
+    start_again(3)
+
+    assert starts + 1 == len(container.query.started)
+    values = [b"1"] * 3 + [b"2"] * 6 if is_kept else [b"1"] * 6
+    for disk in container.disks.values():
+        assert {("sums", changelog_key(b"%d" % n, b"")): value for n, value in enumerate(values)} == (
+            disk.contents.entries
+        )
+        assert disk.contents.position is not None
+        assert {"sums": 12 if is_kept else 6} == disk.contents.position.changelog_next
 
 
 # --- reports of the start ---
