@@ -432,7 +432,7 @@ def _input_records(command: SubmitJob, state: CoordinatorState) -> Iterable[Coor
         # Partitions that were added to an input that is read come with a later look at the topics.
         if current.system_stream not in read:
             count = partition_count_now(current.partition_count, current.topic_id, known)
-            wanted = replace(known, partition_count=count, expansions=())
+            wanted = replace(wanted, partition_count=count, expansions=())
         if known != wanted:
             yield wanted
 

@@ -22,11 +22,13 @@ from samzapy.model.topics import changelog_topic
 from samzapy.plan.groupers import Groupers
 from samzapy.plan.input_patterns import resolve_inputs
 from samzapy.stream.codec import decode
+from samzapy.stream.records import ConfigPut, RunPut
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp
 from unit_tests.fixtures.running_job import CLUSTER, FIRST, SETTLE_MS, STATE, Job
 
 PATTERN = "kafka.~orders.*"
 TWO = {"orders": 2, "orders-b": 2}
+_COUNTS = {f"kafka.{name}": count for name, count in TWO.items()}
 
 
 def a_job(counts=TWO, **settings):
@@ -525,6 +527,24 @@ def test_a_submission_that_finds_another_topic_under_a_name_that_was_read_once_l
     job.looks(orders_b=2)
     job.runs()
     assert FIRST == job.granted()["kafka.orders-b.0"]
+
+
+def test_a_topic_that_is_back_and_named_is_read_though_no_task_of_it_was_ever_granted():
+    job = a_job(processors=())
+    delete_topic(job)
+    gone = replace(job.of("orders-b"), gone_at_ms=5)
+    left_out = [gone, ConfigPut(config_key="task.inputs", value="kafka.orders")]
+    state = evolve(job.state, committed(left_out, job.state.offset_next))
+    named = a_submission(config=a_config(task_inputs="kafka.orders,kafka.orders-b"), partition_counts=_COUNTS)
+
+    state = evolve(state, committed(submit_job(named, state, Liveness()), state.offset_next))
+    state = evolve(state, committed([RunPut(run_id="r", ended=False)], state.offset_next))
+
+    assert (0, "kafka.orders,kafka.orders-b") == (
+        state.inputs[gone.system_stream].gone_at_ms,
+        state.config["task.inputs"],
+    )
+    assert () == decide(ReviewInputs(now_ms=1, settle_ms=1), state, Liveness()).records
 
 
 def test_another_topic_under_the_name_of_an_input_that_is_named_is_refused():
