@@ -10,7 +10,7 @@ from samzapy.errors import BrokerUnavailableError, MissingTopicError, RejectedEr
 from samzapy.model.container import ContainerPhase
 from samzapy.stream.codec import decode
 from samzapy.stream.records import TermPut
-from samzapy.testing.builders import a_heartbeat, a_submission
+from samzapy.testing.builders import a_config, a_heartbeat, a_submission
 from unit_tests.fixtures.coordinator_world import World
 
 
@@ -272,8 +272,12 @@ def test_only_the_first_submission_of_a_process_expects_a_generation(world):
     a.run(elected=True)
 
     assert a.service.is_leader
+
+    def other_submission(state):
+        return replace(a_submission(config=a_config(job_container_heartbeat_ms="500")), expected_generation=0)
+
     with pytest.raises(RejectedError, match="generation 0 of flights-1, found generation 1"):
-        CandidateProcess(world, "b", pid=2, submission=submission).run(elected=True)
+        CandidateProcess(world, "b", pid=2, submission=other_submission).run(elected=True)
 
 
 def test_commands_to_an_earlier_term_are_dropped(world):

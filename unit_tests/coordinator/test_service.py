@@ -608,6 +608,24 @@ def test_an_append_of_unknown_outcome_ends_the_term_and_is_decided_again(committ
     assert state == folded(world)
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_submission_of_unknown_outcome_that_expects_a_generation_is_no_refusal(committed):
+    world = World()
+    log = world.log()
+    service = started(world, log=log)
+    handle(world, service, a_heartbeat())
+    handle(world, service, a_heartbeat(state=ContainerPhase.STOPPED))
+    generation = service.status().state.generation_number
+    changed = a_submission(config=a_config(task_partition_scheme="group-by-partition"))
+
+    log.break_next_append(committed=committed)
+    service.submit(replace(changed, expected_generation=generation))
+
+    state = service.status().state
+    assert ("group-by-partition", generation + 1) == (state.config["task.partition.scheme"], state.generation_number)
+    assert state == folded(world)
+
+
 def test_a_leader_that_timed_out_leads_again():
     world = World()
     service = started(world)

@@ -120,8 +120,8 @@ def submit_job(command: SubmitJob, state: CoordinatorState, liveness: Liveness) 
     records are returned) while the log has containers that sent no heartbeat in this term: they may be running.
 
     Raises:
-        RejectedError: the configuration differs from that of running containers; or the plan is not the one that the
-            submitter has seen, and no containers run that would go on under it.
+        RejectedError: the configuration differs from that of running containers; or there is something to change, the
+            plan is not the one that the submitter has seen, and no containers run that would go on under it.
         TopicPolicyError: the log is another job's, or an internal topic has the wrong number of partitions.
         TopicIdentityError: a topic was deleted and created again since it was recorded.
         MissingTopicError: a pattern of a new job, or all patterns, match no topic.
@@ -144,8 +144,18 @@ def submit_job(command: SubmitJob, state: CoordinatorState, liveness: Liveness) 
             [execution_id for execution_id in others if execution_id in liveness.last], differing, state, config
         )
         return ()
-    if not others:
+    records = _submission_records(command, state)
+    if records and not others:
         refuse_unexpected(command, state)
+    return records
+
+
+def _submission_records(command: SubmitJob, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    """The records in which the job differs from the log.
+
+    There are none if the submission is decided a second time. Then the generation in force may be its own (law L2).
+    """
+    config = command.config
     facts = (
         *_scales_overruled(command, state),
         *_factor_records(config, state),

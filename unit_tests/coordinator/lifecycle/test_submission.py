@@ -160,6 +160,17 @@ def test_a_plan_from_another_generation_is_not_applied(expected, actual):
     assert submit_job(replace(a_submission(config=changed), expected_generation=actual), state, Liveness())
 
 
+def test_a_submission_that_expects_a_generation_decides_nothing_the_second_time():
+    state = after(with_a_term(), submitted(with_a_term()))
+    command = replace(
+        a_submission(config=a_config(task_partition_scheme="group-by-partition")), expected_generation=1
+    )
+    records = submit_job(command, state, Liveness())
+    assert any(isinstance(record, GenerationPut) for record in records)
+
+    assert () == submit_job(command, after(state, records), Liveness())
+
+
 def test_a_running_job_is_taken_over_whatever_was_planned_before():
     state = after(with_a_term(), submitted(with_a_term()))
     state = after(state, [ContainerPut(container=a_container(pid=2))])
