@@ -2,9 +2,10 @@
 
 A container starts tasks because of grants, never because of a plan. A plan only revokes: the container releases a task
 that the plan gives to another processor, or with other buckets. The new owner gets a grant once the coordinator has
-seen the release. A placement, which gives a processor's tasks to another execution, revokes in the same way. So does a
-startpoint: the task is released first, and comes back with another grant. A container needs only these records, so its
-fold is smaller than the coordinator's (`coordinator.assignment.grants` has the other side of the rule).
+seen the release. A placement, which gives a processor's tasks to another execution, revokes in the same way. So do a
+startpoint, and a topic that is created again and replaces an input of the plan: the task is released first, and comes
+back with another grant. A container needs only these records, so its fold is smaller than the coordinator's
+(`coordinator.assignment.grants` has the other side of the rule).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.container_end import ContainerEnd
-from samzapy.model.grant import Grant
+from samzapy.model.grant import Grant, is_of_earlier_topic
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
@@ -78,6 +79,7 @@ class Orders:
         launch: the launch of this execution; None if it is self-managed, or before its record is read.
         placed: the execution that runs a processor's tasks, where that is not the processor's own.
         input_topic_ids: the recorded topic id of each input; another id means deleted and created again.
+        epochs_before: the last epoch of the earlier topic, of each input that was created again.
         config: the recorded configuration of the job.
         container_ends: the last end of a container by an error, by processor.
         numbering: the number of the last record; the next record is checked against it.
@@ -96,6 +98,7 @@ class Orders:
     generation: int | None = None
     startpoints: Mapping[SspKeyBucket, Startpoint] = field(default_factory=dict)
     input_topic_ids: Mapping[SystemStream, str] = field(default_factory=dict)
+    epochs_before: Mapping[SystemStream, int] = field(default_factory=dict)
     input_ends: Mapping[SystemStreamPartition, int] = field(default_factory=dict)
     restarts: Mapping[ProcessorId, int] = field(default_factory=dict)
     placed: Mapping[ProcessorId, ExecutionId] = field(default_factory=dict)
@@ -146,7 +149,9 @@ class Orders:
         return tuple(
             grant
             for grant in own
-            if not self._is_revoked(grant, plan.get(grant.task_name)) and not startpoints.newer_than(grant)
+            if not self._is_revoked(grant, plan.get(grant.task_name))
+            and not startpoints.newer_than(grant)
+            and not is_of_earlier_topic(grant, self.epochs_before)
         )
 
     def is_all(self, own: Sequence[Grant]) -> bool:
@@ -275,6 +280,7 @@ class _Fold:
         self._planned = dict(orders.planned)
         self._startpoints = dict(orders.startpoints)
         self._input_topic_ids = dict(orders.input_topic_ids)
+        self._epochs_before = dict(orders.epochs_before)
         self._input_ends = dict(orders.input_ends)
         self._restarts = dict(orders.restarts)
         self._placed = dict(orders.placed)
@@ -312,6 +318,7 @@ class _Fold:
             planned=self._planned,
             startpoints=self._startpoints,
             input_topic_ids=self._input_topic_ids,
+            epochs_before=self._epochs_before,
             input_ends=self._input_ends,
             config=self._config,
             container_ends=self._container_ends,
@@ -333,6 +340,8 @@ class _Fold:
                 self._planned[key_of(record)] = record
             case InputPut():
                 self._input_topic_ids[record.system_stream] = record.topic_id
+                if record.epoch_before:
+                    self._epochs_before[record.system_stream] = record.epoch_before
             case InputEndPut():
                 self._input_ends[record.ssp] = record.offset_end
             case RestartPut():

@@ -133,7 +133,7 @@ def _topics_looked(command: TopicsLooked, state: CoordinatorState, liveness: Liv
 
 
 def _review_inputs(command: ReviewInputs, state: CoordinatorState, liveness: Liveness) -> Decision:
-    removed, cause_of_removal = review_departures(command, state)
+    removed, cause_of_removal = review_departures(command, state, liveness)
     grown, cause_of_growth = review_inputs(command, evolve(state, uncommitted(removed)), liveness)
     causes = [cause_of_removal] if removed or not grown else []
     causes += [cause_of_growth] if grown else []

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from samzapy.coordinator.assignment.grants import newest_grants
+from samzapy.coordinator.assignment.grants import epochs_before, newest_grants
 from samzapy.coordinator.assignment.liveness import LIVING, living_runners
 from samzapy.coordinator.replay import BATCH_RECORDS, NOTHING, Replayed, replay
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of, works_for
 from samzapy.errors import RejectedError
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.container_end import ContainerEnd
-from samzapy.model.grant import Grant
+from samzapy.model.grant import Grant, is_of_earlier_topic
 from samzapy.model.job import JobModel, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.startpoint import StartpointIndex
@@ -267,6 +267,8 @@ def _until_release(state: CoordinatorState, grant: Grant, container: Container, 
     """
     if StartpointIndex(state.startpoints.values()).newer_than(grant):
         return ", until it releases the task for a rewind"
+    if is_of_earlier_topic(grant, epochs_before(state)):
+        return ", until it releases the task, because a topic that it reads was created again"
     if works_for(container, planned.processor_id, state):
         return ""
     return f", until it releases the task, which moves to processor {planned.processor_id}"

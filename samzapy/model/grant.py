@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from samzapy.model.job import ExecutionId, TaskName
-from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.ssp import SspKeyBucket, SystemStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,3 +109,14 @@ class Grant:
         buckets = {(start.ssp_kb.bucket, start.ssp_kb.factor) for start in self.starts if not start.ssp_kb.reader}
         assert len(buckets) <= 1, f"task {self.task_name} has key buckets {sorted(buckets)}"
         return buckets.pop() if buckets else (0, 1)
+
+
+def is_of_earlier_topic(grant: Grant, epochs_before: Mapping[SystemStream, int]) -> bool:
+    """Whether a topic that the grant reads was created again after it.
+
+    Args:
+        epochs_before: the last epoch of the earlier topic, of each input that was created again.
+    """
+    return bool(epochs_before) and any(
+        grant.epoch <= epochs_before.get(start.ssp_kb.ssp.system_stream, 0) for start in grant.starts
+    )

@@ -128,6 +128,17 @@ def test_the_recorded_identity_of_each_input_is_known() -> None:
     } == orders.input_topic_ids
 
 
+def test_a_topic_that_takes_the_place_of_an_input_revokes_the_grants_of_the_earlier_one() -> None:
+    before = following(granted("a", epoch=3), granted("b", epoch=4, ssp_kb="kafka.refunds.0:0/1"))
+    replaced = replace(an_input("kafka.orders", "id-2"), epoch_before=4)
+
+    after = follow(before, [replaced], 9)
+    again = follow(after, [granted("a", epoch=5)], 10)
+
+    assert ["b"] == [grant.task_name for grant in after.own_grants()]
+    assert [("a", 5), ("b", 4)] == [(grant.task_name, grant.epoch) for grant in again.own_grants()]
+
+
 def an_input(stream: str, topic_id: str) -> InputPut:
     return InputPut(
         system_stream=SystemStream.parse(stream), partition_count=1, partition_count_first=1, topic_id=topic_id

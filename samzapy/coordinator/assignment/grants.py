@@ -6,11 +6,11 @@ Theory. A grant is the right of one execution to run one task. The plan names th
 when every earlier grant of the task, or of any overlapping key bucket, is free:
 
 - its execution is gone (STOPPED, or FENCED: it can commit nothing more), or
-- it was released: the plan, a placement or a startpoint revoked it, and a heartbeat of its execution has read past
-  that and does not list it. Offset and list of a heartbeat are of one moment, and a grant once read is in the list
-  until it is released. So this can be read from any such heartbeat, early, late or repeated. It is recorded in
-  the grant and final: if the next plan gives the task back, its execution gets a new grant. A new leader knows as
-  much as the one that received the heartbeat.
+- it was released: the plan, a placement, a startpoint or another topic under the name of an input revoked it, and a
+  heartbeat of its execution has read past that and does not list it. Offset and list of a heartbeat are of one moment,
+  and a grant once read is in the list until it is released. So this can be read from any such heartbeat, early, late
+  or repeated. It is recorded in the grant and final: if the next plan gives the task back, its execution gets a new
+  grant. A new leader knows as much as the one that received the heartbeat.
 
 Only then are the positions read, to the end, and the starts computed (`coordinator.assignment.starts`): nothing can
 move them any more. The start is in the grant, so nothing that an earlier owner has written can win later, whatever its
@@ -37,8 +37,8 @@ from samzapy.coordinator.assignment.liveness import LIVING, Liveness, declare_lo
 from samzapy.coordinator.assignment.starts import GrantIndex
 from samzapy.coordinator.grant_values import ContainerGone, HeldGrant, LossUsed
 from samzapy.coordinator.state import CoordinatorState, is_leaving, remembered, runs_its_own, tombstone, works_for
-from samzapy.model.grant import ChangelogStart, Grant
-from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition, is_covered
+from samzapy.model.grant import ChangelogStart, Grant, is_of_earlier_topic
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition, is_covered
 from samzapy.model.startpoint import StartpointIndex
 from samzapy.stream.records import (
     CoordinatorRecord,
@@ -360,13 +360,14 @@ def _is_in_force(
         and works_for(state.containers[grant.execution_id], planned.processor_id, state)
         and _gives(grant, planned)
         and not startpoints.newer_than(grant)
+        and not is_of_earlier_topic(grant, epochs_before(state))
     )
 
 
 def _is_revoked(grant: Grant, state: CoordinatorState) -> bool:
     """Whether the task belongs to another processor, to none, or was placed elsewhere.
 
-    The plan in force decides, with its key buckets.
+    The plan in force decides, with its key buckets. Or a topic that it reads was created again.
     """
     if state.generation is None:
         return False
@@ -377,7 +378,14 @@ def _is_revoked(grant: Grant, state: CoordinatorState) -> bool:
         or container is None
         or not works_for(container, planned.processor_id, state)
         or not _gives(grant, planned)
+        or is_of_earlier_topic(grant, epochs_before(state))
     )
+
+
+@remembered
+def epochs_before(state: CoordinatorState) -> Mapping[SystemStream, int]:
+    """The last epoch of the earlier topic, of each input that was created again."""
+    return {stream: known.epoch_before for stream, known in state.inputs.items() if known.epoch_before}
 
 
 def _lives(grant: Grant, state: CoordinatorState) -> bool:

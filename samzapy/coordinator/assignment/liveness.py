@@ -133,10 +133,15 @@ class Missed:
     """An input that so many checks in a row have missed, the last one at that time.
 
     The time is of the wall clock.
+
+    Attributes:
+        topic_id, partition_count: of another topic that is there under the name and may be read; empty without one.
     """
 
     count: int
     looked_at_ms: int
+    topic_id: str = ""
+    partition_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

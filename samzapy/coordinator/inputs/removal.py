@@ -19,7 +19,8 @@ other inputs (`container.missing_inputs`).
 
 Only an input that comes from a pattern alone, and that has no end, may be removed (`plan.input_patterns.may_depart`). A
 topic that the configuration names is reported as missing, for an operator to see to. An input that the plan cannot do
-without is recorded with the reason and shown (`input-needed`).
+without is recorded with the reason and shown (`input-needed`). It is tried again while it is missing: once another
+input is there, it is left out. If another topic is there under its name, that one takes its place in one plan.
 
 With keyed state, keys must find their tasks again if the topic is created again. So the input's record stays, with the
 period of its tasks, and the grants that name its tasks stay, because no later grant is the same. A topic that is
@@ -45,8 +46,8 @@ from samzapy.coordinator.assignment.replanning import (
     streams_planned,
 )
 from samzapy.coordinator.commands import ReviewInputs, TopicsLooked
-from samzapy.coordinator.inputs.growth import is_running
-from samzapy.coordinator.state import CoordinatorState, evolve, job_model, uncommitted
+from samzapy.coordinator.inputs.growth import created_again, is_running
+from samzapy.coordinator.state import CoordinatorState, evolve, job_model, tombstone, uncommitted
 from samzapy.errors import ConfigError, DataError
 from samzapy.model.finding import Finding
 from samzapy.model.ssp import SystemStream
@@ -55,7 +56,7 @@ from samzapy.plan.groupers import Groupers
 from samzapy.plan.input_patterns import may_depart
 from samzapy.plan.job_plan import tasks_of_ssps
 from samzapy.plan.partition_schemes import periods
-from samzapy.stream.records import ConfigPut, CoordinatorRecord, InputPut
+from samzapy.stream.records import ConfigPut, CoordinatorRecord, InputPut, PlannedTaskPut, Removed
 
 LOOKS_MISSING: Final = 3
 """Looks in a row that must miss a topic: a single one may have asked a broker that has just started."""
@@ -76,12 +77,14 @@ def noticed_missing(command: TopicsLooked, state: CoordinatorState, liveness: Li
     return liveness if missing == liveness.missing else replace(liveness, missing=missing)
 
 
-def review_departures(command: ReviewInputs, state: CoordinatorState) -> tuple[tuple[CoordinatorRecord, ...], str]:
+def review_departures(
+    command: ReviewInputs, state: CoordinatorState, liveness: Liveness
+) -> tuple[tuple[CoordinatorRecord, ...], str]:
     """The plan without the inputs that are gone.
 
-    Also returns the cause, for the audit.
+    A needed one is replaced by the topic that has its name now. Also returns the cause, for the audit.
     """
-    gone = _to_leave_out(state)
+    gone = _to_leave_out(state, liveness)
     if not gone or not is_running(state):
         return (), ""
     assert state.generation is not None, "a job that runs is planned"
@@ -97,7 +100,8 @@ def review_departures(command: ReviewInputs, state: CoordinatorState) -> tuple[t
         left_out.append(known)
         without = evolve(without, uncommitted(facts))
     if not left_out:
-        return tuple(refused), "inputs that are needed"
+        return _replaced(refused, command, state, liveness)
+    # Why the others are needed is recorded by the next review, which may be that they are needed no more.
     periods_put = [put for known in left_out if (put := _with_period(known, state)) != known]
     facts = _named_inputs(without)
     plan = replan(
@@ -109,7 +113,66 @@ def review_departures(command: ReviewInputs, state: CoordinatorState) -> tuple[t
     names = ", ".join(str(known.system_stream) for known in left_out)
     # The periods come from the current plan, so they are written before the next one. The configuration comes after it:
     # after a torn transaction it is all due again.
-    return (*refused, *periods_put, *plan, *facts), f"the job goes on without {names}"
+    return (*periods_put, *plan, *facts), f"the job goes on without {names}"
+
+
+def _replaced(
+    needed: Iterable[InputPut], command: ReviewInputs, state: CoordinatorState, liveness: Liveness
+) -> tuple[tuple[CoordinatorRecord, ...], str]:
+    """The plan with another topic in the place of a needed input of that name.
+
+    Where there is none, or it cannot be planned: why the inputs are needed, if that has changed.
+    """
+    refused: list[InputPut] = []
+    for known in needed:
+        missed = liveness.missing.get(known.system_stream)
+        if missed is None or not missed.topic_id:
+            refused.append(known)
+            continue
+        try:
+            return _with_the_new_topic(known, missed, command, state), f"{known.system_stream} was created again"
+        except (ConfigError, DataError) as error:
+            reason = f"{known.gone_refused}; another topic of that name cannot take its place: {error}"
+            refused.append(replace(known, gone_refused=reason))
+    return tuple(put for put in refused if put != state.inputs[put.system_stream]), "inputs that are needed"
+
+
+def _with_the_new_topic(
+    known: InputPut, missed: Missed, command: ReviewInputs, state: CoordinatorState
+) -> tuple[CoordinatorRecord, ...]:
+    """The plan with another topic of an input's name in its place.
+
+    The tasks may be the same, with the same buckets. So what revokes the earlier grants is their epoch
+    (`InputPut.epoch_before`). The plan is always another one, with a number of its own: starts that were computed for
+    the earlier topic are of the plan before, and a heartbeat that releases has read this one.
+
+    Raises:
+        ConfigError, DataError: the new topic cannot be planned.
+    """
+    assert state.generation is not None, "a job that runs is planned"
+    put = replace(
+        created_again(_with_period(known, state), missed.topic_id, state), partition_count=missed.partition_count
+    )
+    dropped = [_without_stream(planned, known.system_stream) for planned in state.plan]
+    without = evolve(state, uncommitted((*(record for record in dropped if record is not None), put)))
+    plan = replan(without, state.generation.processor_ids, command.groupers)
+    tombstones = [record for record in dropped if isinstance(record, Removed)]
+    # The input comes last: torn before it, all is due again.
+    return (*plan, *tombstones, put)
+
+
+def _without_stream(planned: PlannedTaskPut, stream: SystemStream) -> PlannedTaskPut | Removed | None:
+    """The task with its other inputs.
+
+    It is removed if it has none of its own. None: it does not read `stream`.
+    """
+    if all(ssp_kb.ssp.system_stream != stream for ssp_kb in planned.positions):
+        return None
+    own = tuple(ssp_kb for ssp_kb in planned.ssp_kbs if ssp_kb.ssp.system_stream != stream)
+    shared = tuple(ssp for ssp in planned.broadcast_ssps if ssp.system_stream != stream)
+    # A task that has nothing of its own reads every input as a whole.
+    is_empty = not own and (bool(planned.ssp_kbs) or not shared)
+    return tombstone(planned) if is_empty else replace(planned, ssp_kbs=own, broadcast_ssps=shared)
 
 
 def is_missing(known: InputPut, command: TopicsLooked) -> bool | None:
@@ -137,7 +200,10 @@ def departure_findings(state: CoordinatorState, looked: TopicsLooked) -> Iterabl
                 subject=str(stream),
                 found=f"wanted the topic {stream.stream}, found that it was deleted, and that the plan cannot be made "
                 f"without it: {known.gone_refused}",
-                remedy="The job goes on with what else it reads; nothing of it is lost by that",
+                remedy="The job goes on with what else it reads; nothing of it is lost by that"
+                if _reads_others(state)
+                else "The job reads nothing until the topic is created again, or another one that "
+                f"{', '.join(config.input_patterns)} matches",
             )
             continue
         yield Finding(
@@ -147,6 +213,10 @@ def departure_findings(state: CoordinatorState, looked: TopicsLooked) -> Iterabl
             f"{'no such topic' if looked.described[stream.stream] is None else 'another one of that name'}",
             remedy=f"It is not read. When {LOOKS_MISSING} looks in a row have missed it, the job is planned without it",
         )
+
+
+def _reads_others(state: CoordinatorState) -> bool:
+    return any(not state.inputs[stream].gone_at_ms for stream in streams_planned(state))
 
 
 def _config(state: CoordinatorState) -> JobConfig | None:
@@ -163,12 +233,23 @@ def _missing(command: TopicsLooked, state: CoordinatorState, liveness: Liveness)
         return liveness.missing
     missing: dict[SystemStream, Missed] = {}
     for stream in sorted(streams_planned(state)):
-        is_missed, before = is_missing(state.inputs[stream], command), liveness.missing.get(stream)
+        known, before = state.inputs[stream], liveness.missing.get(stream)
+        is_missed = is_missing(known, command)
+        if before is not None and before.topic_id == known.topic_id:
+            before = None  # What was there under the name has taken the place of the input.
         if before is not None and (is_missed is None or before.looked_at_ms == command.looked_at_ms):
             missing[stream] = before
         elif is_missed and may_depart(config, stream):
-            missing[stream] = Missed(1 if before is None else before.count + 1, command.looked_at_ms)
+            missing[stream] = _missed(before, command, stream)
     return missing
+
+
+def _missed(before: Missed | None, command: TopicsLooked, stream: SystemStream) -> Missed:
+    count, topic = 1 if before is None else before.count + 1, command.described[stream.stream]
+    is_known = before is not None and topic is not None and before.topic_id == topic.topic_id
+    if topic is None or not (command.is_monitoring or is_known):
+        return Missed(count, command.looked_at_ms)
+    return Missed(count, command.looked_at_ms, topic.topic_id, topic.partition_count)
 
 
 def _knows_the_job(command: TopicsLooked, state: CoordinatorState) -> bool:
@@ -192,16 +273,19 @@ def _looked(known: InputPut, missed: Missed | None, command: TopicsLooked) -> In
     return known
 
 
-def _to_leave_out(state: CoordinatorState) -> tuple[InputPut, ...]:
+def _to_leave_out(state: CoordinatorState, liveness: Liveness) -> tuple[InputPut, ...]:
     """The inputs that are gone and that the configuration still names.
 
-    Also those that a torn transaction has left there.
+    Also those that a torn transaction has left there. Those that were needed are tried again, once this term has looked
+    for them: other topics may be there since.
     """
     if not any(record.gone_at_ms for record in state.inputs.values()):
         return ()
     named = [SystemStream.parse(text) for text in config_of(state).inputs]
     records = [state.inputs[stream] for stream in sorted(named) if stream in state.inputs]
-    return tuple(put for put in records if put.gone_at_ms and not put.gone_refused)
+    return tuple(
+        put for put in records if put.gone_at_ms and (not put.gone_refused or put.system_stream in liveness.missing)
+    )
 
 
 def _without(known: InputPut, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.coordinator.assignment.liveness import Liveness
+from samzapy.coordinator.assignment.liveness import Liveness, Missed
 from samzapy.coordinator.commands import ReviewInputs, TopicsLooked
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.inputs.removal import LOOKS_MISSING
@@ -222,6 +222,128 @@ def test_the_last_input_is_needed():
     job.looks(orders=2)
     assert [] == job.codes()
     assert ("", 0) == (job.of("orders").gone_refused, job.of("orders").gone_at_ms)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("scheme", ["max", "all-ssps-to-single-task"])
+def test_the_last_input_is_read_again_when_its_topic_is_made_again(scheme, count):
+    settings = {"systems_kafka_samza_offset_default": "upcoming", "processor_id": "0"}
+    job = a_job(counts={"orders": 2}, task_partition_scheme=scheme, **settings)
+    job.positions = {"kafka.orders.0": 90, "kafka.orders.1": 90}
+    job.runs()
+    delete_topic(job, "orders")
+    old = job.newest()
+
+    job.ids["orders"] = "another"
+    job.looks(orders=count)
+    job.positions = {}
+    # The plan is made; its owner has not reported the release.
+    job.world.clock.advance(1000)
+    job.service.run_once(0)
+    assert ("another", "", 0) == (
+        job.of("orders").topic_id,
+        job.of("orders").gone_refused,
+        job.of("orders").gone_at_ms,
+    )
+    assert set(old) <= set(job.newest()), "no task is granted again while the container may commit for the old topic"
+    job.runs()
+
+    assert {f"kafka.orders.{n}": FIRST for n in range(count)} == job.granted()
+    assert all(grant.epoch > job.of("orders").epoch_before for grant in job.newest())
+    job.looks()
+    assert [] == job.codes()
+    check_laws(job)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_another_leader_takes_the_last_input_in_again_when_its_topic_is_made_again(is_stopped):
+    job = a_job(counts={"orders": 2}, **STATE)
+    commits(job, "kafka.orders.0", 90)
+    delete_topic(job, "orders")
+    if is_stopped:
+        job.world.queue.append(a_heartbeat("e0", processor_id="0", pid=100, state=ContainerPhase.STOPPED))
+        job.service.run_once(0)
+
+    job.ids["orders"] = "another"
+    (orders,) = job.submission.inputs
+    job.submission = replace(job.submission, inputs=(replace(orders, topic_id="another"),))
+    job.processors = ("1",) if is_stopped else ("0",)
+    job.fails_over()
+    for _ in range(2 * LOOKS_MISSING):
+        job.looks(orders=2)
+        job.runs()
+
+    assert {"kafka.orders.0": FIRST, "kafka.orders.1": FIRST} == job.granted()
+    assert ("another", []) == (job.of("orders").topic_id, job.codes())
+    check_laws(job)
+
+
+def test_keys_of_the_last_input_find_their_tasks_when_its_topic_is_made_again():
+    job = a_job(counts={"orders": 4}, **STATE)
+    numbers = {task.task_name: task.changelog_partition for task in job.state.plan}
+    delete_topic(job, "orders")
+
+    make_topic_again(job, 8, "orders")
+
+    assert {f"orders.{n}": [f"orders.{n}", f"orders.{n + 4}"] for n in range(4)} == job.planned()
+    assert numbers == {task.task_name: task.changelog_partition for task in job.state.plan}
+    check_laws(job)
+
+
+def test_a_topic_that_does_not_fit_the_state_of_the_last_input_is_refused_by_name_once():
+    job = a_job(counts={"orders": 4}, **STATE)
+    delete_topic(job, "orders")
+
+    make_topic_again(job, 6, "orders")
+    records = len(list(job.world.log().read()))
+    for _ in range(LOOKS_MISSING):
+        job.looks(is_monitoring=False, orders=6)
+        job.runs()
+
+    assert records == len(list(job.world.log().read())), "nothing is recorded again and again"
+    assert [("input-needed", "kafka.orders")] == job.codes()
+    (finding,) = job.service.status().findings
+    assert "wanted a multiple of 4 partitions, found 6" in finding.found
+    assert "The job reads nothing until" in finding.remedy
+    make_topic_again(job, 4, "orders")
+    assert {f"kafka.orders.{n}": FIRST for n in range(4)} == job.granted()
+
+
+def test_a_needed_input_is_left_out_once_another_one_is_there():
+    job = a_job(counts={"orders": 2})
+    delete_topic(job, "orders")
+    records = len(list(job.world.log().read()))
+    for _ in range(LOOKS_MISSING):
+        job.looks()
+        job.runs()
+    assert records == len(list(job.world.log().read())), "nothing is recorded again and again"
+
+    job.looks(orders_b=2)
+    job.runs()
+
+    assert ["orders-b.0", "orders-b.1"] == tasks(job)
+    job.looks()
+    assert ([], "kafka.orders-b") == (job.codes(), job.state.config["task.inputs"])
+    check_laws(job)
+
+
+def test_the_next_review_completes_a_torn_replacement():
+    job = a_job(counts={"orders": 2}, **STATE)
+    delete_topic(job, "orders")
+    state, review = job.state, ReviewInputs(now_ms=0, settle_ms=0)
+    missing = {job.of("orders").system_stream: Missed(LOOKS_MISSING, 1, "another", 4)}
+    liveness = Liveness(missing=missing)
+    records = decide(review, state, liveness).records
+    whole = evolve(state, uncommitted(records))
+    assert 4 == sum(len(task.ssp_kbs) for task in whole.plan)
+
+    for torn in range(len(records)):
+        part = evolve(state, uncommitted(records[:torn]))
+        mended = evolve(part, uncommitted(decide(review, part, liveness).records))
+        assert (whole.config, whole.inputs) == (mended.config, mended.inputs), torn
+        assert [task.ssp_kbs for task in whole.plan] == [task.ssp_kbs for task in mended.plan], torn
+        assert part.generation_number < mended.generation_number, "starts of the plan before are of the old topic"
+        assert () == decide(review, mended, liveness).records, torn
 
 
 def test_a_deleted_topic_makes_no_job_a_bounded_one():
