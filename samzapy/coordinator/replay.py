@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 from samzapy.coordinator.repair import standing
@@ -28,8 +29,8 @@ class Replayed:
         numbering: after the last record (evidence of who wrote, never state).
         read_to: the offset up to which the log was read; behind the folded records there are only foreign ones and
             markers of transactions. 0: not read.
-        foreign: the last foreign record of each key that no leader has written since; at most `FOREIGN_KEPT_MAX`, the
-            latest.
+        foreign: the last foreign record of each key that no leader has written since. Above `FOREIGN_KEPT_MAX`, the
+            oldest ones whose keys have no value are left out.
         foreign_count: how many foreign records there were, of any key.
     """
 
@@ -53,7 +54,11 @@ class Replayed:
 NOTHING: Final = Replayed(state=INITIAL)
 
 FOREIGN_KEPT_MAX: Final = 10_000
-"""Keys of foreign records that are remembered at most, so that a flood of them does not fill the memory."""
+"""Keys of foreign records that are remembered at most, so that a flood of them does not fill the memory.
+
+Keys with a value stay beyond that. The leader must write their values again, or compaction removes them. They are no
+flood: the state has as many records.
+"""
 BATCH_RECORDS = 20_000
 """Records in one fold: many, because each fold copies the tables; bounded, so that a long stream fits in memory."""
 
@@ -68,12 +73,19 @@ def replay(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHI
     state, read_to = before.state, before.read_to
     foreign, foreign_count = dict(before.foreign), before.foreign_count
     batch: list[Standing] = []
+    room = _room(foreign)
     reading = Reading(before.numbering, topic=topic)
     for record, fact, stranger in reading.read(records):
         read_to = record.offset + 1
         if stranger is not None:
             foreign_count += 1
-            _remember(foreign, stranger, state)
+            _remember(foreign, stranger)
+            if len(foreign) > room:
+                # Values that are in no fold yet count too.
+                state = evolve(state, batch)
+                batch.clear()
+                _forget_excess(foreign, state)
+                room = _room(foreign)
             continue
         if foreign:
             foreign.pop(record.key, None)
@@ -83,8 +95,10 @@ def replay(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHI
         if len(batch) == BATCH_RECORDS:
             state = evolve(state, batch)
             batch.clear()
+    state = evolve(state, batch)
+    _forget_excess(foreign, state)
     return Replayed(
-        state=evolve(state, batch),
+        state=state,
         numbering=reading.numbering,
         read_to=read_to,
         foreign=foreign,
@@ -92,19 +106,26 @@ def replay(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHI
     )
 
 
-def _remember(foreign: dict[bytes | None, Foreign], record: Foreign, state: CoordinatorState) -> None:
-    """Put a foreign record last.
+def _room(foreign: Mapping[bytes | None, Foreign]) -> int:
+    """How many may be there before the next look for excess ones.
 
-    If there are too many, drop the oldest one whose key has no value in `state`.
+    A look reads each key, so it pays for many new ones.
     """
+    return max(len(foreign), FOREIGN_KEPT_MAX) + FOREIGN_KEPT_MAX
+
+
+def _remember(foreign: dict[bytes | None, Foreign], record: Foreign) -> None:
+    """Put a foreign record last."""
     foreign.pop(record.key, None)
     foreign[record.key] = record
-    if len(foreign) <= FOREIGN_KEPT_MAX:
-        return
-    for key in foreign:
-        if standing(state, key) is None:
+
+
+def _forget_excess(foreign: dict[bytes | None, Foreign], state: CoordinatorState) -> None:
+    """If there are too many, drop the oldest ones whose keys have no value in `state`."""
+    excess = len(foreign) - FOREIGN_KEPT_MAX
+    if excess > 0:
+        for key in list(islice((key for key in foreign if standing(state, key) is None), excess)):
             del foreign[key]
-            return
 
 
 def with_foreign(known: Replayed, latest: Iterable[Foreign], count: int) -> Replayed:
@@ -114,7 +135,8 @@ def with_foreign(known: Replayed, latest: Iterable[Foreign], count: int) -> Repl
     """
     foreign = dict(known.foreign)
     for record in latest:
-        _remember(foreign, record, known.state)
+        _remember(foreign, record)
+    _forget_excess(foreign, known.state)
     return replace(known, foreign=foreign, foreign_count=known.foreign_count + count)
 
 

@@ -6,7 +6,8 @@ Other records change nothing.
 import pytest
 
 from samzapy.coordinator import replay as replay_module
-from samzapy.coordinator.replay import NOTHING, check_whole, replay
+from samzapy.coordinator.repair import standing
+from samzapy.coordinator.replay import NOTHING, check_whole, replay, with_foreign
 from samzapy.coordinator.state import INITIAL, Committed, evolve
 from samzapy.errors import CorruptRecordError, UnknownSchemaError
 from samzapy.model.checkpoint import Checkpoint
@@ -99,6 +100,35 @@ def test_a_flood_of_foreign_keys_is_bounded_and_keeps_keys_with_a_value(monkeypa
 
     assert [b"epoch", b"config/18", b"config/19"] == list(replayed.foreign)
     assert 19 == replayed.foreign_count
+
+
+def test_a_flood_of_foreign_keys_drops_no_key_whose_value_is_just_being_read(monkeypatch):
+    monkeypatch.setattr(replay_module, "FOREIGN_KEPT_MAX", 3)
+    values = [at(offset, ConfigPut(config_key=str(offset), value="1")) for offset in range(5)]
+    replaced = [foreign(5 + number, f"config/{number}".encode(), b"x") for number in range(5)]
+    flood = [foreign(offset, f"config/{offset}".encode(), b"x") for offset in range(10, 30)]
+
+    replayed = replay([*values, *replaced, *flood], topic="t")
+
+    assert [f"config/{number}".encode() for number in range(5)] == list(replayed.foreign)
+
+
+@pytest.mark.parametrize("is_tail", [False, True])
+def test_a_flood_of_foreign_records_on_keys_with_a_value_costs_few_looks_at_them(monkeypatch, is_tail):
+    monkeypatch.setattr(replay_module, "FOREIGN_KEPT_MAX", 100)
+    looked = []
+    monkeypatch.setattr(replay_module, "standing", lambda state, key: looked.append(key) or standing(state, key))
+    before = replay([at(offset, ConfigPut(config_key=str(offset), value="1")) for offset in range(500)], topic="t")
+    strangers = [foreign(500 + number, f"config/{number}".encode(), b"x") for number in range(500)]
+
+    replayed = replay(strangers, topic="t", before=before)
+    if is_tail:
+        looked.clear()
+        replayed = with_foreign(before, replayed.foreign.values(), 500)
+
+    assert 500 == len(replayed.foreign), "each is written again, or compaction would remove its value"
+    assert len(looked) < 5 * 500
+    assert 500 == len(replay(strangers, topic="t", before=replayed).foreign)
 
 
 UNREADABLE = [
