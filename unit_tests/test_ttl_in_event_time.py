@@ -275,6 +275,66 @@ def test_the_clock_of_a_time_to_live_is_configuration(job: Path, tmp_path: Path)
     assert ["host"] == [store.ttl_clock for store in by_host.stores if store.name == "value"]
 
 
+# --- timers that set timers ---
+
+_BEATS = """
+import samzapy as sz
+
+texts = sz.Stream("kafka.texts", key=sz.String, value=sz.String)
+shown = sz.Stream("kafka.shown", key=sz.String, value=sz.Json())
+
+@sz.task(inputs=[texts], outputs=[shown])
+class Task(sz.Task[str, str]):
+    map = sz.map(sz.Long, sz.String, ttl=1000)
+    beat = sz.timer("event")
+
+    def process(self, message, out):
+        out.send(shown, eval(message.value, {"self": self}), key=message.key)
+
+    @beat.fires
+    def beats(self, timer, out):
+        # The tag: how many beats are left, and how far apart they are.
+        left, step_ms = map(int, timer.tag.split())
+        items = [number for number, _ in self.map.items()]
+        out.send(shown, [timer.time_ms - 1_700_000_000_000, *items], key=timer.key)
+        if left:
+            self.beat.set(timer.time_ms + step_ms, tag=f"{left - 1} {step_ms}")
+"""
+
+
+@pytest.fixture(scope="module")
+def beats(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return a_job(tmp_path_factory.mktemp("beats"), _BEATS)
+
+
+def beat_at(time_ms: int, left: int = 0, step_ms: int = 0) -> str:
+    return f"self.beat.set({_BEGIN_MS + time_ms}, tag='{left} {step_ms}')"
+
+
+def one_beat(key: str, time_ms: int) -> InputMessage:
+    return at(0, f"(self.map.put(1, 'x'), {beat_at(time_ms)})[0]", key)
+
+
+def test_a_timer_that_sets_itself_changes_nothing_for_the_timers_of_other_keys(beats: Path) -> None:
+    own, other = one_beat("b", 500), at(0, f"(self.map.put(1, 'x'), {beat_at(100, 3, 100)})[0]")
+    far, steps = at(5000, "0", "c"), [at(time_ms, "0", "c") for time_ms in range(50, 5000, 100)]
+
+    alone = run_task(beats, [own, far])
+    beside = run_task(beats, [other, own, far])
+    gradually = run_task(beats, [other, own, *steps, far])
+
+    assert [None, [500, 1]] == shown(alone, "b") == shown(beside, "b") == shown(gradually, "b")
+    assert [None, [100, 1], [200, 1], [300, 1], [400, 1]] == shown(beside, "a") == shown(gradually, "a")
+
+
+def test_a_timer_that_sets_itself_at_the_end_of_the_inputs_lets_no_entry_expire(beats: Path) -> None:
+    messages = [at(0, f"(self.map.put(1, 'x'), {beat_at(100, 3, 100)})[0]"), one_beat("b", 500)]
+
+    run = run_task(beats, messages, settings=_BOUNDED)
+
+    assert [[100, 1], [500, 1]] == shown(run)[2:]
+
+
 # --- times before 1970 ---
 
 _COUNTS_OF_ANY_TIME = """
@@ -455,3 +515,74 @@ def test_the_results_of_a_key_follow_from_its_own_messages(
     alone = {key: shown(run_task(job, list(of_key), settings=_NEVER_QUIET)) for key, of_key in by_key}
 
     assert expected == {key: shown(together, key) for key in expected} == alone
+
+
+class Beats:
+    """The results of one key, with the timers that its timers set.
+
+    Messages come in order. A timer fires before the first message of its moment or a later one.
+    """
+
+    def __init__(self) -> None:
+        self.shown: list[object] = []
+        self._state = Model()
+        # By tag: the moment, and the one before which the timer does not act.
+        self._timers: dict[str, tuple[int, int]] = {}
+
+    def message(self, time_ms: int, act: str, timer: tuple[int, int, int]) -> None:
+        self.fire_until(time_ms)
+        self._state.do("put" if act == "put" else "items", 1, time_ms)
+        for_ms, left, step_ms = timer
+        self._timers[f"{left} {step_ms}"] = time_ms + for_ms, 0
+        self.shown.append(None)
+
+    def fire_until(self, time_ms: int) -> None:
+        while due := sorted((moment_ms, tag) for tag, (moment_ms, _) in self._timers.items() if moment_ms <= time_ms):
+            moment_ms, tag = due[0]
+            acts_at_ms = max(self._timers.pop(tag))
+            items = self._state.do("items", 0, acts_at_ms)
+            assert isinstance(items, list)
+            self.shown.append([moment_ms, *items])
+            left, step_ms = map(int, tag.split())
+            if left:
+                self._timers[f"{left - 1} {step_ms}"] = moment_ms + step_ms, acts_at_ms
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([1, 300, 979, 1000, 1020, 70_000]),
+            st.sampled_from("abc"),
+            st.sampled_from(["put", "put", "nothing"]),
+            st.tuples(st.sampled_from([1, 250, 990, 1500]), st.integers(0, 4), st.sampled_from([100, 700, -50])),
+            st.sampled_from([0, 0, 1, 5000]),
+        ),
+        max_size=12,
+    )
+)
+def test_the_timers_of_a_key_that_set_timers_follow_from_its_own_messages(
+    beats: Path, steps: list[tuple[int, str, str, tuple[int, int, int], int]]
+) -> None:
+    """Other keys, jumps of the watermark and the ends of transactions change nothing."""
+    time_ms, messages, models = 10_000, list[InputMessage](), {key: Beats() for key in "abc"}
+    for ahead_ms, key, act, timer, after_ms in steps:
+        time_ms += ahead_ms
+        for_ms, left, step_ms = timer
+        sets = beat_at(time_ms + for_ms, left, step_ms)
+        text = f"(self.map.put(1, 'x'), {sets})[0]" if act == "put" else sets
+        messages.append(at(time_ms, text, key, after_ms))
+        models[key].message(time_ms, act, timer)
+    last = at(time_ms + 1_000_000, "0", "last")
+    for model in models.values():
+        model.fire_until(time_ms + 1_000_000)
+
+    together = run_task(beats, [*messages, last], settings=_NEVER_QUIET)
+    alone = {
+        key: run_task(beats, [*(message for message in messages if message.key == key), last], settings=_NEVER_QUIET)
+        for key in models
+    }
+
+    expected = {key: model.shown for key, model in models.items()}
+    assert expected == {key: shown(together, key) for key in models}
+    assert expected == {key: shown(run, key) for key, run in alone.items()}

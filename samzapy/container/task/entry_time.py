@@ -51,7 +51,9 @@ class EntryTime:
         self._wall_ms = wall_ms
         # Of the call in hand; None for one that acts at the watermark.
         self._acts_at_ms: int | None = None
-        # The watermark when a timer was last set to a moment that was past.
+        # In the handler of a timer in event time: a timer that it sets to an earlier moment is late. None elsewhere.
+        self._late_before_ms: int | None = None
+        # When a timer was last set to a moment that was past: the moment at which that call acted.
         self._set_late_at_ms = UNKNOWN_MS
 
     def acting(self, process: ProcessFunction, time_of: Callable[[Any], int] | None) -> ProcessFunction:
@@ -64,6 +66,7 @@ class EntryTime:
             return process
 
         def act(message: Any, *handles: Any) -> None:
+            self._late_before_ms = None
             self._acts_at_ms = None if time_of is None else max(time_of(message), self._watermark_ms())
             process(message, *handles)
 
@@ -76,13 +79,22 @@ class EntryTime:
             moment_ms: None for a call that has no such moment.
         """
         self._acts_at_ms = None if moment_ms is None else max(moment_ms, self._set_late_at_ms)
+        self._late_before_ms = self._acts_at_ms
 
     def note_timer(self, moment_ms: int) -> None:
         """Note that a timer in event time is about to be set.
 
-        One that is past fires before the next message, so the timers that fire after it were set for later moments.
+        One that is past fires next. It acts at the moment of the call that sets it, and so does no other one:
+
+        - Of a message, a window or a timer of the host's clock, that moment is the watermark. No timer in event time is
+          due then, so those that follow were set for later moments.
+        - In the handler of a timer in event time, others may be due. They were set for its moment or later, wherever
+          the watermark is.
         """
-        if moment_ms <= self._clocks.watermark_ms:
+        if self._late_before_ms is not None:
+            if moment_ms < self._late_before_ms:
+                self._set_late_at_ms = self._late_before_ms
+        elif moment_ms <= self._clocks.watermark_ms:
             self._set_late_at_ms = self._clocks.watermark_ms
 
     def expired_ms(self, domain: Domain) -> int:

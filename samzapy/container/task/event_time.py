@@ -293,8 +293,10 @@ class TaskTime:
     def note_event_timer(self, moment_ms: int) -> bool:
         if self._event_time is None:
             return True
-        self._event_time.entries.note_timer(moment_ms)
-        return self._event_time.clocks.note_timer(moment_ms)
+        may_be_set = self._event_time.clocks.note_timer(moment_ms)
+        if may_be_set:
+            self._event_time.entries.note_timer(moment_ms)
+        return may_be_set
 
 
 def _is_time(stream: AnyStream, message: Any, event_ms: Any, no_later_ms: int) -> bool:

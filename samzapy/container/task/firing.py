@@ -188,6 +188,9 @@ class Timers:
         """
         if not self.has_timers:
             return True
+        # A timer of the host's clock acts at the watermark, so those in event time up to there come first.
+        if self.is_event_due and not self._fire_events(transaction, handled, until_s, must_end):
+            return False
         until_ms = self._limits.wall_ms()
         is_done = self._fire_domain(
             Domain.PROCESSING, until_ms, transaction, handled, until_s, must_end

@@ -275,6 +275,46 @@ def test_a_timer_that_a_handler_sets_fires_in_its_order_among_those_that_are_due
     assert [("a", 110), ("a", 115), ("b", 117), ("a", 120), ("b", 122), ("b", 127)] == task.fired()
 
 
+_OF_BOTH_CLOCKS = """
+import samzapy as sz
+
+orders = sz.Stream("kafka.orders", key=sz.String, value=sz.Bytes)
+fired = sz.Stream("kafka.fired", key=sz.String, value=sz.Json())
+
+@sz.task(inputs=[orders], outputs=[fired])
+class Task(sz.Task[str, bytes]):
+    count = sz.counter(ttl=1000)
+    of_host = sz.timer("processing")
+    of_messages = sz.timer("event")
+
+    def process(self, message, out):
+        if message.key == "a":
+            self.of_host.set(10)
+        else:
+            self.count.add()
+            self.of_messages.set(message.timestamp_ms + 500)
+
+    @of_host.fires
+    def acts_by_the_host(self, timer, out):
+        self.of_messages.set(0)
+
+    @of_messages.fires
+    def acts_by_the_messages(self, timer, out):
+        out.send(fired, self.count.get(), key=timer.key)
+"""
+
+
+def test_a_timer_of_the_host_that_sets_one_to_the_past_lets_no_entry_of_another_key_expire(tmp_path: Path) -> None:
+    task = OneTask(tmp_path, _OF_BOTH_CLOCKS)
+    task.handle([("a", 100), ("b", 100)])
+    task.wall_ms = SET_FOR_MS
+    task.runner.covered({0: task.wall_ms})
+
+    task.act()
+
+    assert [("a", 0), ("b", 1)] == sorted(task.fired())
+
+
 def test_a_handler_that_keeps_its_output_cannot_send_by_it_in_the_next_one(tmp_path: Path) -> None:
     text = _JOB.format(domain="processing").replace(
         "        out.send(fired, timer",
