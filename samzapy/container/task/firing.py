@@ -228,7 +228,9 @@ class Timers:
                 break
             done, may_go_on = self.calls.fire_page(domain, rows, transaction, handled, until_s, must_end)
             self._remove_fired(rows, transaction.local)
-            are_left = len(rows) == _PAGE or done < len(rows)
+            # A handler may have set one that is due. A page looks at the limits of the transaction after each timer, so
+            # one that is due again and again ends there, too.
+            are_left = len(rows) == _PAGE or done < len(rows) or bool(self._state.timers_to_write)
         return may_go_on
 
     def _remove_fired(self, rows: Sequence[Row], local: LocalTransaction) -> None:

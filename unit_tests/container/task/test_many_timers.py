@@ -275,6 +275,65 @@ def test_a_timer_that_a_handler_sets_fires_in_its_order_among_those_that_are_due
     assert [("a", 110), ("a", 115), ("b", 117), ("a", 120), ("b", 122), ("b", 127)] == task.fired()
 
 
+_BEATS = """
+import samzapy as sz
+
+orders = sz.Stream("kafka.orders", key=sz.String, value=sz.Bytes)
+fired = sz.Stream("kafka.fired", key=sz.String, value=sz.Json())
+
+@sz.task(inputs=[orders], outputs=[fired], window_ms=sz.hours(1))
+class Task(sz.Task[str, bytes]):
+    beat = sz.timer("{domain}")
+    count = sz.counter()
+
+    def process(self, message, out):
+        self.beat.set(message.timestamp_ms + 60_000)
+
+    @beat.fires
+    def beats(self, timer, out):
+        out.send(fired, self.count.add(), key=timer.key)
+        if {goes_on}:
+            self.beat.set(timer.time_ms + {step_ms})
+
+    def window(self, tick, out):
+        for key in self.context.keys(self.count):
+            out.send(fired, self.count.get(), key="window")
+"""
+
+
+@pytest.mark.parametrize("domain", ["processing", "event"])
+def test_a_timer_that_sets_itself_again_and_again_catches_up_in_one_transaction_before_the_window(
+    tmp_path: Path, domain: str
+) -> None:
+    text = _BEATS.format(domain=domain, goes_on="self.count.get() < 30", step_ms=60_000)
+    task = OneTask(tmp_path, text, "task.transaction.max.ms=10000")
+    task.handle([("a", 0)])
+    task.spans_s.clear()
+    task.wall_ms = SET_FOR_MS
+    task.runner.covered({0: task.wall_ms})
+
+    task.act()
+
+    assert [*(("a", number) for number in range(1, 31)), ("window", 30)] == task.fired()
+    assert 1 == len(task.spans_s)
+
+
+@pytest.mark.parametrize("domain", ["processing", "event"])
+def test_a_timer_that_is_due_again_for_ever_leaves_its_transaction_and_the_tick(tmp_path: Path, domain: str) -> None:
+    text = _BEATS.format(domain=domain, goes_on="True", step_ms=0)
+    task = OneTask(tmp_path, text, "task.transaction.max.ms=100")
+    task.handle([("a", 0)])
+    task.spans_s.clear()
+    task.wall_ms = SET_FOR_MS
+    task.runner.covered({0: task.wall_ms})
+    task.tick_s, begun_s = 0.001, task.now_s
+
+    report = task.act()
+
+    assert task.now_s - begun_s < FIRE_S + 1 and max(task.spans_s) < 0.1 + 0.03
+    assert report.due_ms <= task.wall_ms
+
+
 _OF_BOTH_CLOCKS = """
 import samzapy as sz
 
