@@ -125,7 +125,8 @@ class TaskContext(Protocol):
         """The event time up to which the inputs are complete, for the key in hand.
 
         In milliseconds since 1970. A message with an older `time_ms` is late. None while an input that may have
-        messages has had none, and for a task that keeps no event time (docs/guides/time.md).
+        messages has had none, and for a task that keeps no event time (docs/guides/time.md). At the end of bounded
+        inputs it is 2**62 - 1.
         """
         ...
 

@@ -89,7 +89,7 @@ class Timer:
         Args:
             reach: gives the stores of the message in hand.
             now_ms: the clock that it goes by.
-            on_set: called with each moment; returns whether it may be set.
+            on_set: called with each moment, also one that is too far; returns whether it may be set.
         """
         new = copy(self)
         new._reach, new._now_ms, new._on_set = reach, now_ms, on_set
@@ -98,7 +98,8 @@ class Timer:
     def now_ms(self) -> int:
         """The present time in milliseconds since 1970, as the timer goes by it.
 
-        In event time this is the watermark of the task, 0 while there is none.
+        In event time this is the watermark of the task, 0 while there is none. At the end of bounded inputs it is
+        2**62 - 1, which is later than each moment.
         """
         if self._now_ms is None:
             raise Unbound("timer", self).error()
@@ -116,13 +117,13 @@ class Timer:
         Raises:
             TaskError: no such moment, a message without a key, or one of a broadcast input.
         """
-        if not isinstance(time_ms, int) or isinstance(time_ms, bool) or not 0 <= time_ms < MOMENT_MAX:
-            raise TaskError(
-                f"timer {self.name}: wanted a moment in whole milliseconds since 1970, found {time_ms!r}; for a time "
-                "from now on, add to now_ms()"
-            )
+        if not isinstance(time_ms, int) or isinstance(time_ms, bool) or time_ms < 0:
+            raise self._no_moment(time_ms)
         entries, sub_key = self._reach.in_hand[STORE], self._without_tag if tag == "" else self._sub_key(tag)
+        # Behind the end of the inputs, where no timer is set any more, a time from now on is past all moments.
         if self._on_set is None or self._on_set(time_ms):
+            if time_ms >= MOMENT_MAX:
+                raise self._no_moment(time_ms)
             # Rounded up: a timer never fires before its moment.
             set_moment(entries, sub_key, self.domain, time_ms, self._resolution_ms)
 
@@ -142,6 +143,12 @@ class Timer:
         """
         setattr(method, TIMER_OF_HANDLER, self)
         return method
+
+    def _no_moment(self, time_ms: object) -> TaskError:
+        return TaskError(
+            f"timer {self.name}: wanted a moment in whole milliseconds since 1970, found {time_ms!r}; for a time from "
+            "now on, add to now_ms()"
+        )
 
     def _sub_key(self, tag: str) -> bytes:
         if tag == "":

@@ -45,14 +45,19 @@ _PROPERTIES = (
     "systems.kafka.samza.offset.default=oldest\n"
 )
 BOUNDED = {"systems.kafka.samza.offset.end": "head"}
+DEAD_LETTERS = {"task.error.policy": "dead-letter", "task.dead.letter.output": "kafka.dead"}
 SEND = "[out.send(sums, [key, self.total.get()], key=key) for key in self.context.keys(self.total)]"
 
 
 def run_of(
-    tmp_path: Path, *messages: InputMessage, end: str = SEND, settings: dict[str, str] | None = None
+    tmp_path: Path,
+    *messages: InputMessage,
+    task: str = _TASK,
+    end: str = SEND,
+    settings: dict[str, str] | None = None,
 ) -> TaskRun:
     path = tmp_path / "job.py"
-    path.write_text(_TASK.replace("END", end))
+    path.write_text(task.replace("END", end))
     path.with_suffix(".properties").write_text(_PROPERTIES)
     return run_task(path, messages, settings=BOUNDED if settings is None else settings)
 
@@ -88,12 +93,33 @@ def test_an_error_of_end_of_stream_ends_the_job_with_its_name(tmp_path: Path) ->
 
 
 def test_an_error_of_end_of_stream_is_a_dead_letter_where_failed_messages_are(tmp_path: Path) -> None:
-    dead = {"task.error.policy": "dead-letter", "task.dead.letter.output": "kafka.dead"}
-
-    run = run_of(tmp_path, a_number("a", 1, 100), end="1 / 0", settings={**BOUNDED, **dead})
+    run = run_of(tmp_path, a_number("a", 1, 100), end="1 / 0", settings={**BOUNDED, **DEAD_LETTERS})
 
     (letter,) = run.sent_to("dead")
     assert "end_of_stream" in dict(letter.headers)
+
+
+@pytest.mark.parametrize("letters", [{}, DEAD_LETTERS], ids=["fail", "dead-letter"])
+def test_a_timer_that_is_set_from_the_present_on_does_not_fire_behind_the_end(
+    tmp_path: Path, letters: dict[str, str]
+) -> None:
+    """In the handler of a timer, and in `end_of_stream`."""
+    end = (
+        "[(self.over.set(self.over.now_ms() + 60_000), out.send(sums, key)) for key in self.context.keys(self.total)]"
+    )
+    task = _TASK.replace("timer.time_ms + 1)", "self.over.now_ms() + 60_000)")
+
+    run = run_of(tmp_path, a_number("a", 1, 100), task=task, end=end, settings={**BOUNDED, **letters})
+
+    assert [["timer", 160_000], "a"] == [out.value for out in run.outputs]
+
+
+@pytest.mark.parametrize("moment", ["-1", "0.5", "True"])
+def test_a_value_that_is_no_moment_is_refused_also_at_the_end(tmp_path: Path, moment: str) -> None:
+    end = f"[self.over.set({moment}) for key in self.context.keys(self.total)]"
+
+    with pytest.raises(TaskError, match=r"timer over: wanted a moment in whole milliseconds since 1970, found"):
+        run_of(tmp_path, a_number("a", 1, 100), end=end)
 
 
 def test_a_method_with_other_arguments_is_refused(tmp_path: Path) -> None:
