@@ -68,9 +68,9 @@ def send(job: MemoryJob, key: str, value: int, at_s: float, stream: str = "order
     job.send(stream, value, key=key, timestamp_ms=T + round(1000 * at_s))
 
 
-def write(job: MemoryJob, stream: str, at_s: float) -> None:
-    """Put a message on an input while the job is down."""
-    job._world.kafka.write(stream, 0, [(b"a", (1).to_bytes(8, "big"))], timestamp_ms=T + round(1000 * at_s))
+def write(job: MemoryJob, stream: str, at_s: float, value: bytes = (1).to_bytes(8, "big")) -> None:
+    """Put a message on an input, also while the job is down."""
+    job._world.kafka.write(stream, 0, [(b"a", value)], timestamp_ms=T + round(1000 * at_s))
 
 
 def results(job: MemoryJob, key: str | None = None) -> list[list[object]]:
@@ -158,6 +158,29 @@ def test_a_topic_that_becomes_quiet_closes_its_minutes(job: MemoryJob) -> None:
     assert [] == results(job), "30 s idle, and 50 s to the end of the minute"
     job.advance(seconds=1)
     assert [[0, 1]] == results(job)
+
+
+@pytest.mark.parametrize(
+    ("fails", "value"),
+    [("        1 // message.value\n", (0).to_bytes(8, "big")), ("", b"no number")],
+    ids=["in its handler", "in its serde"],
+)
+def test_an_input_whose_messages_fail_is_not_quiet(tmp_path: Path, fails: str, value: bytes) -> None:
+    path = a_job_file(tmp_path)
+    path.write_text(_JOB.format(inputs="", event_time="").replace("message, out):\n", f"message, out):\n{fails}", 1))
+    dead = {"task.error.policy": "dead-letter", "task.dead.letter.output": "kafka.dead"}
+    with MemoryJob(path, partitions=1, settings=dead) as job:
+        send(job, "a", 1, 10)
+        for _ in range(8):
+            job.advance(seconds=10)
+            write(job, "orders", 11, value)
+        job.settle()
+        send(job, "a", 2, 59)
+
+        assert [] == results(job)
+        job.advance(seconds=IDLE_S + 1)
+        assert [[0, 3]] == results(job)
+        assert 8 == len(job.dead_letters())
 
 
 def test_a_key_bucket_that_is_quiet_in_a_busy_partition_closes_its_minutes(job: MemoryJob) -> None:

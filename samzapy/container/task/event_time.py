@@ -6,6 +6,7 @@ It reads and writes the clocks of the task (`container.task.clocks`), and moves 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from samzapy.container.task.clocks import (
     reopened,
 )
 from samzapy.container.task.entry_time import EntryTime
-from samzapy.container.task.handling import Handler, TimersFirstError
+from samzapy.container.task.handling import Handler, TimersFirstError, without_time
 from samzapy.container.task.owners import task_entries
 from samzapy.container.task.ports import LocalPosition, LocalTransaction
 from samzapy.container.task.stores import TaskState
@@ -99,7 +100,7 @@ class EventTime:
         """`process`, which moves the clock of its input after each message."""
         stream = self._streams.get(route)
         if stream is None:
-            return Handler(process, process, None)
+            return without_time(process)
         clocks, clock_of, seen, state = self.clocks, self.clocks.clock_of, self.clocks.with_messages, self._state
         lateness, disorder_ms, has_own_time = clocks.lateness, stream.disorder_ms, stream.event_time is not None
         wall_ms, ahead_max_ms, no_later_ms = self._limits.wall_ms, self._plan.config.event_time_ahead_max_ms, 0
@@ -136,7 +137,8 @@ class EventTime:
             elif still is not None and not clocks.is_due:
                 still.open(lateness.below_ms, clock_of[route], disorder_ms, no_later_ms)
 
-        return Handler(handle, process, still)
+        # A message that fails moves no clock, but its input was not quiet.
+        return Handler(handle, process, still, partial(clocks.saw, route))
 
     def _must_fire_before(self, route: int, event_ms: int) -> bool:
         """Whether a timer is due before a message; its clock is moved then.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from sys import getrefcount
 from typing import NamedTuple
@@ -34,11 +34,18 @@ class Handler(NamedTuple):
         process: handles any of them, and keeps event time where the task has it.
         process_still: handles those within `still`, without keeping time.
         still: None where `process` has to handle all.
+        note_failed: called after a message became a dead letter, also one that no serde could read.
     """
 
     process: ProcessFunction
     process_still: ProcessFunction
     still: StillSpan | None
+    note_failed: Callable[[], None]
+
+
+def without_time(process: ProcessFunction) -> Handler:
+    """The handler of a route whose messages move no clock."""
+    return Handler(process, process, None, lambda: None)
 
 
 class Handling:
@@ -73,7 +80,7 @@ class Handling:
             How many messages were handled, the offset behind the last one, how many of them were skipped, and how many
             outputs there were.
         """
-        process, process_still, still = handler
+        process, process_still, still, note_failed = handler
         handle = process
         if still is not None:
             # It may be of another route.
@@ -131,6 +138,7 @@ class Handling:
                     self._calls.roll_back(error)
                     number = self._handled_before + index - start - skipped
                     self._calls.policy.apply(ssp, row, error, producer, number)
+                    note_failed()
                     handled.dead_letters += 1
                 is_kept = references(collector) > of_collector
                 if stores:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from samzapy.container.task.entry_time import EntryTime, HostExpiry
 from samzapy.container.task.event_time import EventTime, TaskTime
 from samzapy.container.task.firing import Timers
-from samzapy.container.task.handling import Handler
+from samzapy.container.task.handling import Handler, without_time
 from samzapy.container.task.message_scope import MessageScope
 from samzapy.container.task.ports import CrashPoints, LocalTransaction
 from samzapy.container.task.ports import TaskEnvironment as Environment
@@ -71,7 +71,7 @@ class TimeKeeping:
     def handler(self, route: int, process: ProcessFunction) -> Handler:
         """`process`, which moves the clock of its input, if there is one."""
         event_time = self.event_time
-        return Handler(process, process, None) if event_time is None else event_time.handler(route, process)
+        return without_time(process) if event_time is None else event_time.handler(route, process)
 
     def of_task(self) -> TaskTime:
         """The clocks that the task's timers and entries go by."""
