@@ -79,6 +79,11 @@ class Launch:
     reason: str = ""
 
 
+def by_age(launch: Launch) -> tuple[bool, int, str]:
+    """The sort key by which executions of a kind followed one another."""
+    return launch.phase in UP, launch.wanted_at_ms, launch.execution_id
+
+
 class LaunchedState(StrEnum):
     """The state of an execution as a launcher knows it.
 

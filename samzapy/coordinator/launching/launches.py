@@ -53,7 +53,7 @@ from samzapy.coordinator.state import CoordinatorState, Round, locality_of, reme
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.container_end import exit_text
 from samzapy.model.job import ExecutionId, ProcessorId
-from samzapy.model.launch import UP, Launch, Launched, LaunchedState, LaunchPhase, LaunchRole
+from samzapy.model.launch import UP, Launch, Launched, LaunchedState, LaunchPhase, LaunchRole, by_age
 from samzapy.model.placement import ANY_HOST, UNFINISHED
 from samzapy.stream.records import CoordinatorRecord, LaunchPut, Removed
 
@@ -94,6 +94,7 @@ def review_launches(
         ("not started by the coordinator", _foreign),
         ("a suspended processor runs again", lambda command, state: suspensions_over(state)),
         ("containers failed or are not wanted", partial(_stopped, liveness=liveness)),
+        ("failures are over", _failures_over),
         ("a container failed too often", _run_failed),
         ("the run is finished", _dismissed),
         ("containers are wanted", partial(_wanted, liveness=liveness)),
@@ -482,6 +483,31 @@ def _failed(launch: Launch, now_ms: int, window_ms: int) -> Launch:
     return replace(launch, failures=launch.failures + 1)
 
 
+def _failures_over(command: ReviewLaunches, state: CoordinatorState) -> Iterable[LaunchPut]:
+    """Set failures to zero once their window is over and the processor runs.
+
+    The next failure is a first one then. A last heartbeat has no wall clock by which the window could be checked when
+    it reports an end that suspends the processor at the second failure.
+    """
+    over = [
+        launch
+        for launch in _sorted(state)
+        if launch.failures and has_lasted(command.retry_window_ms, launch.window_began_ms, command.now_ms)
+    ]
+    runners = executions_to_grant(state) if over else {}
+    for launch in over:
+        runner = runners.get(launch.processor_id)
+        # The newest active launch counts the failures, also while a standby or a reserve runs the tasks.
+        is_counting = launch == last_of_kind(state, launch.processor_id, LaunchRole.ACTIVE)
+        if (is_counting or launch.execution_id == runner) and _is_running(runner, state):
+            yield LaunchPut(launch=replace(launch, failures=0, window_began_ms=0))
+
+
+def _is_running(execution_id: ExecutionId | None, state: CoordinatorState) -> bool:
+    container = None if execution_id is None else state.containers.get(execution_id)
+    return container is not None and container.phase is ContainerPhase.RUNNING
+
+
 def _run_failed(command: ReviewLaunches, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
     """The end of the whole run, if the containers of one processor failed too often."""
     if command.fails_job and is_on(state) and failed_job(state, command.retry_count):
@@ -644,11 +670,6 @@ def _newest(state: CoordinatorState) -> Mapping[_Kind, Launch]:
     Among these, only the age counts and not the phase, because an execution that cannot be ended may stop for hours.
     """
     return {_kind(launch): launch for launch in sorted(state.launches.values(), key=by_age)}
-
-
-def by_age(launch: Launch) -> tuple[bool, int, str]:
-    """The sort key by which executions of a kind followed one another."""
-    return launch.phase in UP, *_age(launch)
 
 
 def _kind(launch: Launch) -> _Kind:

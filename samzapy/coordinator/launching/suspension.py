@@ -6,7 +6,8 @@ started: the processor is suspended. A suspension is one record, `suspended/<pro
 failure that ends the job. The processor's tasks wait, and the other processors run on.
 
 Wrong usage or a wrong environment may concern one host only. It suspends the processor at the second failure in a row,
-because the second try goes to another host if one is known. If three containers end at one step of their start, the
+because the second try goes to another host if one is known. A failure is a first one again if the processor ran and
+the retry window is over (`coordinator.launching.launches`). If three containers end at one step of their start, the
 processor is suspended with code 1 (`coordinator.launching.dying_starts`).
 
 The code comes from the container's last heartbeat, else from the launcher. REJECTED from the launcher counts as wrong
@@ -27,7 +28,7 @@ from samzapy.coordinator.state import CoordinatorState, sorted_processors, tombs
 from samzapy.errors import ExitCode
 from samzapy.model.container import ContainerPhase
 from samzapy.model.finding import Finding
-from samzapy.model.launch import Launch, LaunchedState, LaunchPhase, LaunchRole
+from samzapy.model.launch import Launch, LaunchedState, LaunchPhase, LaunchRole, by_age
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.stream.records import Removed, SuspendedPut
 
@@ -76,14 +77,16 @@ def suspended_by_launcher(command: LaunchesLooked, state: CoordinatorState) -> t
 def _is_second(launch: Launch, exit_code: int, state: CoordinatorState) -> bool:
     """Whether this is a second failure in a row, after which a third would follow.
 
-    The failures of executions that had taken over are counted on the active ones.
+    The failures of executions that had taken over are counted on the newest active one. An older one may stop for
+    hours, and its failures are those of back then.
     """
-    return exit_code in _MAY_REPEAT and any(
-        other.failures > 0
+    active = (
+        other
         for other in state.launches.values()
-        if other.processor_id == launch.processor_id
-        and (other.role is LaunchRole.ACTIVE or other.execution_id == launch.execution_id)
+        if other.processor_id == launch.processor_id and other.role is LaunchRole.ACTIVE
     )
+    counting = max(active, key=by_age, default=launch)
+    return exit_code in _MAY_REPEAT and (launch.failures > 0 or counting.failures > 0)
 
 
 def is_suspended_by(launch: Launch, state: CoordinatorState) -> bool:

@@ -14,13 +14,13 @@ from typing import Final
 
 from samzapy.coordinator.assignment.liveness import LIVING
 from samzapy.coordinator.launching.hosts import place_of
-from samzapy.coordinator.launching.launches import by_age
 from samzapy.coordinator.launching.standbys import named, role_of, standby_called
 from samzapy.coordinator.requests.handler import ImmediateHandler, listed
 from samzapy.coordinator.requests.turns import in_order, turn_of
 from samzapy.coordinator.state import CoordinatorState, remembered
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.launch import by_age
 from samzapy.model.placement import (
     UNFINISHED,
     Action,

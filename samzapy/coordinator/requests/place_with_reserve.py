@@ -42,7 +42,6 @@ from samzapy.coordinator.commands import ReviewLaunches
 from samzapy.coordinator.launching.hosts import clash, hosts_allowed, place_of
 from samzapy.coordinator.launching.launches import (
     HOST_AWAY_MS,
-    by_age,
     is_on,
     launch_wanted,
     ordered_to_stop,
@@ -59,7 +58,7 @@ from samzapy.coordinator.requests.handler import Review, begun, ended, with_phas
 from samzapy.coordinator.state import CoordinatorState, is_leaving, locality_of
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
-from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole, standby_name
+from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole, by_age, standby_name
 from samzapy.model.placement import (
     ANY_HOST,
     FORCE_RESTART_LAST_SEEN,

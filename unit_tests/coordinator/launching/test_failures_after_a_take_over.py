@@ -15,8 +15,8 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ProcessorId
 from samzapy.model.launch import UP, Launched, LaunchedState, LaunchPhase, LaunchRole
 from samzapy.model.standby_progress import StandbyProgress
-from samzapy.stream.records import ConfigPut, LaunchPut, PlacedPut
-from samzapy.testing.builders import a_heartbeat, a_launch
+from samzapy.stream.records import ConfigPut, ContainerPut, LaunchPut, PlacedPut, SuspendedPut
+from samzapy.testing.builders import a_container, a_heartbeat, a_launch
 from unit_tests.fixtures.decided_job import HOUR_MS, DecidedJob, a_launch_review
 
 P = ProcessorId("0")
@@ -167,6 +167,54 @@ def test_wrong_usage_of_a_container_that_took_over_suspends_its_processor_at_the
     job.decides(usage_error(job, runner))
 
     assert (P in job.state.suspended) is bool(failures)
+
+
+def test_wrong_usage_long_after_the_failure_before_a_take_over_suspends_nothing():
+    job = JobWithStandby()
+    job.settles()
+    job.crashes()
+    runner = job.runner
+    job.works(runner)
+    job.now_ms += HOUR_MS
+    job.settles()
+
+    job.decides(usage_error(job, runner))
+
+    assert {} == job.state.suspended
+
+
+def test_wrong_usage_long_after_the_failure_of_a_container_that_cannot_be_ended_suspends_nothing():
+    lost = a_launch("e1", phase=LaunchPhase.STOPPING, expires_at_ms=0, failures=1, window_began_ms=1)
+    job = DecidedJob(
+        LaunchPut(launch=lost),
+        ContainerPut(container=a_container("e1", phase=ContainerPhase.FENCED)),
+        LaunchPut(launch=a_launch("e2", host="host-b", failures=1, window_began_ms=1, wanted_at_ms=2)),
+        ContainerPut(container=a_container("e2", host="host-b", phase=ContainerPhase.STARTED)),
+    )
+    job.works("e2")
+    job.apply(*decide(a_launch_review(now_ms=2 * HOUR_MS), job.state, Liveness()).records)
+
+    records = decide(usage_error(job, "e2"), job.state, Liveness()).records
+
+    assert [] == [record for record in records if isinstance(record, SuspendedPut)]
+
+
+def test_a_failure_is_kept_within_its_window_and_until_the_tasks_run():
+    job = JobWithStandby(retry_window_ms=10 * MINUTE_MS)
+    job.settles()
+    job.crashes()
+    job.settles()
+    assert 1 == job.state.launches["e1"].failures, "the tasks run, and the window is not over"
+    job.works(job.runner)
+    job.is_now(job.runner, ContainerPhase.STARTED)
+
+    job.now_ms += HOUR_MS
+    job.settles()
+    assert 1 == job.state.launches["e1"].failures, "the window is over, and the tasks do not run"
+
+    job.works(job.runner)
+    job.settles()
+    assert 0 == job.state.launches["e1"].failures
 
 
 def standby_of(job):

@@ -111,6 +111,23 @@ def test_an_end_that_may_be_due_to_one_host_is_tried_once_more(exit_code):
     assert ["0"] == [*job.state.suspended]
 
 
+@pytest.mark.parametrize("exit_code", [ExitCode.USAGE, ExitCode.REJECTED])
+def test_an_end_that_may_be_due_to_one_host_is_tried_once_more_after_an_earlier_failure_that_is_over(exit_code):
+    job = SuspendedJob(count=1, **{"cluster-manager_container_retry_window_ms": "300000"})
+    job.fails(job.started[-1], 137, is_received=False)
+    job.settles(8)
+    for _ in range(40):
+        job.runs_a_round(15_000)
+    assert {"0": 4} == job.at_work()
+
+    job.fails(job.started[-1], exit_code, is_received=exit_code is ExitCode.USAGE)
+    job.settles(30)
+
+    assert 3 == len(job.started)
+    assert {} == job.state.suspended
+    assert {"0": 4} == job.at_work()
+
+
 def test_a_restart_of_a_suspended_processor_starts_it_and_fails_with_the_reason_if_it_ends_in_the_same_way():
     job = SuspendedJob(count=1)
     job.fails(job.execution("0"), ExitCode.BAD_DATA)
