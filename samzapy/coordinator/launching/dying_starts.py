@@ -15,9 +15,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from samzapy.coordinator.assignment.liveness import Liveness, StartUnderWay, is_alive, is_expected
+from samzapy.coordinator.launching.launches import wanted_processors
 from samzapy.coordinator.state import CoordinatorState, sorted_processors
 from samzapy.errors import ExitCode
 from samzapy.model.container import ContainerPhase
+from samzapy.model.launch import LaunchPhase
 from samzapy.stream.records import SuspendedPut
 
 if TYPE_CHECKING:
@@ -49,12 +51,15 @@ def noted_step(heartbeat: Heartbeat, state: CoordinatorState, liveness: Liveness
 
 
 def suspended_at_a_step(state: CoordinatorState, liveness: Liveness) -> Iterable[SuspendedPut]:
-    """Suspensions of the processors whose last containers all ended at one step."""
-    for processor_id in sorted_processors(liveness.starts):
+    """Suspensions of wanted processors whose last containers all ended at one step."""
+    wanted = frozenset(wanted_processors(state) or ())
+    for processor_id in sorted_processors(liveness.starts.keys() & wanted):
         start = liveness.starts[processor_id]
         launch, container = state.launches.get(start.execution_id), state.containers.get(start.execution_id)
         if processor_id in state.suspended or launch is None or is_alive(state, start.execution_id):
             continue
+        if launch.phase is LaunchPhase.STOPPING:
+            continue  # It was ordered to stop. One that ends without an order is reviewed before it is to stop.
         if _deaths(start) >= DEATHS_MAX:
             last = launch.reason or ("" if container is None else container.reason)
             yield SuspendedPut(
@@ -68,9 +73,23 @@ def suspended_at_a_step(state: CoordinatorState, liveness: Liveness) -> Iterable
 def without_suspended(state: CoordinatorState, liveness: Liveness) -> Liveness:
     """`liveness` without the starts of suspended processors.
 
-    The count starts from zero when such a processor is resumed.
+    The count starts from zero when such a processor is resumed. The starts of processors that are not wanted, and of
+    containers that live and are to stop, go too: their ends are no deaths.
     """
-    return _without(liveness, [processor_id for processor_id in liveness.starts if processor_id in state.suspended])
+    if not liveness.starts:
+        return liveness
+    wanted = frozenset(wanted_processors(state) or ())
+    over = [
+        processor_id
+        for processor_id, start in liveness.starts.items()
+        if processor_id in state.suspended or processor_id not in wanted or _is_ordered_to_stop(start, state)
+    ]
+    return _without(liveness, over)
+
+
+def _is_ordered_to_stop(start: StartUnderWay, state: CoordinatorState) -> bool:
+    launch = state.launches.get(start.execution_id)
+    return launch is not None and launch.phase is LaunchPhase.STOPPING and is_alive(state, start.execution_id)
 
 
 def _deaths(start: StartUnderWay) -> int:

@@ -7,9 +7,16 @@ from dataclasses import replace
 
 import pytest
 
+from samzapy.coordinator.assignment.liveness import Liveness, StartUnderWay
+from samzapy.coordinator.decide import decide, observe
 from samzapy.coordinator.launching.dying_starts import DEATHS_MAX
 from samzapy.inspection.status import status_json
+from samzapy.model.container import ContainerPhase
+from samzapy.model.launch import LaunchPhase
 from samzapy.model.placement import Action
+from samzapy.stream.records import ContainerPut, LaunchPut
+from samzapy.testing.builders import a_container, a_launch
+from unit_tests.fixtures.decided_job import HOUR_MS, DecidedJob, a_launch_review
 from unit_tests.fixtures.launched_job import LaunchedJob
 
 pytestmark = pytest.mark.slow
@@ -118,3 +125,53 @@ def test_a_job_whose_coordinator_fails_over_meanwhile_is_suspended_three_starts_
 
     assert DEATHS_MAX < len(job.started_of_1()) <= 2 * DEATHS_MAX
     assert ["1"] == [*job.state.suspended]
+
+
+def started_at_a_step(execution_id, processor_id="0"):
+    """Two containers of a processor ended at the step at which its third one is."""
+    start = StartUnderWay(execution_id=execution_id, step=RESTORING, died_at=RESTORING, deaths=DEATHS_MAX - 1)
+    return Liveness(starts={processor_id: start})
+
+
+def reviewed(job, liveness):
+    """The records of one review of the launches, and the sightings after it."""
+    review = a_launch_review(now_ms=job.now_ms, seed=f"s{job.now_ms}")
+    records = decide(review, job.state, liveness).records
+    job.apply(*records)
+    job.now_ms += 500
+    return records, observe(review, job.state, liveness)
+
+
+def test_a_processor_that_is_not_wanted_any_more_is_not_suspended_at_a_step():
+    job = DecidedJob(
+        LaunchPut(launch=a_launch("e9", processor_id="1", phase=LaunchPhase.STOPPING, expires_at_ms=0, failures=3)),
+        ContainerPut(container=a_container("e9", processor_id="1", phase=ContainerPhase.LOST)),
+    )
+
+    first, liveness = reviewed(job, started_at_a_step("e9", processor_id="1"))
+    second, _ = reviewed(job, liveness)
+
+    assert ((), ()) == (first, second)
+    assert {} == liveness.starts
+
+
+@pytest.mark.parametrize("phase", [LaunchPhase.STOPPING, LaunchPhase.ENDED])
+def test_a_container_that_is_lost_after_an_order_to_stop_has_not_ended_at_its_step(phase):
+    stopping = a_launch("e1", phase=LaunchPhase.STOPPING, expires_at_ms=2 * HOUR_MS)
+    job = DecidedJob(LaunchPut(launch=stopping))
+
+    _, liveness = reviewed(job, started_at_a_step("e1"))
+    job.apply(LaunchPut(launch=replace(stopping, phase=phase)))
+    job.is_now("e1", ContainerPhase.LOST)
+    reviewed(job, liveness)
+
+    assert {} == job.state.suspended
+
+
+def test_a_container_that_is_lost_right_after_the_order_to_stop_has_not_ended_at_its_step():
+    job = DecidedJob(LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING, expires_at_ms=2 * HOUR_MS)))
+    job.is_now("e1", ContainerPhase.LOST)
+
+    reviewed(job, started_at_a_step("e1"))
+
+    assert {} == job.state.suspended
