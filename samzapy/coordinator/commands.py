@@ -384,6 +384,7 @@ class ReviewRequests:
         launching: how containers are started and stopped; None: they are self-managed.
         tries_max: how many containers are started for a move, one after the other, before it fails.
         release_ms: the time to release a grant before a container is declared lost, as in `Tick`.
+        reports_by_ms: wall clock by which each living container has sent a heartbeat to this coordinator.
     """
 
     now_ms: int
@@ -392,6 +393,7 @@ class ReviewRequests:
     launching: ReviewLaunches | None = None
     tries_max: int = 3
     release_ms: int = 60_000
+    reports_by_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,9 @@ REVIEW_ROUND_MS = 1000
 STOP_GRACE_MS = 20_000
 """Time beyond the drain that a stopping container has: to read that it must stop, and to end Spark."""
 
+REPORT_GRACE_MS = 1000
+"""Time beyond the heartbeat interval that a container has to find a new leader and to report to it."""
+
 ROOM_KNOWN_MS = 5_000
 """How long a cluster manager's count of free places is used; the count is read several times as often."""
 
@@ -119,7 +122,7 @@ class ReviewSchedule:
         return (
             self.member_review(config),
             *(() if is_submission_pending else self._input_reviews(config)),
-            *self._request_reviews(config, launches),
+            *self._request_reviews(config, launches, listened_ms),
             *(() if launches is None or is_submission_pending else (launches,)),
         )
 
@@ -130,21 +133,24 @@ class ReviewSchedule:
         self._review_inputs_next_ms = now_ms + REVIEW_ROUND_MS
         return (ReviewInputs(now_ms=now_ms, settle_ms=config.expansion_settle_ms, groupers=self._groupers),)
 
-    def _request_reviews(self, config: JobConfig, launches: ReviewLaunches | None) -> tuple[Command, ...]:
-        now_ms = self._clock.monotonic_ms()
+    def _request_reviews(
+        self, config: JobConfig, launches: ReviewLaunches | None, listened_ms: int
+    ) -> tuple[Command, ...]:
+        now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.wall_ms()
         review = ReviewRequests(
-            now_ms=self._clock.wall_ms(),
+            now_ms=wall_ms,
             expiry_ms=config.placement_expiry_ms,
             groupers=self._groupers,
             launching=launches,
             tries_max=config.placement_tries_max,
             release_ms=config.release_timeout_ms,
+            reports_by_ms=wall_ms - listened_ms + config.heartbeat_ms + REPORT_GRACE_MS,
         )
         if now_ms < self._collect_next_ms:
             return (review,)
         self._collect_next_ms = now_ms + REVIEW_ROUND_MS
         collect = CollectRequests(
-            now_ms=self._clock.wall_ms(),
+            now_ms=wall_ms,
             retention_ms=config.placement_retention_ms,
             memory_max=config.placement_uuids_max,
         )

@@ -129,7 +129,9 @@ def _end(request: RequestPut, review: Review) -> RequestPut | None:
         # The replacement was ready in time. The hand-over that has begun since has a time limit of its own; an
         # execution that does not release its tasks is declared lost first, and the move goes on (ADR 0016).
         since_ms, limit_ms = request.paused_at_ms, max(limit_ms, command.expiry_ms) + command.release_ms
-    if review.now_ms - since_ms >= limit_ms:
+    # What a request under way waits for may be done. A new leader knows once the containers have reported to it.
+    reports_by_ms = command.reports_by_ms if request.status_code is S.IN_PROGRESS else 0
+    if review.now_ms >= max(since_ms + limit_ms, reports_by_ms):
         return ended(request, S.FAILED, _why_expired(request, review, limit_ms), review.now_ms)
     if _lacks_its_query(request, state):
         text = f"processor {request.processor_id} runs no query: the plan gives it no task"

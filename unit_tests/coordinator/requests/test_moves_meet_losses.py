@@ -189,3 +189,63 @@ def test_a_move_without_a_second_place_leaves_no_reserve_wherever_the_log_is_tor
     job.reviews()
 
     assert LaunchPhase.STOPPING is job.state.launches["r0"].phase
+
+
+def taken_over(job, reports_by_ms):
+    """The first round of a leader to which no container has reported yet."""
+    launching = replace(LAUNCHING, now_ms=job.now_ms, seed=f"n{job.now_ms}")
+    review = ReviewRequests(now_ms=job.now_ms, expiry_ms=600_000, launching=launching, reports_by_ms=reports_by_ms)
+    for command in (review, launching):
+        job.apply(*decide(command, job.state, Liveness()).records)
+
+
+def second_standby():
+    """A request for a second standby of processor 0, which is on host-c."""
+    start = {"destination_host": "", "arguments": '{"command":"start"}'}
+    return MovedJob(
+        a_request(action="control-standby", **start),
+        StandbyPut(processor_id=P, count=2, uuid="u"),
+        LaunchPut(launch=a_launch("s1", role=LaunchRole.STANDBY, host="host-c", standby=1)),
+        ContainerPut(container=a_container("s1", host="host-c", phase=ContainerPhase.STARTED)),
+    )
+
+
+def test_a_new_leader_waits_for_reports_before_a_request_for_a_standby_expires():
+    job = second_standby()
+    job.now_ms += 660_000
+
+    taken_over(job, reports_by_ms=job.now_ms + 1)
+    assert StatusCode.IN_PROGRESS is job.request.status_code
+    assert LaunchPhase.LAUNCHED is job.state.launches["s1"].phase
+    job.reviews(s0=WARM, s1=WARM)
+
+    assert StatusCode.SUCCEEDED is job.request.status_code
+    assert LaunchPhase.LAUNCHED is job.state.launches["s1"].phase
+
+
+def test_a_request_expires_once_a_new_leader_had_reports():
+    job = second_standby()
+    job.now_ms += 660_000
+
+    taken_over(job, reports_by_ms=job.now_ms)
+
+    assert StatusCode.FAILED is job.request.status_code
+
+
+def test_a_new_leader_waits_for_reports_before_a_move_expires():
+    job = MovedJob(
+        a_request(phase=Phase.STARTING, execution_id="r0", paused_at_ms=HOUR_MS, destination_host="host-d"),
+        LaunchPut(launch=a_launch("r0", role=LaunchRole.RESERVE, host="host-d", uuid="u")),
+        ContainerPut(container=a_container("r0", host="host-d", phase=ContainerPhase.RUNNING)),
+        PlacedPut(processor_id=P, execution_id="r0", uuid="u"),
+        LaunchPut(launch=a_launch("e1", phase=LaunchPhase.ENDED)),
+        ContainerPut(container=a_container("e1", phase=ContainerPhase.STOPPED)),
+    )
+    job.works("r0")
+    job.now_ms += 660_000
+
+    taken_over(job, reports_by_ms=job.now_ms + 1)
+    assert StatusCode.IN_PROGRESS is job.request.status_code
+    job.reviews(s0=WARM)
+
+    assert StatusCode.SUCCEEDED is job.request.status_code

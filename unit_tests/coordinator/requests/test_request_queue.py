@@ -141,7 +141,7 @@ def test_a_container_that_dies_during_its_restart_has_restarted_when_its_process
 
 @pytest.mark.parametrize("expiry", [None, timedelta(seconds=5)])
 def test_a_request_that_is_not_done_in_time_fails_and_the_next_one_is_served(expiry):
-    job = Job(job_placement_expiry_ms="5000")
+    job = Job(job_placement_expiry_ms="5000", job_container_heartbeat_ms="1000")
     job.ask(1, request_expiry=expiry)
     job.ask(2, request_expiry=timedelta(seconds=60))
     job.reads()
@@ -156,6 +156,20 @@ def test_a_request_that_is_not_done_in_time_fails_and_the_next_one_is_served(exp
     # A query that knows the second order knows the first, but that one is over.
     job.receives_heartbeats(e0=2)
     assert (job.status(1), job.status(2)) == (S.FAILED, S.SUCCEEDED)
+
+
+def test_a_request_that_was_done_while_no_leader_listened_succeeds_after_its_expiry():
+    job = Job(job_placement_expiry_ms="5000")
+    job.ask(1)
+    job.reads()
+    job.world.clock.advance(60_000)
+
+    job.service = job.leader("b")
+    job.service.run_once(0)
+    assert job.status(1) is S.IN_PROGRESS, "no container has reported to the new leader yet"
+    job.receives_heartbeats(e0=1)
+
+    assert job.status(1) is S.SUCCEEDED
 
 
 def test_the_query_of_a_processor_without_tasks_is_not_restarted():
@@ -509,7 +523,7 @@ def test_a_scale_that_cannot_be_planned_fails_with_the_reason():
 
 
 def test_a_scaling_that_takes_too_long_fails_and_reports_that_it_continues():
-    job = ScaledJob(job_placement_expiry_ms="5000")
+    job = ScaledJob(job_placement_expiry_ms="5000", job_container_heartbeat_ms="1000")
     job.settles()
     job.scale(1, 2)
 
