@@ -333,8 +333,8 @@ def _not_started(
     A start ends if it is overdue, or if its host has no place for it.
     """
     if command.now_ms >= _expires_at_ms(launch, command):
-        waited_ms = command.now_ms - launch.wanted_at_ms
-        reason = f"it was not heard of within {waited_ms} ms (cluster-manager.container.request.timeout.ms)"
+        limit_ms = command.request_timeout_ms  # Not the time since the start: the clock may have been set back.
+        reason = f"it was not heard of within {limit_ms} ms (cluster-manager.container.request.timeout.ms)"
         return _given_up(launch, command, f"{reason}{liveness.why_not(launch.execution_id)}")
     if reason := _why_not_there(launch, command, state, liveness):
         return _withdrawn(launch, command, reason)
@@ -371,10 +371,11 @@ def _why_not_there(launch: Launch, command: ReviewLaunches, state: CoordinatorSt
         return ""
     if not command.names_hosts:
         return "the cluster manager names no hosts, so it is wanted on any"
-    waited_ms, there = command.now_ms - launch.wanted_at_ms, command.hosts
+    has_waited = partial(has_lasted, since_ms=launch.wanted_at_ms, now_ms=command.now_ms)
+    there = command.hosts
     if there and launch.host not in there:
-        return f"the cluster has no host {launch.host} any more" if waited_ms >= HOST_AWAY_MS else ""
-    if there.get(launch.host) != 0 or waited_ms < HOST_FULL_MS:
+        return f"the cluster has no host {launch.host} any more" if has_waited(HOST_AWAY_MS) else ""
+    if there.get(launch.host) != 0 or not has_waited(HOST_FULL_MS):
         return ""
     # An active execution may run on any host, and others only apart from their processor's executions.
     others = hosts_there(command, state, liveness)

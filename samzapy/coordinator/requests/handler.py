@@ -50,6 +50,10 @@ class Review:
         """The wall clock."""
         return self.command.now_ms
 
+    def ms_since(self, recorded_ms: int) -> int:
+        """For people: the time since a recorded one; 0 if the clock was set back since."""
+        return max(0, self.now_ms - recorded_ms)
+
     @property
     def launching(self) -> ReviewLaunches | None:
         """How to start and stop containers; None if the coordinator does neither."""

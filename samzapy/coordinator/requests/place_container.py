@@ -196,7 +196,8 @@ def completion(request: RequestPut, review: Review) -> str | None:
     count = sum(planned.processor_id == request.processor_id for planned in review.state.plan)
     return (
         f"{count} tasks of processor {request.processor_id} run in {container.execution_id} of processor "
-        f"{container.processor_id} on {container.host}, {review.now_ms - request.decided_at_ms} ms after the move began"
+        f"{container.processor_id} on {container.host}, {review.ms_since(request.decided_at_ms)} ms after the move "
+        "began"
     )
 
 

@@ -42,6 +42,7 @@ from samzapy.coordinator.commands import ReviewLaunches
 from samzapy.coordinator.launching.hosts import clash, hosts_allowed, place_of
 from samzapy.coordinator.launching.launches import (
     HOST_AWAY_MS,
+    has_lasted,
     is_on,
     launch_wanted,
     ordered_to_stop,
@@ -160,7 +161,7 @@ def reserve_completion(request: RequestPut, review: Review) -> str | None:
     count = sum(planned.processor_id == processor_id for planned in review.state.plan)
     text = (
         f"{count} tasks of processor {processor_id} run in {runner.execution_id} on {runner.host}; their "
-        f"query runs again after {max(0, review.now_ms - request.paused_at_ms)} ms"
+        f"query runs again after {review.ms_since(request.paused_at_ms)} ms"
     )
     if request.destination_host == STANDBY:
         return f"{text}. {_next_standby(processor_id, review.state)}"
@@ -365,9 +366,9 @@ def _await_start(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
 
 def _has_no_second_place(move: _Move, review: Review) -> bool:
     """Whether the host had no second place for `SECOND_PLACE_WAIT_MS`."""
-    waited_ms = review.now_ms - move.reserve.wanted_at_ms
+    has_waited = has_lasted(SECOND_PLACE_WAIT_MS, move.reserve.wanted_at_ms, review.now_ms)
     is_full = move.launching.hosts.get(move.host) == 0
-    return move.reserve.phase is LaunchPhase.WANTED and is_full and waited_ms >= SECOND_PLACE_WAIT_MS
+    return move.reserve.phase is LaunchPhase.WANTED and is_full and has_waited
 
 
 def _stop_misplaced(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
@@ -421,7 +422,8 @@ def _has_no_such_host(host: str, last: Launch, command: ReviewLaunches) -> bool:
     A host that restarts is missing for less time than that.
     """
     is_unknown = bool(host and command.hosts) and host not in command.hosts
-    return is_unknown and last.phase is LaunchPhase.WANTED and command.now_ms - last.wanted_at_ms >= HOST_AWAY_MS
+    has_waited = has_lasted(HOST_AWAY_MS, last.wanted_at_ms, command.now_ms)
+    return is_unknown and last.phase is LaunchPhase.WANTED and has_waited
 
 
 def _await_standby(request: RequestPut, processor_id: ProcessorId, review: Review) -> Iterable[CoordinatorRecord]:

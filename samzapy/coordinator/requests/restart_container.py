@@ -115,7 +115,7 @@ def completion(request: RequestPut, review: Review) -> str | None:
     runner = _successor(request, review.state)
     if runner is None or awaited(request, review):
         return None
-    took_ms = review.now_ms - request.decided_at_ms
+    took_ms = review.ms_since(request.decided_at_ms)
     host = review.state.containers[runner.execution_id].host
     return (
         f"processor {request.processor_id} runs in {runner.execution_id} on {host}, {took_ms} ms after it was asked"

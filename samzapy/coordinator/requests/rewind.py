@@ -339,7 +339,7 @@ def completion(request: RequestPut, review: Review) -> str | None:
     """The positions that were rewound. See `RequestHandler`."""
     if awaited(request, review):
         return None
-    return f"{_summary(request)}: done {review.now_ms - request.decided_at_ms} ms after that was recorded"
+    return f"{_summary(request)}: done {review.ms_since(request.decided_at_ms)} ms after that was recorded"
 
 
 def _summary(request: RequestPut) -> str:

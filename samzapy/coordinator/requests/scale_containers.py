@@ -81,7 +81,7 @@ def completion(request: RequestPut, review: Review) -> str | None:
         return None
     if not_at_work(review.state, review.liveness) or _too_many(review.state):
         return None
-    took_ms = review.now_ms - request.decided_at_ms
+    took_ms = review.ms_since(request.decided_at_ms)
     return f"{len(review.state.plan)} tasks run in {len(wanted)} containers, {took_ms} ms after the change began"
 
 

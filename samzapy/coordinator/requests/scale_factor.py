@@ -98,7 +98,7 @@ def completion(request: RequestPut, review: Review) -> str | None:
     """The number of tasks that run with the factor. See `RequestHandler`."""
     if not is_scaled(request, review):
         return None
-    took_ms = review.now_ms - request.decided_at_ms
+    took_ms = review.ms_since(request.decided_at_ms)
     tasks, factor = len(review.state.plan), factor_of(review.state)
     return f"{tasks} tasks run with factor {factor}, {took_ms} ms after the change began"
 

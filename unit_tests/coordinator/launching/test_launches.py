@@ -1052,6 +1052,29 @@ def test_a_clock_that_is_set_back_starts_no_container_twice():
     assert {"0": 4} == job.at_work()
 
 
+@pytest.mark.parametrize("hosts", [{"host-b": 1}, {"host-a": 0, "host-b": 1}])
+def test_a_host_that_is_away_or_full_is_not_waited_for_after_the_clock_was_set_back(hosts):
+    waits = a_launch("e1", phase=LaunchPhase.WANTED, wanted_at_ms=2 * HOUR_MS, expires_at_ms=HOUR_MS + 1)
+
+    place = LocalityPut(locality=ProcessorLocality(processor_id="0", host="host-a"))
+
+    state = a_state(place, LaunchPut(launch=waits))
+    records, _ = review_launches(replace(REVIEW, now_ms=HOUR_MS, hosts=hosts), state)
+
+    withdrawn, wanted = launches_of(records)
+    assert (LaunchPhase.STOPPING, 0) == (withdrawn.phase, withdrawn.failures)
+    assert (LaunchPhase.WANTED, "host-b") == (wanted.phase, wanted.host)
+
+
+def test_a_start_that_is_given_up_names_its_limit_also_after_the_clock_was_set_back():
+    silent = a_launch("e1", phase=LaunchPhase.WANTED, wanted_at_ms=2 * HOUR_MS, expires_at_ms=HOUR_MS)
+
+    records, _ = review_launches(replace(REVIEW, now_ms=HOUR_MS), a_state(LaunchPut(launch=silent)))
+
+    limit_ms = REVIEW.request_timeout_ms
+    assert f"it was not heard of within {limit_ms} ms" in launches_of(records)[0].reason
+
+
 @pytest.mark.parametrize("set_back_ms", [1, 20_000, HOUR_MS])
 def test_a_failure_after_the_clock_was_set_back_is_the_first_one_again(set_back_ms):
     running = a_launch("e1", failures=3, window_began_ms=HOUR_MS)

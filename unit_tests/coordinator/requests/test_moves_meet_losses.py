@@ -8,6 +8,7 @@ from samzapy.coordinator.assignment.liveness import Liveness, Sighting
 from samzapy.coordinator.commands import Figures, ReviewRequests
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.grant_values import HeldGrant
+from samzapy.coordinator.requests.handler import Review
 from samzapy.model.container import ContainerPhase, ProcessorLocality
 from samzapy.model.job import ProcessorId
 from samzapy.model.launch import LaunchPhase, LaunchRole
@@ -249,3 +250,44 @@ def test_a_new_leader_waits_for_reports_before_a_move_expires():
     job.reviews(s0=WARM)
 
     assert StatusCode.SUCCEEDED is job.request.status_code
+
+
+def moved_to_a_host_that_has_no_place(host):
+    """A reserve waits for the host, and the clock was set back by an hour."""
+    job = MovedJob(
+        a_request(phase=Phase.RESERVING, destination_host=host),
+        LaunchPut(
+            launch=a_launch(
+                "r0",
+                role=LaunchRole.RESERVE,
+                phase=LaunchPhase.WANTED,
+                host=host,
+                uuid="u",
+                wanted_at_ms=2 * HOUR_MS,
+                expires_at_ms=2 * HOUR_MS,
+            )
+        ),
+        launching=replace(LAUNCHING, hosts={"host-a": 0, "host-b": 3}),
+    )
+    job.reviews(s0=WARM)
+    return job
+
+
+def test_a_move_to_a_host_that_is_away_fails_at_once_after_the_clock_was_set_back():
+    job = moved_to_a_host_that_has_no_place("host-away")
+
+    assert StatusCode.FAILED is job.request.status_code
+
+
+def test_a_move_to_a_full_host_of_its_own_stops_first_at_once_after_the_clock_was_set_back():
+    job = moved_to_a_host_that_has_no_place("host-a")
+
+    assert "e1" == job.request.source_id
+
+
+def test_an_answer_tells_no_negative_time_after_the_clock_was_set_back():
+    review = Review(
+        command=ReviewRequests(now_ms=HOUR_MS, expiry_ms=1), state=MovedJob(a_request()).state, liveness=Liveness()
+    )
+
+    assert [1000, 0] == [review.ms_since(HOUR_MS - 1000), review.ms_since(HOUR_MS + 1000)]
