@@ -93,7 +93,12 @@ def standby_count(processor_id: ProcessorId, state: CoordinatorState) -> int:
     if not has_state(state):
         return 0
     own = state.standbys.get(processor_id)
-    return int(state.config.get("job.standbytasks.replication.factor", "1")) - 1 if own is None else own.count
+    return standby_count_configured(state) if own is None else own.count
+
+
+def standby_count_configured(state: CoordinatorState) -> int:
+    """The number of standbys of a processor without a number of its own."""
+    return int(state.config.get("job.standbytasks.replication.factor", "1")) - 1
 
 
 def standbys_of(processor_id: ProcessorId, state: CoordinatorState) -> tuple[Launch, ...]:

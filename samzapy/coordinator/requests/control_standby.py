@@ -13,11 +13,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from samzapy.coordinator.assignment.liveness import is_alive
 from samzapy.coordinator.launching.hosts import place_of
 from samzapy.coordinator.launching.launches import to_look_at
-from samzapy.coordinator.launching.standbys import has_state, is_warm, named, standby_count, standbys_of
+from samzapy.coordinator.launching.standbys import (
+    has_state,
+    is_warm,
+    named,
+    standby_count,
+    standby_count_configured,
+    standbys_of,
+)
 from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended, planned_processors, with_phase
-from samzapy.coordinator.state import CoordinatorState
+from samzapy.coordinator.state import CoordinatorState, tombstone
 from samzapy.model.job import ProcessorId
 from samzapy.model.launch import LaunchPhase, LaunchRole, standby_name
 from samzapy.model.placement import (
@@ -101,8 +109,9 @@ def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]
 
 
 def _starting(recorded: StandbyPut, review: Review) -> str:
-    """For people: how many standbys are to start, and why they have not."""
+    """For people: how many standbys are up, and why others are not."""
     standing = standbys_of(recorded.processor_id, review.state)
+    up = [launch for launch in standing if is_alive(review.state, launch.execution_id)]
     missing = {
         name: why
         for name, why in review.liveness.standbys_missing.items()
@@ -110,7 +119,7 @@ def _starting(recorded: StandbyPut, review: Review) -> str:
     }
     return "".join(
         (
-            f"{len(standing)} of {recorded.count} standbys are to start",
+            f"{len(up)} of {recorded.count} standbys are up",
             next((why for launch in standing if (why := review.liveness.why_not(launch.execution_id))), ""),
             *(f"; {name}: {why}" for name, why in sorted(missing.items())),
         )
@@ -158,7 +167,9 @@ def roll_back(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord
     if recorded is not None and _is_more(request):
         # Without the request's uuid: if the transaction is torn before the request's end, the repetition must not
         # subtract again.
-        yield replace(recorded, count=_after(recorded.count, is_more=False), uuid="")
+        before = replace(recorded, count=_after(recorded.count, is_more=False), uuid="")
+        # A record would keep this number when the configuration changes.
+        yield tombstone(before) if before.count == standby_count_configured(review.state) else before
 
 
 def _is_more(request: RequestPut) -> bool:

@@ -381,6 +381,20 @@ def test_a_standby_that_is_given_up_is_removed_once_wherever_the_log_is_torn():
     assert [(StatusCode.FAILED, 2)] * (len(whole) + 1) == counts
 
 
+@pytest.mark.parametrize(("factor", "expected"), [("4", 3), ("1", 0)])
+def test_a_processor_whose_further_standby_was_given_up_follows_the_configuration_again(factor, expected):
+    begun = a_control("start", StatusCode.IN_PROGRESS)
+    command = ReviewRequests(now_ms=10**9, expiry_ms=60_000)
+    one_standby = ConfigPut(config_key="job.standbytasks.replication.factor", value="2")
+    state = a_state(one_standby, begun, StandbyPut(processor_id=P, count=2, uuid=begun.uuid))
+
+    failed = evolve(state, committed(review_requests(command, state, Liveness()), 100))
+    assert (StatusCode.FAILED, 1) == (failed.requests[begun.uuid].status_code, standby_count(P, failed))
+    other_factor = ConfigPut(config_key="job.standbytasks.replication.factor", value=factor)
+
+    assert expected == standby_count(P, evolve(failed, committed([other_factor], 200)))
+
+
 def test_a_failed_start_on_a_host_does_not_make_its_recorded_fault_domain_unknown():
     domains = ConfigPut(config_key="cluster-manager.fault-domain-aware.standby.enabled", value="true")
     recorded = LocalityPut(
