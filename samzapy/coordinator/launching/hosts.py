@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from samzapy.coordinator.assignment.liveness import Liveness, is_alive
+from samzapy.coordinator.state import CoordinatorState, remembered, sorted_processors
 from samzapy.model.launch import UP, Launch, LaunchPhase
 
 if TYPE_CHECKING:
     from samzapy.coordinator.commands import ReviewLaunches
-    from samzapy.coordinator.state import CoordinatorState
     from samzapy.model.job import ExecutionId, ProcessorId
 
 
@@ -194,7 +194,23 @@ def _domains(state: CoordinatorState, liveness: Liveness) -> Mapping[str, str]:
     """The fault domain of each host; none if the job does not use fault domains."""
     if not _domains_count(state):
         return {}
-    recorded = {locality.host: locality.fault_domain for locality in state.localities.values()}
     # A host that is only known for a failed start has no domain here, and that is no reason to forget the recorded one.
     kept = {host: known.fault_domain for host, known in liveness.hosts.items() if known.fault_domain}
-    return {host: domain for host, domain in (recorded | kept).items() if domain}
+    return {host: domain for host, domain in {**_domains_recorded(state), **kept}.items() if domain}
+
+
+@remembered
+def _domains_recorded(state: CoordinatorState) -> Mapping[str, str]:
+    """The fault domain of each host, as its processors recorded it.
+
+    Processors recorded different ones if the host was moved. One that runs there has the newest. Otherwise the last
+    processor counts, so that equal states decide equally (law L7).
+    """
+    running = {
+        (container.processor_id, container.host)
+        for container in state.containers.values()
+        if is_alive(state, container.execution_id)
+    }
+    in_order = (state.localities[processor_id] for processor_id in sorted_processors(state.localities))
+    by_evidence = sorted(in_order, key=lambda locality: (locality.processor_id, locality.host) in running)
+    return {locality.host: locality.fault_domain for locality in by_evidence}

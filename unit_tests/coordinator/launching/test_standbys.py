@@ -5,6 +5,7 @@ The stories are in `unit_tests/scenarios`.
 
 import json
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 
@@ -428,3 +429,40 @@ def test_a_missing_standby_names_the_host_that_its_processor_was_moved_off():
     assert () == review_standbys(command, state, Liveness())
     assert "processor 0 was moved off host-a to its standby" in reason
     assert "host-c is full" in reason
+
+
+DOMAINS_COUNT = ConfigPut(config_key="cluster-manager.fault-domain-aware.standby.enabled", value="true")
+
+
+def recorded(processor_id, host, domain):
+    locality = ProcessorLocality(processor_id=ProcessorId(processor_id), host=host, fault_domain=domain)
+    return LocalityPut(locality=locality)
+
+
+def test_equal_states_choose_equal_hosts_though_a_host_has_two_recorded_fault_domains():
+    """Law L7.
+
+    A leader that replays a compacted log has the same tables in another order.
+    """
+    domains = {"1": "one", "2": "two", "10": "one"}
+    places = [recorded("0", "host-a", "one"), *(recorded(number, "host-z", domains[number]) for number in domains)]
+    review = replace(REVIEW, hosts={"host-a": 5, "host-z": 5})
+
+    states = [
+        a_state(DOMAINS_COUNT, standbys_wanted(3), *in_order, lost=ContainerPhase.RUNNING)
+        for in_order in permutations(places)
+    ]
+    decisions = [decide(review, state, Liveness()) for state in states]
+
+    assert [states[0]] * len(states) == states
+    assert [decisions[0]] * len(states) == decisions
+
+
+def test_the_fault_domain_of_a_host_is_that_of_a_processor_that_runs_there():
+    places = [recorded("0", "host-a", "old"), recorded("1", "host-z", "new"), recorded("2", "host-z", "old")]
+    runs = ContainerPut(container=a_container("x1", processor_id="1", host="host-z", phase=ContainerPhase.RUNNING))
+
+    before, after = (a_state(DOMAINS_COUNT, *places, *more, lost=ContainerPhase.RUNNING) for more in ((), (runs,)))
+
+    assert "is in the fault domain of host-z already (old)" in clash("host-z", P, before, Liveness())
+    assert "" == clash("host-z", P, after, Liveness())
