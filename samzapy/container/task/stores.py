@@ -55,7 +55,8 @@ class Journal:
             if was_there:
                 entries[key] = before
             else:
-                del entries[key]
+                # Threads that made an entry at once have a row each.
+                entries.pop(key, None)
         for store, key, before in reversed(self.local):
             assert local is not None
             local.write(store, {key: before})

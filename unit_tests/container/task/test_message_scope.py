@@ -13,6 +13,7 @@ import pytest
 
 from samzapy.adapters.host.threads import HostThreads
 from samzapy.container.task.message_scope import MessageScope
+from samzapy.container.task.stores import Journal
 from samzapy.container.task.work_plan import ReportKind
 from samzapy.errors import OutsideMessageError, SamzapyError
 from samzapy.task import LoadedTask
@@ -119,6 +120,18 @@ def test_a_pool_that_process_waits_for_works() -> None:
 
     assert 800 == len(worker.outputs())
     assert 4 == len(worker.sums)
+
+
+def test_an_entry_that_two_threads_made_at_once_is_undone_with_its_message() -> None:
+    """Each of them saw that it was not there, so the journal has it twice."""
+    journal, entries = Journal(is_kept=True), dict[bytes, bytes | None]()
+    journal.entries += [(entries, b"a", False, None), (entries, b"a", False, None)]
+    entries[b"a"] = b"1"
+
+    journal.roll_back(None)
+
+    assert {} == entries
+    assert [] == journal.entries
 
 
 def test_a_thread_pool_that_process_does_not_wait_for_fails_at_its_first_late_call() -> None:
