@@ -96,6 +96,12 @@ def test_more_keys_than_a_page_are_seen_once_each(tmp_path: Path) -> None:
             "out.send(texts, ''.join(sorted(self.context.keys(self.parts))) + str(self.total.get()), key=key)",
             [("a", "ab2"), ("b", "ab1")],
         ),
+        # Entries of the outer key go on behind a walk over keys within them.
+        (
+            "out.send(texts, ''.join(n + str(len(list(self.context.keys(self.total)))) for n, _ in self.parts.items()),"
+            " key=key)",
+            [("a", "x2"), ("b", "x2")],
+        ),
         # Timers and states of the key in hand.
         ("self.ticks.set(0); self.total.set(7)", [("a", "timer 7"), ("b", "timer 7")]),
     ],
@@ -167,6 +173,15 @@ def test_a_walk_ends_with_its_window(tmp_path: Path) -> None:
     window = "self.kept = self.context.keys(self.total); next(self.kept); break"
     with pytest.raises(TaskError, match="within window, found one elsewhere"):
         run_task(a_job(tmp_path, text, window=window), [of("a"), of("b"), of("c", after_ms=2000)])
+
+
+def test_entries_of_a_key_end_with_it_in_a_walk_over_keys(tmp_path: Path) -> None:
+    window = (
+        "[next(kept) for kept in getattr(self, 'kept', ())]; self.kept = [self.parts.items()]; next(self.kept[0])"
+    )
+    messages = [of(key, value=value) for key in "ab" for value in "xy"]
+    with pytest.raises(TaskError, match="wanted the next entry of store parts to be called only while"):
+        run_of(tmp_path, *messages, window=window, advance_ms=1000)
 
 
 def test_a_function_task_and_a_task_without_window_refuse_the_key(tmp_path: Path) -> None:

@@ -214,7 +214,9 @@ class TaskKeys:
         if store not in self._by_key:
             declared = ", ".join(sorted(self._by_key)) or "none"
             raise TaskError(f"context.keys: wanted a state of scope key of the task ({declared}), found {store!r}")
-        window, state, before = self._window, self._state, self._state.message_key
+        window, state = self._window, self._state
+        # With its prefix, by which the entries of that key go on.
+        before = state.message_key, state.key_prefix
         self._check_walk(store, window)
         try:
             for owner in self._owners(store):
@@ -224,7 +226,7 @@ class TaskKeys:
         finally:
             # A walk that user code keeps may end at any time later.
             if window is self._window:
-                state.message_key, state.key_prefix = before, None
+                state.message_key, state.key_prefix = before
 
     def _owners(self, store: str) -> Iterator[bytes]:
         written = self._state.written(store)
@@ -504,9 +506,10 @@ class OrderedStore(Store):
         return self._read(prefix, low, end, reverse=reverse)
 
     def _read(self, prefix: bytes, low: bytes, end: bytes | None, *, reverse: bool) -> Iterator[tuple[Any, Any]]:
+        state, is_of_key = self._state, self._own_prefix is None
         while True:
             self._check_is_of(prefix)
-            local = self._state.local
+            local = state.local
             assert local is not None, "a store is read only while a message is handled"
             page = local.scan(self._name, prefix, low, end, reverse=reverse, count_max=_PAGE)
             for name, raw in page:
@@ -515,6 +518,10 @@ class OrderedStore(Store):
                 except SerdeError as error:
                     raise self._unreadable(error) from error
                 yield entry
+                # User code may have kept the iterator for the message of another key. All of the check, for each
+                # entry, would double the time of a walk.
+                if is_of_key and state.key_prefix is not prefix:
+                    self._check_is_of(prefix)
             if len(page) < _PAGE:
                 return
             if reverse:

@@ -354,3 +354,44 @@ def test_state_of_a_task_class_is_refused_between_two_micro_batches() -> None:
 
     with pytest.raises(OutsideMessageError, match="after its message"):
         scope.reachable.in_hand["seen"]
+
+
+_KEPT = """
+import samzapy as sz
+
+orders = sz.Stream("kafka.orders", key=sz.String, value=sz.Bytes)
+
+@sz.task(inputs=[orders])
+class Job(sz.Task[str, bytes]):
+    names = sz.map(sz.Long, sz.String{more})
+    items = sz.list(sz.String{more})
+
+    def process(self, message, out):
+        if message.value == b"keep":
+            for number in range(3):
+                self.names.put(number, message.key)
+                self.items.append(message.key)
+            self.kept = {kept}
+            next(self.kept)
+        else:
+            {use}
+"""
+_PROPERTIES = "job.name=job\nsystems.kafka.bootstrap.servers=localhost:1\nlocal.store.dir=/data\n"
+
+
+@pytest.mark.parametrize("key", ["a", "b"])
+@pytest.mark.parametrize("more", ["", ", ttl=sz.hours(1)"], ids=["for ever", "with a ttl"])
+@pytest.mark.parametrize("kept", ["self.names.items()", "self.names.items(reverse=True)", "iter(self.items)"])
+@pytest.mark.parametrize("use", ["next(self.kept)", "self.names.put(9, 'x'); next(self.kept)"])
+def test_entries_that_are_read_on_in_another_message_are_refused(
+    tmp_path: Path, use: str, kept: str, more: str, key: str
+) -> None:
+    """They would be those of another key, or as old as their message."""
+    job = tmp_path / "job.py"
+    job.write_text(_KEPT.format(use=use, kept=kept, more=more))
+    job.with_suffix(".properties").write_text(_PROPERTIES)
+
+    with pytest.raises(
+        SamzapyError, match="wanted the next entry of store .* only while process handles its message"
+    ):
+        run_task(job, [("a", b"keep"), (key, b"use")])
