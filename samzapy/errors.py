@@ -33,7 +33,8 @@ SamzapyError                          exit 1
 ├── FencedError                       no one: a newer owner has the transactional id   exit 4
 ├── ProducerError                     the producer is unusable: create a new one, read, decide again
 │   └── UndeliveredError              the brokers were away; no record is to blame
-└── StaleQueryError                   no one: a worker of a query that has ended (`adapters.spark.slots`)
+├── StaleQueryError                   no one: a worker of a query that has ended (`adapters.spark.slots`)
+└── RestoreEndedError                 no one: the container stops while it restores (`container.state_restore`)
 ```
 
 Every message says the wanted state, the actual state, and the next step. Broken invariants are `assert`s and are never

@@ -26,7 +26,7 @@ from samzapy.container.start_rules import copies_taken
 from samzapy.container.stats import ContainerFigures
 from samzapy.container.task.work_plan import Route
 from samzapy.container.work_planner import WorkPlanner
-from samzapy.errors import TemporaryError
+from samzapy.errors import SamzapyError
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket
@@ -38,7 +38,7 @@ from samzapy.stream.codec import encode
 _LOG = logging.getLogger(__name__)
 
 
-class RestoreEndedError(TemporaryError):
+class RestoreEndedError(SamzapyError):
     """This container is to stop, so the rest of the restore is left."""
 
 

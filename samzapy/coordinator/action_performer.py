@@ -276,7 +276,7 @@ class ActionPerformer:
         refuse_newer_positions(read, state.epoch, topic=coordinator_topic(config.job))
         resolved = []
         grants, startpoints = GrantIndex(state.grants.values()), StartpointIndex(state.startpoints.values())
-        kin = kin_of(state.plan)
+        kin, accepted = kin_of(state.plan), _accepted_losses(view)
         for action, planned in zip(wanted, tasks, strict=True):
             if missing := [ssp_kb.ssp for ssp_kb in planned.positions if ssp_kb.ssp not in read.bounds]:
                 self._wait_for_topic(planned, missing[0])
@@ -292,7 +292,7 @@ class ActionPerformer:
                 grants,
                 read,
                 offset_default_of=offset_defaults(planned, state, config),
-                accepted_losses=_accepted_losses(view),
+                accepted_losses=accepted,
                 epoch_before_of=epoch_before_of,
                 startpoints=startpoints,
             )

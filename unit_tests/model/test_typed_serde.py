@@ -119,6 +119,13 @@ def test_a_value_of_another_type_is_refused_with_both() -> None:
         Json(Order).encode({"item": "a"})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("serde", [Json(int), Msgpack(int)])
+def test_a_boolean_is_no_number_because_it_could_not_be_read_back(serde: Serde[int]) -> None:
+    assert 1 == serde.decode(serde.encode(1))
+    with pytest.raises(SerdeError, match=r"\(int\): wanted int, found bool"):
+        serde.encode(True)
+
+
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [

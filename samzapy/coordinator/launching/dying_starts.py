@@ -30,8 +30,8 @@ DEATHS_MAX: Final = 3
 
 def noted_step(heartbeat: Heartbeat, state: CoordinatorState, liveness: Liveness) -> Liveness:
     """`liveness` with the start step that a container reports."""
-    if not is_expected(state, heartbeat):
-        return liveness
+    if not is_expected(state, heartbeat) or heartbeat.execution_id not in state.launches:
+        return liveness  # Only a processor whose containers the coordinator starts can be suspended.
     processor_id, before = heartbeat.processor_id, liveness.starts.get(heartbeat.processor_id)
     is_own = before is not None and before.execution_id == heartbeat.execution_id
     runs = heartbeat.state is ContainerPhase.RUNNING and heartbeat.held and not heartbeat.step

@@ -82,8 +82,10 @@ class Structured(Generic[T]):
 
     def encode(self, value: T, /) -> bytes:
         """Raises SerdeError for a value of another type, and for NaN and infinity."""
-        if self._class is not None and not isinstance(value, self._class):
-            raise SerdeError(f"serde {self}: wanted {self._class.__name__}, found {type(value).__name__}")
+        of = self._class
+        # To Python True is an int. msgspec writes a boolean, which it does not read as an int.
+        if of is not None and (not isinstance(value, of) or (of is int and isinstance(value, bool))):
+            raise SerdeError(f"serde {self}: wanted {of.__name__}, found {type(value).__name__}")
         try:
             raw = self._encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:

@@ -9,13 +9,13 @@ import pytest
 
 from samzapy.coordinator.assignment.liveness import Liveness, StartUnderWay
 from samzapy.coordinator.decide import decide, observe
-from samzapy.coordinator.launching.dying_starts import DEATHS_MAX
+from samzapy.coordinator.launching.dying_starts import DEATHS_MAX, noted_step
 from samzapy.inspection.status import status_json
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import LaunchPhase
 from samzapy.model.placement import Action
 from samzapy.stream.records import ContainerPut, LaunchPut
-from samzapy.testing.builders import a_container, a_launch
+from samzapy.testing.builders import a_container, a_heartbeat, a_launch
 from unit_tests.fixtures.decided_job import HOUR_MS, DecidedJob, a_launch_review
 from unit_tests.fixtures.launched_job import LaunchedJob
 
@@ -175,3 +175,17 @@ def test_a_container_that_is_lost_right_after_the_order_to_stop_has_not_ended_at
     reviewed(job, started_at_a_step("e1"))
 
     assert {} == job.state.suspended
+
+
+def test_starts_of_containers_that_the_coordinator_did_not_launch_are_not_counted():
+    """Each process may have a processor id of its own, so the counts would grow without end."""
+    own, by_hand = a_container("e1"), a_container("e2", processor_id="2", pid=2)
+    job = DecidedJob(LaunchPut(launch=a_launch("e1")), ContainerPut(container=own), ContainerPut(container=by_hand))
+
+    heartbeats = [
+        replace(a_heartbeat(at.execution_id, processor_id=at.processor_id, pid=at.pid), step=RESTORING)
+        for at in (own, by_hand)
+    ]
+    noted = [noted_step(heartbeat, job.state, Liveness()).starts for heartbeat in heartbeats]
+
+    assert [{"0"}, set()] == [set(starts) for starts in noted]

@@ -366,7 +366,7 @@ def test_the_next_leader_finishes_a_rewind_at_any_time(rounds):
 
 
 def test_a_rewind_of_one_part_in_an_unfinished_merge_drops_the_floor_of_that_part_alone():
-    job = RewoundJob(job_placement_expiry_ms="5000")
+    job = RewoundJob(job_placement_expiry_ms="5000", job_container_heartbeat_ms="1000")
     job.scale(1, 4)
     job.settles(12)
     for bucket, offset in enumerate((10, 20, 30, 40)):
@@ -390,7 +390,7 @@ def test_a_rewind_of_one_part_in_an_unfinished_merge_drops_the_floor_of_that_par
 
 
 def test_a_rewind_in_an_unfinished_split_is_of_the_part_that_is_meant():
-    job = RewoundJob(job_placement_expiry_ms="5000")
+    job = RewoundJob(job_placement_expiry_ms="5000", job_container_heartbeat_ms="1000")
     job.commits("kafka.orders.0:0/1", 40)
     job.scale(1, 2)
     job.passes(5000)
@@ -503,7 +503,7 @@ def test_offsets_that_were_read_for_an_earlier_plan_begin_no_rewind():
 
 
 def test_a_rewind_that_cannot_be_resolved_fails_and_changes_nothing():
-    job = RewoundJob(job_placement_expiry_ms="5000")
+    job = RewoundJob(job_placement_expiry_ms="5000", job_container_heartbeat_ms="1000")
     job.world.reading_fails = 1000
 
     job.rewind()
@@ -515,7 +515,7 @@ def test_a_rewind_that_cannot_be_resolved_fails_and_changes_nothing():
 
 
 def test_a_rewind_that_takes_too_long_fails_and_continues():
-    job = RewoundJob(job_placement_expiry_ms="5000")
+    job = RewoundJob(job_placement_expiry_ms="5000", job_container_heartbeat_ms="1000")
     job.commits("kafka.orders.1:0/1", 40)
     job.rewind(partition=1)
 
