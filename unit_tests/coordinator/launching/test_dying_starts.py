@@ -178,7 +178,7 @@ def test_a_container_that_is_lost_right_after_the_order_to_stop_has_not_ended_at
 
 
 def test_starts_of_containers_that_the_coordinator_did_not_launch_are_not_counted():
-    """Each process may have a processor id of its own, so the counts would grow without end."""
+    """Each process may have an id of its own, so the counts would only grow."""
     own, by_hand = a_container("e1"), a_container("e2", processor_id="2", pid=2)
     job = DecidedJob(LaunchPut(launch=a_launch("e1")), ContainerPut(container=own), ContainerPut(container=by_hand))
 
