@@ -102,10 +102,10 @@ def replan(
 def _partition_count(recorded: InputPut, state: CoordinatorState) -> int:
     """How many partitions of an input are planned.
 
-    It is the recorded number, or more: after an expansion whose plan is in force and whose record, which comes behind
-    the plan, was torn off.
+    It is the recorded number, or more: after an expansion, or another topic in the place of one that is gone, whose
+    plan is in force and whose record, which comes behind the plan, was torn off.
     """
-    if not recorded.expansions:
+    if not (recorded.expansions or recorded.gone_at_ms):
         return recorded.partition_count
     planned = {
         ssp_kb.ssp.partition
@@ -113,6 +113,8 @@ def _partition_count(recorded: InputPut, state: CoordinatorState) -> int:
         for ssp_kb in task.positions
         if ssp_kb.ssp.system_stream == recorded.system_stream
     }
+    if recorded.gone_at_ms:
+        return max(recorded.partition_count, len(planned))
     is_taken_in = any(step.partition_count == len(planned) for step in recorded.expansions)
     return len(planned) if is_taken_in else recorded.partition_count
 

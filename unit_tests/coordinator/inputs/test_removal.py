@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from samzapy.coordinator.assignment.liveness import Liveness, Missed
+from samzapy.coordinator.assignment.replanning import replan
 from samzapy.coordinator.commands import ReviewInputs, TopicsLooked
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.inputs.removal import LOOKS_MISSING
@@ -339,6 +340,8 @@ def test_the_next_review_completes_a_torn_replacement():
 
     for torn in range(len(records)):
         part = evolve(state, uncommitted(records[:torn]))
+        # A leader plans for its members before it looks at topics.
+        assert part.generation is not None and replan(part, part.generation.processor_ids) is not None
         mended = evolve(part, uncommitted(decide(review, part, liveness).records))
         assert (whole.config, whole.inputs) == (mended.config, mended.inputs), torn
         assert [task.ssp_kbs for task in whole.plan] == [task.ssp_kbs for task in mended.plan], torn
