@@ -188,9 +188,9 @@ def test_a_message_that_ends_its_worker_becomes_a_dead_letter_and_all_others_are
 
     outcome = job.run(spark)
 
-    assert (ExitCode.OK, 5) == (outcome.code, outcome.output.count("the query failed and is started anew")), (
-        outcome.output
-    )
+    # A query may also fail because the JVM, which other drivers had before, forgets a callback of theirs by its name.
+    deaths = re.findall("the query failed and is started anew .*Python worker exited", outcome.output)
+    assert (ExitCode.OK, 5) == (outcome.code, len(deaths)), outcome.output
     assert [b"count 1", b"count 2", b"good"] == cluster.values(job.output("answers"))
     assert [b"1", b"2"] == cluster.values(job.output("counts"))
     assert [order] == cluster.values(dead)

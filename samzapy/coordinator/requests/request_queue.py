@@ -37,7 +37,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from samzapy.coordinator.assignment.liveness import Liveness
+from samzapy.coordinator.assignment.liveness import LIVING, Liveness
 from samzapy.coordinator.commands import ResponsesWritten, ReviewRequests
 from samzapy.coordinator.requests.handler import RequestHandler, Review, ended, refused_generation, subject_of
 from samzapy.coordinator.requests.registry import HANDLERS
@@ -93,6 +93,8 @@ def _review_once(review: Review) -> Sequence[CoordinatorRecord]:
             steps.add([end])
         elif request.status_code is S.IN_PROGRESS:
             busy.add(turn_of(request, review.state))
+            if review.now_ms >= _expires_at_ms(request, review.command):
+                continue  # It only waits for reports, and may be rolled back already.
             now = replace(review, state=steps.state)
             steps.add(_handler(request).advance(request, now))
             steps.add(_handler(request).progress(request, now))
@@ -124,22 +126,43 @@ def _end(request: RequestPut, review: Review) -> RequestPut | None:
     answer = _handler(request).completion(request, review) if request.status_code is S.IN_PROGRESS else None
     if answer is not None:
         return ended(request, S.SUCCEEDED, answer, review.now_ms)
-    since_ms, limit_ms = request.accepted_at_ms, request.request_expiry_ms or command.expiry_ms
-    if request.paused_at_ms:
-        # The replacement was ready in time. The hand-over that has begun since has a time limit of its own; an
-        # execution that does not release its tasks is declared lost first, and the move goes on (ADR 0016).
-        since_ms, limit_ms = request.paused_at_ms, max(limit_ms, command.expiry_ms) + command.release_ms
-    # What a request under way waits for may be done. A new leader knows once the containers have reported to it.
-    reports_by_ms = command.reports_by_ms if request.status_code is S.IN_PROGRESS else 0
-    if review.now_ms >= max(since_ms + limit_ms, reports_by_ms):
-        return ended(request, S.FAILED, _why_expired(request, review, limit_ms), review.now_ms)
+    is_expired = review.now_ms >= _expires_at_ms(request, command)
+    if is_expired and (request.status_code is not S.IN_PROGRESS or _has_reports(review)):
+        return ended(request, S.FAILED, _why_expired(request, review), review.now_ms)
     if _lacks_its_query(request, state):
         text = f"processor {request.processor_id} runs no query: the plan gives it no task"
         return ended(request, S.FAILED, text, review.now_ms)
     return None
 
 
-def _why_expired(request: RequestPut, review: Review, limit_ms: int) -> str:
+def _expires_at_ms(request: RequestPut, command: ReviewRequests) -> int:
+    since_ms = request.paused_at_ms or request.accepted_at_ms
+    return since_ms + _limit_ms(request, command)
+
+
+def _limit_ms(request: RequestPut, command: ReviewRequests) -> int:
+    """How long a request may take, or its hand-over once that has begun.
+
+    The replacement was ready in time then. An execution that does not release its tasks is declared lost first, and
+    the move goes on (ADR 0016).
+    """
+    limit_ms = request.request_expiry_ms or command.expiry_ms
+    return max(limit_ms, command.expiry_ms) + command.release_ms if request.paused_at_ms else limit_ms
+
+
+def _has_reports(review: Review) -> bool:
+    """Whether this leader knows if the thing that a request under way waits for is done.
+
+    A new leader knows once the living containers have reported to it.
+    """
+    containers, reports = review.state.containers.values(), review.liveness.last
+    return review.now_ms >= review.command.reports_by_ms or all(
+        container.execution_id in reports for container in containers if container.phase in LIVING
+    )
+
+
+def _why_expired(request: RequestPut, review: Review) -> str:
+    limit_ms = _limit_ms(request, review.command)
     expired = f"expired: {limit_ms} ms after it was {'ready' if request.paused_at_ms else 'read'}"
     if request.status_code is S.ACCEPTED:
         if any(wanted.uuid == request.uuid for wanted in offset_bounds_wanted(review.state)):

@@ -41,16 +41,19 @@ class MovedJob(DecidedJob):
     def reviews(self, **warm):
         """One round of a leader, to which the executions in `warm` report."""
         self.now_ms += 1000
-        sightings = {
-            name: Sighting(at_ms=0, stream_offset=10**6, held=self.held(name), figures=Figures(), warm=warm.get(name))
-            for name in self.state.containers
-        }
+        sightings = self.sightings(warm)
         launching = replace(self.launching, now_ms=self.now_ms, seed=f"r{self.now_ms}")
         for command in (
             ReviewRequests(now_ms=self.now_ms, expiry_ms=600_000, launching=launching),
             launching,
         ):
             self.apply(*decide(command, self.state, Liveness(last=sightings)).records)
+
+    def sightings(self, warm):
+        return {
+            name: Sighting(at_ms=0, stream_offset=10**6, held=self.held(name), figures=Figures(), warm=warm.get(name))
+            for name in self.state.containers
+        }
 
     def held(self, execution_id):
         grants = self.state.grants_sorted
@@ -192,12 +195,12 @@ def test_a_move_without_a_second_place_leaves_no_reserve_wherever_the_log_is_tor
     assert LaunchPhase.STOPPING is job.state.launches["r0"].phase
 
 
-def taken_over(job, reports_by_ms):
-    """The first round of a leader to which no container has reported yet."""
+def taken_over(job, reports_by_ms, sightings=None):
+    """The first round of a leader, to which no container has reported yet by default."""
     launching = replace(LAUNCHING, now_ms=job.now_ms, seed=f"n{job.now_ms}")
     review = ReviewRequests(now_ms=job.now_ms, expiry_ms=600_000, launching=launching, reports_by_ms=reports_by_ms)
     for command in (review, launching):
-        job.apply(*decide(command, job.state, Liveness()).records)
+        job.apply(*decide(command, job.state, Liveness(last=sightings or {})).records)
 
 
 def second_standby():
@@ -231,6 +234,30 @@ def test_a_request_expires_once_a_new_leader_had_reports():
     taken_over(job, reports_by_ms=job.now_ms)
 
     assert StatusCode.FAILED is job.request.status_code
+
+
+def test_a_request_expires_as_soon_as_each_living_container_has_reported():
+    job = second_standby()
+    job.now_ms += 660_000
+    reported = job.sightings({"s0": WARM, "s1": COLD})
+
+    taken_over(job, job.now_ms + 1, {name: sighting for name, sighting in reported.items() if name != "s1"})
+    assert StatusCode.IN_PROGRESS is job.request.status_code
+    taken_over(job, job.now_ms + 1, reported)
+
+    assert StatusCode.FAILED is job.request.status_code
+
+
+def test_an_expired_request_that_was_rolled_back_is_not_carried_out_again_before_reports():
+    """The end of the request was torn off behind its roll-back."""
+    job = second_standby()
+    job.apply(StandbyPut(processor_id=P, count=1, uuid=""))
+    job.now_ms += 660_000
+
+    taken_over(job, reports_by_ms=job.now_ms + 1)
+
+    assert StatusCode.IN_PROGRESS is job.request.status_code
+    assert 1 == job.state.standbys[P].count
 
 
 def test_a_new_leader_waits_for_reports_before_a_move_expires():
