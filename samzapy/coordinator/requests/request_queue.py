@@ -151,7 +151,7 @@ def _limit_ms(request: RequestPut, command: ReviewRequests) -> int:
 
 
 def _has_reports(review: Review) -> bool:
-    """Whether this leader knows if the thing that a request under way waits for is done.
+    """Whether this leader knows what a request under way waits for.
 
     A new leader knows once the living containers have reported to it.
     """
