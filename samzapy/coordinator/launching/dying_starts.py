@@ -52,6 +52,8 @@ def noted_step(heartbeat: Heartbeat, state: CoordinatorState, liveness: Liveness
 
 def suspended_at_a_step(state: CoordinatorState, liveness: Liveness) -> Iterable[SuspendedPut]:
     """Suspensions of wanted processors whose last containers all ended at one step."""
+    if not liveness.starts:
+        return
     wanted = frozenset(wanted_processors(state) or ())
     for processor_id in sorted_processors(liveness.starts.keys() & wanted):
         start = liveness.starts[processor_id]
