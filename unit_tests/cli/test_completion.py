@@ -74,16 +74,23 @@ def test_keys_and_profiles_need_no_cluster() -> None:
     assert ["staging"] == completed("job", "status", "--profile")
 
 
-def test_a_cluster_that_is_away_completes_nothing_soon_and_in_silence(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_that_is_away_completes_nothing_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completion, "QUICK_S", 0.5)
     began_s = time.monotonic()
 
     assert [] == completed("container", "place", *TARGET, "--processor")
 
-    assert time.monotonic() - began_s < 5
-    assert ("", "") == tuple(capfd.readouterr())
+    assert time.monotonic() - began_s < 20
+
+
+def test_a_cluster_that_is_away_is_completed_in_silence() -> None:
+    words = ["samzapy", "container", "place", *TARGET, "--processor"]
+    asked = {"_SAMZAPY_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words))}
+
+    # In its own process: the Kafka clients of other tests may write to stderr of this one.
+    completing = subprocess.run(["samzapy"], capture_output=True, text=True, env={**environment(), **asked})
+
+    assert (0, "", "") == (completing.returncode, completing.stdout.strip(), completing.stderr)
 
 
 def test_an_answer_that_comes_too_late_is_not_waited_for() -> None:
