@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from samzapy.adapters.host.threads import HostThreads
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.hanging import written_by_workers
 from samzapy.adapters.kafka.reading import read_to_end
-from samzapy.adapters.kafka.transactions import TransactionalProducer
+from samzapy.adapters.kafka.transactions import TransactionalProducer, new_owner
 from samzapy.adapters.lmdb.store import LmdbEnvironment, faults_directory
 from samzapy.adapters.spark.ends_file import EndsFile
 from samzapy.adapters.spark.open_tasks import OpenTasks
@@ -109,15 +110,16 @@ class _Producers:
         before.
         """
         self._crash_points.hit("before-init")
-        producer = TransactionalProducer(
+        make = partial(
+            TransactionalProducer,
             self._connection,
             slot_transactional_id(self._job, self._execution_id, slot),
             transaction_timeout_ms=self._transaction_timeout_ms,
             written=self._written,
             on_output=self._outputs.note,
         )
+        producer = new_owner(make)
         try:
-            producer.take_over()
             self._check_not_given_up()
         except BaseException:
             producer.close()

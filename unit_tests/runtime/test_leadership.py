@@ -18,6 +18,7 @@ class Producer:
     """Owns its id at once, and counts how often it was served."""
 
     made: list[Producer]
+    must_be_renewed = False
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.served = 0

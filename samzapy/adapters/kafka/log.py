@@ -6,11 +6,12 @@ The transactional id is the lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.hanging import WrittenTopics
 from samzapy.adapters.kafka.reading import DEADLINE_S, PartitionReader, read_to_end
-from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS, TransactionalProducer
+from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS, TransactionalProducer, new_owner
 from samzapy.errors import (
     DeadlineError,
     FencedError,
@@ -62,18 +63,14 @@ class KafkaLog:
     def take_over(self) -> None:
         """See `CompactedLog.take_over`."""
         self._drop_producer()
-        producer = TransactionalProducer(
+        make = partial(
+            TransactionalProducer,
             self._connection,
             self.transactional_id,
             transaction_timeout_ms=self._transaction_timeout_ms,
             written=WrittenTopics(own=[self.topic]),
         )
-        try:
-            producer.take_over(self._take_over_deadline_s)
-        except SamzapyError:
-            producer.close()
-            raise
-        self._producer = producer
+        self._producer = new_owner(make, self._take_over_deadline_s)
         if not self._reader.end_seen:
             return
         try:

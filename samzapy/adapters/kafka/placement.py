@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -14,7 +15,7 @@ from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, flush, 
 from samzapy.adapters.kafka.errors import translate
 from samzapy.adapters.kafka.hanging import WrittenTopics
 from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
-from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS, TransactionalProducer
+from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS, TransactionalProducer, new_owner
 from samzapy.errors import DeadlineError, MissingTopicError, ProducerError, SamzapyError, TemporaryError
 from samzapy.stream.placement import Requested, Unreadable, read_message
 
@@ -59,18 +60,14 @@ class KafkaPlacementWriter:
         if self._producer is not None and not self._producer.must_be_renewed:
             return False
         self.close()
-        producer = TransactionalProducer(
+        make = partial(
+            TransactionalProducer,
             self._connection,
             self._transactional_id,
             transaction_timeout_ms=self._transaction_timeout_ms,
             written=WrittenTopics(own=[self._topic]),
         )
-        try:
-            producer.take_over(_OWN_DEADLINE_S)
-        except SamzapyError:
-            producer.close()
-            raise
-        self._producer = producer
+        self._producer = new_owner(make, _OWN_DEADLINE_S)
         return True
 
     def write(self, writes: Sequence[Write]) -> int:

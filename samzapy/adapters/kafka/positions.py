@@ -6,6 +6,7 @@ This is checkpoints and offsets for the coordinator, and fencing and progress re
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from confluent_kafka import IsolationLevel
@@ -13,7 +14,7 @@ from confluent_kafka import IsolationLevel
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets, offsets_at
 from samzapy.adapters.kafka.topics import KafkaTopics
-from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_transactional_ids
+from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_transactional_ids, new_owner
 from samzapy.container.start_rules import read_positions
 from samzapy.coordinator.assignment.starts import Bounds, ChangelogPlace, PositionsRead
 from samzapy.errors import MissingTopicError, SamzapyError, TemporaryError
@@ -172,18 +173,14 @@ class KafkaProgressLog:
     def acquire(self) -> None:
         """Initialise the id."""
         self.close()
-        producer = TransactionalProducer(
+        make = partial(
+            TransactionalProducer,
             self._connection,
             self._transactional_id,
             transaction_timeout_ms=self._timeout_ms,
             written=self._written,
         )
-        try:
-            producer.take_over()
-        except BaseException:
-            producer.close()
-            raise
-        self._producer = producer
+        self._producer = new_owner(make)
 
     def append(self, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
         self.write(self._topic, 0, writes)

@@ -112,10 +112,13 @@ class TransactionalProducer:
         # By topic: its limits, and the time of the question.
         self._topic_limits: dict[str, tuple[TopicLimits | None, float]] = {}
 
-    def take_over(self, deadline_s: float = 30.0) -> None:
+    def take_over(self, deadline_s: float = 30.0, *, ends_hanging: bool = True) -> None:
         """Become the owner.
 
         The owner before is fenced, and its open transaction is aborted, also where a broker has left it open.
+
+        Args:
+            ends_hanging: False where an owner before has just ended what hangs (`new_owner`).
 
         Raises:
             BrokerUnavailableError: no answer in time; the owner before may be fenced or not.
@@ -149,7 +152,7 @@ class TransactionalProducer:
             waited_s = time.monotonic() - started
             raise self._connection.unavailable(waited_s, doing, self._events.latest) from error
         self._is_taken = True
-        if self._written is not None:
+        if ends_hanging and self._written is not None:
             self._end_hanging(self._written)
 
     def _end_hanging(self, written: WrittenTopics) -> None:
@@ -175,6 +178,11 @@ class TransactionalProducer:
             return True
         self._serve(0)
         return self._is_broken or self._signs.must_renew()
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a call has failed, for instance because there is a newer owner."""
+        return self._is_broken
 
     def serve(self) -> None:
         """Run the client's callbacks.
@@ -447,6 +455,29 @@ class TransactionalProducer:
     def _reported(self) -> str:
         texts = dict.fromkeys(event.str() for event in self._events.latest[-3:])
         return f" (the client reported: {' | '.join(texts)})" if texts else ""
+
+
+def new_owner(make: Callable[[], TransactionalProducer], deadline_s: float = 30.0) -> TransactionalProducer:
+    """A producer that has taken its id over and may begin.
+
+    The abort of what hung may have been so slow that the next transaction needs a new producer. That one takes over
+    without another look, because its abort may be as slow. A producer that was fenced stays as it is: a new one would
+    fence the newer owner.
+
+    Raises:
+        SamzapyError: as of `take_over`; what was made is closed.
+    """
+    producer = make()
+    try:
+        producer.take_over(deadline_s)
+        if producer.must_be_renewed and not producer.is_broken:
+            producer.close()
+            producer = make()
+            producer.take_over(deadline_s, ends_hanging=False)
+    except BaseException:
+        producer.close()
+        raise
+    return producer
 
 
 def producer_settings(

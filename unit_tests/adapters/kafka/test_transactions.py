@@ -5,17 +5,28 @@ The rest is in integration_tests.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
+from samzapy.adapters.host.crash_points import crash_points
 from samzapy.adapters.kafka import end_txn_signs, transactions
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.hanging import WrittenTopics
-from samzapy.adapters.kafka.positions import KafkaFence
-from samzapy.adapters.kafka.transactions import TransactionalProducer
-from samzapy.errors import TemporaryError
+from samzapy.adapters.kafka.log import KafkaLog
+from samzapy.adapters.kafka.placement import KafkaPlacementWriter
+from samzapy.adapters.kafka.positions import KafkaFence, KafkaProgressLog
+from samzapy.adapters.kafka.transactions import TransactionalProducer, new_owner
+from samzapy.errors import ProducerError, TemporaryError
+from samzapy.runtime import worker_process
+from samzapy.runtime.worker_tail import WorkerCrashPoints
 from samzapy.stream.end_txn_guard import ConnectionCounters
+from samzapy.stream.log import Write
+from samzapy.testing.builders import a_work_plan
 from samzapy.testing.waiting import wait_until
 
 NOWHERE = KafkaConnection(bootstrap_servers="127.0.0.1:1")
@@ -115,3 +126,92 @@ def test_closing_waits_for_records_under_way_before_it_aborts(monkeypatch: pytes
     producer.close()
 
     assert calls == [("purge", (True, False)), ("abort", 1.0), ("close", None)]
+
+
+class SlowAborts:
+    """Clients whose aborts take half a second by the clock of their producers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, fatal: KafkaError | None = None) -> None:
+        self.now_s = 0.0
+        self.fatal = fatal
+        self.calls: list[str] = []
+        monkeypatch.setattr(transactions, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        monkeypatch.setattr(transactions, "make_client", lambda *_: self)
+        monkeypatch.setattr(transactions, "places_that_hang", lambda connection, written: [("own", 0)])
+
+    cluster_id = purge = poll = flush = staticmethod(lambda *_, **__: 0)
+
+    def __len__(self) -> int:
+        return 0
+
+    def init_transactions(self, timeout_s: float) -> None:
+        self.calls.append("init")
+
+    def begin_transaction(self) -> None:
+        if self.fatal is not None:
+            raise KafkaException(self.fatal)
+        self.calls.append("begin")
+
+    def produce(self, *_: Any, on_delivery: Any = None, **__: Any) -> None:
+        if on_delivery is not None:
+            on_delivery(None, SimpleNamespace(offset=lambda: 0))
+
+    def abort_transaction(self, timeout_s: float) -> None:
+        self.calls.append("abort")
+        self.now_s += 0.5
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        self.calls.append("commit")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def append_to_log() -> None:
+    owner = KafkaLog(NOWHERE, "own", "flights-1/w")
+    owner.take_over()
+    owner.append_atomically([Write(key=b"k", value=b"v")])
+
+
+def answer_requests() -> None:
+    owner = KafkaPlacementWriter(NOWHERE, "own", "flights-1/w")
+    owner.acquire()
+    owner.write([Write(key=b"k", value=b"v")])
+
+
+def append_progress() -> None:
+    owner = KafkaProgressLog(NOWHERE, "flights-1", "flights-1/w", 60_000, WrittenTopics(own=["own"]))
+    owner.acquire()
+    owner.append([(b"k", b"v")])
+
+
+def commit_in_a_slot() -> None:
+    owner = worker_process._Producers(a_work_plan(), NOWHERE, WorkerCrashPoints(crash_points({}))).make(0)
+    owner.begin()
+    owner.commit()
+
+
+@pytest.mark.parametrize("write", [append_to_log, answer_requests, append_progress, commit_in_a_slot])
+def test_an_owner_may_begin_after_it_aborted_a_hanging_transaction_slowly(
+    monkeypatch: pytest.MonkeyPatch, write: Callable[[], None]
+) -> None:
+    """It takes over once more, and looks no more: the next abort would be as slow."""
+    cluster = SlowAborts(monkeypatch)
+    monkeypatch.setattr(worker_process, "read_to_end", lambda *_: iter(()))
+
+    write()
+
+    assert ["init", "begin", "abort", "close", "init", "begin", "commit"] == cluster.calls
+
+
+def test_an_owner_that_was_fenced_while_it_ended_a_hanging_transaction_takes_over_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would fence the newer owner."""
+    cluster = SlowAborts(monkeypatch, fatal=KafkaError(KafkaError._FENCED, fatal=True))
+
+    owner = new_owner(partial(TransactionalProducer, NOWHERE, "flights-1/w", written=WrittenTopics(own=["own"])))
+
+    assert ["init"] == cluster.calls
+    with pytest.raises(ProducerError, match="must be renewed"):
+        owner.begin()
