@@ -20,7 +20,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import Admin, KafkaConnection
 from samzapy.adapters.kafka.reading import end_offsets
-from samzapy.errors import TemporaryError
+from samzapy.errors import ConfigError, TemporaryError
 from samzapy.model.text import some
 from samzapy.model.topics import changelog_topic, checkpoint_topic, declared_outputs
 
@@ -97,14 +97,20 @@ class OpenProducer(Protocol):
 def places_that_hang(connection: KafkaConnection, written: WrittenTopics) -> Sequence[Place]:
     """The partitions in which a transaction is open.
 
-    It hangs, or is of another id.
+    It hangs, or is of another id. Outputs that this user may not see are left out: no transaction of ours can be
+    committed there.
 
     Raises:
         TemporaryError: a partition has had no leader for ten seconds.
+        ConfigError: this user may not see one of samzapy's own topics.
         SamzapyError: no broker answered.
     """
     outputs = frozenset(written.outputs()) - frozenset(written.own)
-    places = _led_places(KafkaAdmin(connection), {*written.own, *outputs})
+    topics = KafkaAdmin(connection)
+    try:
+        places = _led_places(topics, {*written.own, *outputs})
+    except ConfigError:
+        places = _led_places(topics, {*written.own, *_visible(topics, outputs)})
     # One client for all questions: each would cost threads and a connection.
     admin, begun_s = Admin(connection), time.monotonic()
     stable = _open_places(admin, places)
@@ -115,6 +121,22 @@ def places_that_hang(connection: KafkaConnection, written: WrittenTopics) -> Seq
         still = _open_places(admin, list(others))
         hanging += [place for place, offset in still.items() if offset == others[place]]
     return hanging
+
+
+def _visible(admin: KafkaAdmin, outputs: Collection[str]) -> Sequence[str]:
+    """Those of `outputs` that this user may see; warns of the others.
+
+    An output is noted for good, and this user may lose the right to it.
+    """
+    visible = []
+    for topic in sorted(outputs):
+        try:
+            admin.partitions([topic])
+        except ConfigError as error:
+            _LOG.warning("cannot look for a transaction that hangs in the output %s: %s", topic, error)
+        else:
+            visible.append(topic)
+    return visible
 
 
 def _led_places(admin: KafkaAdmin, topics: Collection[str]) -> Sequence[Place]:
