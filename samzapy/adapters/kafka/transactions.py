@@ -535,8 +535,9 @@ def fence_transactional_ids(
         deadline_s: how long to wait for all of them together.
         transaction_timeout_ms: a time-out that the cluster allows; no transaction is opened but to end what hangs.
         written: as of `TransactionalProducer`. What hangs there is ended if that can be done; readers of the topics
-            wait for it, and the next owner of an id ends it before it commits.
-        named: more outputs. They come last, because one may have no leader, or be forbidden to this process.
+            wait for it, and the next owner of an id ends it before it commits. Outputs come last, because one may
+            have no leader, or be forbidden to this process.
+        named: more outputs.
 
     Raises:
         BrokerUnavailableError: at least one may not be fenced; fence them again.
@@ -545,17 +546,18 @@ def fence_transactional_ids(
 
     producers: list[TransactionalProducer] = []
 
-    def fence(transactional_id: str) -> None:
+    def fence(transactional_id: str) -> TransactionalProducer:
         producer = TransactionalProducer(connection, transactional_id, transaction_timeout_ms=transaction_timeout_ms)
         producers.append(producer)
         producer.take_over(max(0.0, give_up_at_s - time.monotonic()))
+        return producer
 
     try:
         with ThreadPoolExecutor(_FENCE_THREADS, thread_name_prefix="fence") as pool:
             # `list` so that the first failure is raised here.
-            list(pool.map(fence, transactional_ids))
-        if written is not None and producers:
-            _end_hanging(connection, producers, written, written.unknown_of(named))
+            owners = list(pool.map(fence, transactional_ids))
+        if written is not None and owners:
+            _end_hanging(connection, owners, fence, written, named)
     finally:
         for producer in producers:
             producer.close()
@@ -563,26 +565,35 @@ def fence_transactional_ids(
 
 def _end_hanging(
     connection: KafkaConnection,
-    producers: Sequence[TransactionalProducer],
+    owners: list[TransactionalProducer],
+    fence: Callable[[str], TransactionalProducer],
     written: WrittenTopics,
     named: Collection[str],
 ) -> None:
-    """End what hangs of ids that were just taken over; in `named` last."""
+    """End what hangs of ids that were just taken over; in outputs last."""
+    outputs = (written.all | {*written.unknown_of(named)}) - {*written.own}
     try:
-        _end_all_in(connection, producers, written)
-        if named:
-            _end_all_in(connection, producers, WrittenTopics(own=(), outputs=lambda: named))
+        _end_all_in(connection, owners, fence, WrittenTopics(own=written.own))
+        if outputs:
+            _end_all_in(connection, owners, fence, WrittenTopics(own=(), outputs=lambda: outputs))
     except SamzapyError as error:
         _log.warning("cannot end transactions that may hang of ids that were fenced: %s", error)
 
 
 def _end_all_in(
-    connection: KafkaConnection, producers: Sequence[TransactionalProducer], written: WrittenTopics
+    connection: KafkaConnection,
+    owners: list[TransactionalProducer],
+    fence: Callable[[str], TransactionalProducer],
+    written: WrittenTopics,
 ) -> None:
     places = places_that_hang(connection, written)
     try:
-        for producer in producers:
-            end_in(producer, places)
+        for number, owner in enumerate(owners if places else ()):
+            if owner.must_be_renewed:
+                # Its abort in earlier topics was slow.
+                owner.close()
+                owners[number] = fence(owner.transactional_id)
+            end_in(owners[number], places)
     except ProducerError:
         refuse_without_write_right(connection, {topic for topic, _ in places})
         raise

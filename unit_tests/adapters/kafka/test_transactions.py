@@ -71,11 +71,13 @@ def test_a_fence_asks_for_the_time_out_of_its_maker(monkeypatch: pytest.MonkeyPa
     assert [("a", 7_000), ("b", 7_000)] == sorted(fences)
 
 
-def test_a_fence_looks_at_named_outputs_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that has no leader keeps no other topic from being readable."""
+def test_a_fence_looks_at_outputs_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has no leader keeps no topic of samzapy from being readable."""
     ended: list[list[tuple[str, int]]] = []
 
     class Producer:
+        must_be_renewed = False
+
         def __init__(self, *_: Any, **__: Any) -> None:
             pass
 
@@ -100,6 +102,11 @@ def test_a_fence_looks_at_named_outputs_last(monkeypatch: pytest.MonkeyPatch) ->
     fence.fence(["a"], ["orders"])
 
     assert [[("own", 0)], [("sums", 0)], [("own", 0)], [("own", 0)]] == ended
+    ended.clear()
+
+    KafkaFence(NOWHERE, 7_000, written=WrittenTopics(own=["own"], outputs=lambda: ["leaderless"])).fence(["a"])
+
+    assert [[("own", 0)]] == ended
 
 
 def test_closing_waits_for_records_under_way_before_it_aborts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +209,14 @@ def test_an_owner_may_begin_after_it_aborted_a_hanging_transaction_slowly(
     write()
 
     assert ["init", "begin", "abort", "close", "init", "begin", "commit"] == cluster.calls
+
+
+def test_a_fence_goes_on_to_outputs_after_a_slow_abort_in_topics_of_samzapy(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SlowAborts(monkeypatch)
+
+    KafkaFence(NOWHERE, 7_000, written=WrittenTopics(own=["own"], outputs=lambda: ["sums"])).fence(["a"])
+
+    assert ["init", "begin", "abort", "close", "init", "begin", "abort", "close"] == cluster.calls
 
 
 def test_an_owner_that_was_fenced_while_it_ended_a_hanging_transaction_takes_over_no_more(
