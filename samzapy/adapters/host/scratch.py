@@ -12,6 +12,7 @@ import logging
 import os
 import pwd
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -38,7 +39,7 @@ def scratch_directories() -> Sequence[Path]:
 
     The name is the execution's id.
     """
-    return [path for root in _roots() for path in root.glob("*")]
+    return [path for root in _roots() if _is_private(root) for path in root.glob("*")]
 
 
 @contextmanager
@@ -58,6 +59,7 @@ def scratch_directory(execution_id: str) -> Iterator[Path]:
     path = (roots[0] if in_memory else roots[-1]) / execution_id
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
+        _refuse_unless_private(path.parent)
         path.mkdir(mode=0o700)
         # On the directory, because systemd-tmpfiles, which deletes old files, skips a locked one with all its files.
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -85,6 +87,29 @@ def _roots() -> Sequence[Path]:
     with suppress(FileNotFoundError):
         places.append(Path(tempfile.gettempdir()))
     return [place / f"samzapy-{os.getuid()}" for place in places]
+
+
+def _is_private(root: Path) -> bool:
+    """Whether it is a directory of this user to which no other user may write.
+
+    Any user may have made it, and could put other files in the place of ours.
+    """
+    try:
+        status = root.lstat()
+    except OSError:
+        return False
+    is_of_others = status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(status.st_mode) and not is_of_others
+
+
+def _refuse_unless_private(root: Path) -> None:
+    if not _is_private(root):
+        status = root.lstat()
+        raise EnvironmentMissingError(
+            f"wanted {root} to be a directory of user {os.geteuid()} to which no other user may write, found "
+            f"{stat.filemode(status.st_mode)} of user {status.st_uid}; remove it once no container of this user "
+            "runs here"
+        )
 
 
 def _is_removed_at_logout(uid: int) -> bool:

@@ -43,6 +43,7 @@ def root() -> Iterator[Path]:
 def left_behind(root: Path, owner: str | None, *, age_s: float = 3600.0) -> Path:
     """The remains of an execution in its directory; None leaves the owner's name out."""
     path = root / an_execution()
+    root.mkdir(mode=0o700, exist_ok=True)
     (path / "spark").mkdir(parents=True)
     if owner is not None:
         (path / "owner").write_text(owner)
@@ -185,6 +186,47 @@ def test_without_a_temporary_directory_scratch_is_in_memory(monkeypatch: pytest.
 
     with scratch_directory(an_execution()) as path:
         assert path.is_relative_to("/dev/shm")
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_root_in_which_another_user_may_swap_directories_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_link: bool
+) -> None:
+    """Nor is it swept."""
+    root, target = tmp_path / f"samzapy-{os.getuid()}", tmp_path / "target"
+    target.mkdir(mode=0o700)
+    if is_link:
+        root.symlink_to(target)
+    else:
+        root.mkdir()
+        root.chmod(0o777)
+    monkeypatch.setattr(scratch, "_MEMORY", tmp_path)
+    monkeypatch.setattr(scratch, "_MEMORY_FREE_MIN_BYTES", 0)
+    kept = left_behind(target if is_link else root, dead())
+    mode = "lrwxrwxrwx" if is_link else "drwxrwxrwx"
+
+    with (
+        pytest.raises(
+            EnvironmentMissingError, match=rf"{root} to be a directory of user .*, found {mode} of user .*; remove"
+        ),
+        scratch_directory(an_execution()),
+    ):
+        pass
+
+    assert kept.exists() and kept not in scratch_directories()
+
+
+def test_a_root_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / f"samzapy-{os.getuid()}").mkdir(mode=0o700)
+    monkeypatch.setattr(scratch, "_MEMORY", tmp_path)
+    monkeypatch.setattr(scratch, "_MEMORY_FREE_MIN_BYTES", 0)
+    monkeypatch.setattr(scratch.os, "geteuid", lambda: os.getuid() + 1)
+
+    with (
+        pytest.raises(EnvironmentMissingError, match=rf"found drwx------ of user {os.getuid()};"),
+        scratch_directory(an_execution()),
+    ):
+        pass
 
 
 def test_a_place_that_cannot_be_used_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
