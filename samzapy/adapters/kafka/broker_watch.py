@@ -98,7 +98,8 @@ class EachBroker:
         """
         if len(reasons) < 2 or all(reasons.values()):
             return ()
-        self._silences = {broker: self._silences.get(broker) or Silence.of_one(broker) for broker in reasons}
+        # A broker that is away leaves the metadata, and then it is not asked. Its silence ends when it is back.
+        self._silences |= {broker: Silence.of_one(broker) for broker in reasons if broker not in self._silences}
         news: list[tuple[int, str | None]] = []
         for broker, reason in reasons.items():
             silence = self._silences[broker]

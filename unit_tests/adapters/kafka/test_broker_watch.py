@@ -52,6 +52,7 @@ def test_a_later_silence_is_logged_again() -> None:
 
 
 ONE, TWO = BrokerAddress(1, "broker-1", 9092), BrokerAddress(2, "broker-2", 9092)
+THREE = BrokerAddress(3, "broker-3", 9092)
 
 
 def test_one_silent_broker_of_several_is_named_once_within_five_seconds_and_again_when_it_answers() -> None:
@@ -71,6 +72,21 @@ def test_one_silent_broker_of_several_is_named_once_within_five_seconds_and_agai
         ),
         (logging.INFO, "broker 2 (broker-2:9092) answers again, after 6 s or more"),
     ] == lines
+
+
+def test_a_broker_that_the_cluster_names_no_more_while_it_is_away_answers_again_when_it_is_back() -> None:
+    each = EachBroker()
+    others = {ONE: "", THREE: ""}
+
+    lines = [
+        *(line for at in range(10, 14) for line in each.lines({**others, TWO: "it hangs"}, at, at + 1.0)),
+        *(line for at in range(14, 30) for line in each.lines(others, at, at + 0.1)),
+        *each.lines({**others, TWO: ""}, 30.0, 30.1),
+        *each.lines({**others, TWO: ""}, 31.0, 31.1),
+    ]
+
+    assert [logging.WARNING, logging.INFO] == [level for level, _ in lines]
+    assert "broker 2 (broker-2:9092) answers again, after 20 s or more" == lines[1][1]
 
 
 def test_a_round_without_any_answer_names_no_single_broker() -> None:
