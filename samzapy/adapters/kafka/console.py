@@ -7,6 +7,7 @@ messages only.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -134,18 +135,27 @@ def read_messages(
 
     Raises:
         MissingTopicError: the topic does not exist.
-        BrokerUnavailableError: no broker answers.
+        BrokerUnavailableError: no broker answers. A reader that follows waits for brokers that go away later.
     """
     admin = Admin(connection)
     places = [(topic, number) for number in range(_partition_count(connection, topic))]
     ends = end_offsets(admin, places, IsolationLevel.READ_COMMITTED, ANSWER_S)
     starts = ends if from_end else beginning_offsets(admin, places, ANSWER_S)
     with Scan(connection, starts, ends, f"reading {topic}") as scan:
+        answered_s = time.monotonic()
         while scan.unread or follows:
+            is_quiet = not follows
             for place, message in scan.poll():
+                is_quiet = False
                 read = _topic_message(message)
                 if follows or read.offset < ends[place]:
                     yield read
+            if not is_quiet:
+                answered_s = time.monotonic()
+            elif time.monotonic() - answered_s > ANSWER_S:
+                # Records of aborted transactions are no messages. So a leader that answers is still being read.
+                end_offsets(admin, scan.unread, IsolationLevel.READ_COMMITTED, ANSWER_S)
+                answered_s = time.monotonic()
 
 
 def _partition_count(connection: KafkaConnection, topic: str) -> int:
