@@ -135,7 +135,7 @@ class KafkaElection:
             consumer.subscribe(
                 [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
             )
-            while not self._leaves.is_set():
+            while not self._is_leaving():
                 message = consumer.poll(_POLL_S)
                 if message is not None and message.error() is not None:
                     self._check(message.error())
@@ -147,12 +147,16 @@ class KafkaElection:
             # Leaves the group, so that the next one is elected at once.
             consumer.close()
 
+    def _is_leaving(self) -> bool:
+        # Both, because a close may come just before this thread forgets an earlier wish to leave.
+        return self._leaves.is_set() or self._ended.is_set()
+
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if not partitions:
             return  # Others came or went.
         consumer.incremental_assign(partitions)
         consumer.pause(partitions)
-        if not self._leaves.is_set():
+        if not self._is_leaving():
             self._set(elected=True)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
 
 from samzapy.adapters.kafka import election
 from samzapy.adapters.kafka.clients import KafkaConnection
@@ -65,3 +65,31 @@ def test_a_missing_right_ends_a_candidate(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(SamzapyError, match="GROUP_AUTHORIZATION_FAILED"):
         candidate.wait(int(WITHIN_S * 1000))
     candidate.close()
+
+
+def test_a_candidate_that_is_closed_as_it_joins_again_leaves_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The close comes just before the thread forgets an earlier wish to leave."""
+    candidate, _ = a_candidate(monkeypatch, KafkaError.UNKNOWN)
+
+    class ClosedMeanwhile(threading.Event):
+        def clear(self) -> None:
+            candidate._ended.set()
+            super().clear()
+
+    candidate._leaves = ClosedMeanwhile()
+    candidate.start()
+
+    candidate._thread.join(WITHIN_S)
+    is_alive = candidate._thread.is_alive()
+    candidate.close()
+    assert not is_alive
+
+
+def test_a_closed_candidate_that_is_assigned_the_seat_is_not_elected(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidate, _ = a_candidate(monkeypatch, KafkaError.UNKNOWN)
+    candidate._ended.set()
+    client: Any = SimpleNamespace(incremental_assign=lambda _: None, pause=lambda _: None)
+
+    candidate._assigned(client, [TopicPartition("coordination", 0)])
+
+    assert not candidate.wait(0)
