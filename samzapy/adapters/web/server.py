@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from samzapy.adapters.web.connections import Loop, connection_class
 from samzapy.adapters.web.guard import HEADER_BYTES_MAX, Guard
 from samzapy.adapters.web.routes import Answering, make_app
-from samzapy.adapters.web.tls import Reloading, TlsFiles, server_context
+from samzapy.adapters.web.tls import ListeningContext, Reloading, TlsFiles, server_context
 from samzapy.errors import ConfigError, DeadlineError
 
 PEER_GONE_S = 20
@@ -128,7 +128,7 @@ def _settings(app: Starlette, tls: Reloading | None) -> uvicorn.Config:
     )
     config.load()
     # uvicorn would make a context that never loads a replaced certificate.
-    config.ssl = None if tls is None else tls.context()
+    config.ssl = None if tls is None else ListeningContext.of(tls)
     return config
 
 

@@ -1,7 +1,7 @@
 """TLS contexts of the coordinator's server and of its clients.
 
-Certificates are replaced without a restart. A server loads its files again once they have changed, for the connections
-that come next; a client makes a new context.
+Certificates and authorities are replaced without a restart. Server and client make a new context once their files have
+changed, for the connections that come next.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 from samzapy.config import refuse_open_file
 from samzapy.errors import ConfigError
@@ -73,18 +73,18 @@ class TlsFiles:
 class Reloading:
     """A context that is made again once its files have changed.
 
-    `changed` is called with the context in use, and gives the one to use. Any thread may ask.
+    `make` gives a context with the present files. Any thread may ask.
 
     Raises:
         ConfigError: the files are wrong at the first time. Later the last good context stays in force.
     """
 
-    def __init__(self, files: TlsFiles, changed: Callable[[ssl.SSLContext | None], ssl.SSLContext]) -> None:
+    def __init__(self, files: TlsFiles, make: Callable[[], ssl.SSLContext]) -> None:
         self._files = files
-        self._changed = changed
+        self._make = make
         self._lock = threading.Lock()
         self._signature = files.signature()
-        self._context = changed(None)
+        self._context = make()
 
     def context(self) -> ssl.SSLContext:
         """The context with the present files."""
@@ -93,38 +93,57 @@ class Reloading:
             if signature != self._signature:
                 self._signature = signature
                 try:
-                    self._context = self._changed(self._context)
+                    self._context = self._make()
                 except ConfigError as error:
                     _LOG.error("%s; the certificates that were loaded before stay in force", error)
             return self._context
 
+    @property
+    def latest(self) -> ssl.SSLContext:
+        """The context of the last look at the files."""
+        return self._context
 
-def server_context(files: TlsFiles) -> Reloading:
-    """The context of a server.
 
-    Its object stays the same, because a listening server keeps it.
+class ListeningContext(ssl.SSLContext):
+    """The context that a listening server keeps; each connection gets the latest one.
+
+    It is never changed itself. OpenSSL adds authorities to a context and removes none, and a context resumes its
+    sessions without another look at the client's certificate.
     """
 
-    def changed(context: ssl.SSLContext | None) -> ssl.SSLContext:
-        if context is None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.minimum_version = _OLDEST
-            if files.wants_client_certificate:
-                context.verify_mode = ssl.CERT_REQUIRED
-        else:
-            # A certificate and a key that do not fit would leave the listening context with one of each.
-            files.load_own(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-        files.load_own(context)
-        files.load_ca(context)
+    reloading: Reloading
+
+    @classmethod
+    def of(cls, reloading: Reloading) -> Self:
+        """The context of a server with the files of `reloading`."""
+        context = cls(ssl.PROTOCOL_TLS_SERVER)
+        context.reloading = reloading
         return context
 
-    return Reloading(files, changed)
+    def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
+        """See `SSLContext`; asyncio calls it for each connection."""
+        return self.reloading.latest.wrap_bio(*args, **kwargs)
+
+
+def server_context(files: TlsFiles) -> Reloading:
+    """The context of a server's connections."""
+
+    def make() -> ssl.SSLContext:
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.minimum_version = _OLDEST
+        if files.wants_client_certificate:
+            made.verify_mode = ssl.CERT_REQUIRED
+        files.load_own(made)
+        files.load_ca(made)
+        return made
+
+    return Reloading(files, make)
 
 
 def client_context(files: TlsFiles) -> Reloading:
     """The context of a client: it checks the server's certificate and name."""
 
-    def changed(context: ssl.SSLContext | None) -> ssl.SSLContext:
+    def make() -> ssl.SSLContext:
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         made.minimum_version = _OLDEST
         if files.ca is None:
@@ -133,7 +152,7 @@ def client_context(files: TlsFiles) -> Reloading:
         files.load_own(made)
         return made
 
-    return Reloading(files, changed)
+    return Reloading(files, make)
 
 
 def _no_passphrase() -> str:

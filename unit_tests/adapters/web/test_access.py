@@ -2,8 +2,10 @@
 
 import base64
 import json
+import socket
 import ssl
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPSConnection
 from urllib.parse import urlsplit
 
@@ -270,6 +272,49 @@ def test_a_client_must_show_a_certificate_where_that_is_required(authority, tmp_
         assert HttpCoordinatorClient(stranger).status(job.url, JOB, 5_000) is None
         own = trusting(authority, certificate=str(certificate), key=str(key))
         assert JOB == HttpCoordinatorClient(own).status(job.url, JOB, 20_000)["job"]
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_client_of_an_authority_that_was_removed_is_refused(version, authority, tmp_path, monkeypatch):
+    monkeypatch.setattr("samzapy.adapters.web.server._TLS_LOOK_S", 0.05)
+    successor, ca = Authority.made(tmp_path, "successor"), tmp_path / "ca.pem"
+    ca.write_bytes(authority.ca.read_bytes())
+    files = replace(files_of(authority, "server", "IP:127.0.0.1", wants_client_certificate=True), ca=str(ca))
+    former, new = (_tls_client(of, authority, version) for of in (authority, successor))
+    with serving(guard=Guard(job=JOB, wants_client_certificate=True), tls=files) as job:
+        session = _session(job, former)
+        assert session is not None
+        assert _session(job, new) is None
+
+        ca.write_bytes(successor.ca.read_bytes())
+
+        wait_until(lambda: _session(job, former) is None, 20, "the removed authority to be refused")
+        # A resumed session would not show the certificate again.
+        assert _session(job, former, session) is None
+        assert _session(job, new) is not None
+
+
+def _tls_client(of, server_authority, version):
+    context = ssl.create_default_context(cafile=str(server_authority.ca))
+    context.load_cert_chain(*of.certificate("client", "DNS:host-a"))
+    context.maximum_version = version
+    return context
+
+
+def _session(job, context, session=None):
+    """The session of an answered request; None: the connection was refused."""
+    target = urlsplit(job.url)
+    with socket.create_connection((target.hostname, target.port), timeout=10) as plain:
+        try:
+            with context.wrap_socket(plain, server_hostname=target.hostname, session=session) as connection:
+                connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                answer = connection.recv(4096)
+                # The server forgets the session of a connection whose end the client does not read.
+                while answer and connection.recv(4096):
+                    pass
+                return connection.session if answer else None
+        except (ssl.SSLError, ConnectionError):
+            return None
 
 
 def test_a_client_certificate_speaks_for_containers_of_its_host_only(authority):
