@@ -413,3 +413,14 @@ def test_a_spark_setting_that_breaks_a_guarantee_is_refused(
         outcome = job.run(spark)
 
     outcome.assert_ended(ExitCode.USAGE, *expected)
+
+
+def test_a_setting_that_spark_itself_refuses_is_named(cluster: Cluster, spark: WarmSpark, tmp_path: Path) -> None:
+    job = a_job(cluster, tmp_path)
+
+    with spark.with_setting("spark.ui.enabled", "maybe"):
+        outcome = job.run(spark)
+
+    outcome.assert_ended(
+        ExitCode.USAGE, "wanted a Spark session with the settings given", "spark.ui.enabled", "maybe"
+    )

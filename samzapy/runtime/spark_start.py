@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from samzapy.adapters.maven.fetch import jar_paths
 from samzapy.adapters.maven.locks import connector_lock
+from samzapy.errors import ConfigError, SamzapyError
 from samzapy.version import __version__
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class SparkStart:
         """The session, once it is open.
 
         Raises:
-            ConfigError, EnvironmentMissingError: as `cores`.
+            ConfigError, EnvironmentMissingError: as `cores`, or Spark refuses a setting.
         """
         self._is_up.wait()
         self._raise_error()
@@ -119,6 +120,7 @@ class SparkStart:
 
     def _open(self, jars: Sequence[Path]) -> None:
         # Imported here, in the thread: PySpark takes half a second.
+        from samzapy.adapters.spark.query import reason_of
         from samzapy.adapters.spark.session import checked_settings, class_loader_here, open_session, start_workers
 
         settings = checked_settings()
@@ -126,7 +128,15 @@ class SparkStart:
         self._are_settings_checked.set()
         if self._abandoned.is_set():
             return
-        session = open_session(settings, self._job, self._scratch_dir, jars, worker_daemon=WORKER_DAEMON)
+        try:
+            session = open_session(settings, self._job, self._scratch_dir, jars, worker_daemon=WORKER_DAEMON)
+        except Exception as error:
+            if not _is_refusal(error):
+                raise
+            raise ConfigError(
+                "wanted a Spark session with the settings given to spark-submit, found: "
+                f"{reason_of(str(error))}; correct --conf or spark-defaults.conf"
+            ) from error
         self._class_loader = class_loader_here(session)
         self._session = session
         self._is_up.set()
@@ -137,3 +147,15 @@ class SparkStart:
         except Exception as error:
             # The session may be stopped meanwhile. Workers that do not start are left to the query.
             _LOG.debug("starting workers: %s", error)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether Spark's answer to the settings is an error.
+
+    Spark itself checks most of them. An error of py4j without one of Java's means that the JVM has ended.
+    """
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    if isinstance(error, Py4JError):
+        return isinstance(error, Py4JJavaError)
+    return not isinstance(error, SamzapyError | OSError)

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from samzapy.adapters.spark import session as session_module
 from samzapy.adapters.spark.session import GivenSettings
-from samzapy.errors import ConfigError
+from samzapy.errors import ConfigError, EnvironmentMissingError
 from samzapy.runtime import spark_start
 from samzapy.runtime.spark_start import SparkStart
 from samzapy.testing.waiting import wait_until
@@ -78,6 +79,51 @@ def test_a_refused_setting_is_raised_where_the_start_is_awaited(
             with pytest.raises(ConfigError, match="wanted local"):
                 wait()
     assert spark.opened == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("spark.ui.enabled should be boolean, but was maybe", "spark.ui.enabled should be boolean, but was maybe"),
+        (
+            "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+            ": java.net.BindException: Cannot assign requested address: Service 'sparkDriver' failed\n"
+            "\tat java.base/sun.nio.ch.Net.bind0(Native Method)\n",
+            "BindException: Cannot assign requested address: Service 'sparkDriver' failed",
+        ),
+    ],
+)
+def test_a_setting_that_spark_refuses_is_named_in_one_line(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
+) -> None:
+    refused = open_with(RuntimeError(text), tmp_path, monkeypatch)
+
+    assert isinstance(refused, ConfigError)
+    assert str(refused) == (
+        f"wanted a Spark session with the settings given to spark-submit, found: {reason}; "
+        "correct --conf or spark-defaults.conf"
+    )
+
+
+@pytest.mark.parametrize("error", [EnvironmentMissingError("a jar"), OSError("a disk"), Py4JNetworkError("no JVM")])
+def test_an_error_that_is_not_sparks_is_no_fault_of_a_setting(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    assert open_with(error, tmp_path, monkeypatch) is error
+
+
+def open_with(error: Exception, scratch_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Exception:
+    """The error of a start whose session fails to open with `error`."""
+
+    def fail(*_: object, **__: object) -> Session:
+        raise error
+
+    monkeypatch.setattr(session_module, "open_session", fail)
+    with SparkStart("flights-1", "p0", scratch_dir) as start:
+        start.begin()
+        with pytest.raises((ConfigError, type(error))) as raised:
+            start.session()
+    return raised.value
 
 
 def test_a_session_that_opens_after_the_job_was_refused_is_stopped(spark: Any, tmp_path: Path) -> None:
