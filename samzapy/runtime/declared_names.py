@@ -26,13 +26,16 @@ def check_names(job_file: Path, config: JobConfig) -> None:
     Raises:
         TaskModuleError: a name is not declared.
     """
-    problems = undeclared(job_file.read_text(encoding="utf-8"), config)
+    problems = undeclared(job_file.read_bytes(), config)
     if problems:
         raise TaskModuleError("\n".join(f"{job_file}: {problem}" for problem in problems))
 
 
-def undeclared(source: str, config: JobConfig) -> Sequence[str]:
-    """Names in the task of `source` that the configuration does not declare, by line."""
+def undeclared(source: str | bytes, config: JobConfig) -> Sequence[str]:
+    """Names in the task of `source` that the configuration does not declare, by line.
+
+    Bytes are read as Python reads them, in the encoding that they name.
+    """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):  # Python has loaded the file, so only this reading of it fails.

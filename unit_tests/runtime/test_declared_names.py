@@ -99,3 +99,16 @@ def test_a_job_file_with_such_a_name_is_refused_with_all_of_them(tmp_path: Path)
 
     assert "job.py: line 5: wanted store 'two'" in str(refused.value)
     assert ExitCode.USAGE == refused.value.exit_code
+
+
+@pytest.mark.parametrize(
+    "start", [b"# -*- coding: latin-1 -*-\n# caf\xe9\n", b"\xef\xbb\xbf# caf\xc3\xa9\n\n"], ids=["latin-1", "BOM"]
+)
+def test_a_job_file_is_read_in_its_own_encoding(tmp_path: Path, start: bytes) -> None:
+    job = tmp_path / "job.py"
+    job.write_bytes(start + in_a_function("x.store('sums')").encode())
+    check_names(job, CONFIG)
+
+    job.write_bytes(start + in_a_function("x.store('seen')").encode())
+    with pytest.raises(TaskModuleError, match="job.py: line 6: wanted store 'seen'"):
+        check_names(job, CONFIG)
