@@ -45,6 +45,14 @@ class ServerAccess:
     advertised_host: str | None = None
     allowed_hosts: Sequence[str] = ()
 
+    def names(self, host: str) -> list[str]:
+        """The names that requests to a server on `host` may have.
+
+        Most clients write a name in lower case, and older releases of starlette compare it as it is written.
+        """
+        names = {host, self.advertised_host or host, "localhost", "127.0.0.1", *self.allowed_hosts}
+        return sorted(names | {name.lower() for name in names})
+
 
 class CoordinatorServer:
     """Serves `adapters.web.routes`.
@@ -84,7 +92,7 @@ class CoordinatorServer:
                 guard=self._access.guard,
                 stopping=lambda: self._server is None or self._server.should_exit,
             ),
-            sorted({self._host, self._advertised_host, "localhost", "127.0.0.1", *self._access.allowed_hosts}),
+            self._access.names(self._host),
         )
         self._server = uvicorn.Server(_settings(app, tls))
         self._thread = threading.Thread(

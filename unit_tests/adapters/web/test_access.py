@@ -175,6 +175,12 @@ def test_a_command_without_a_credential_is_refused_with_the_way_to_get_one(job):
     assert JOB == reading.status(job.url, JOB, 20_000)["job"]
 
 
+def test_a_name_with_capital_letters_is_also_answered_in_lower_case():
+    names = ServerAccess(advertised_host="Node-7", allowed_hosts=["Jobs.example.org"]).names("0.0.0.0")
+
+    assert {"Node-7", "node-7", "Jobs.example.org", "jobs.example.org", "0.0.0.0", "localhost"} <= set(names)
+
+
 def test_a_credential_is_not_sent_to_another_host_in_clear_text(caplog):
     access = Access()
 
