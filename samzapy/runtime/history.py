@@ -11,7 +11,7 @@ from samzapy.coordinator.replay import NOTHING, replay
 from samzapy.errors import ConfigError, DeadlineError, RejectedError
 from samzapy.inspection.page.moments import Moment
 from samzapy.runtime.job_address import JobAddress
-from samzapy.runtime.stream_source import StreamSource, check_reached, source_of_topic
+from samzapy.runtime.stream_source import Bounded, StreamSource, check_reached, source_of_topic
 from samzapy.stream.log import LogRecord
 from samzapy.stream.position import Position, Reading
 
@@ -29,22 +29,20 @@ class KafkaHistory:
 
     def moments(self, at: Sequence[Position | None]) -> Sequence[Moment]:
         """See `History.moments`."""
-        return moments_of(source_of_topic(self._address), at, time.monotonic)
+        return moments_of(source_of_topic(self._address, page_limits(time.monotonic, RECORDS_MAX)), at)
 
 
-def moments_of(
-    source: StreamSource, at: Sequence[Position | None], now_s: Callable[[], float], records_max: int = RECORDS_MAX
-) -> Sequence[Moment]:
+def moments_of(source: StreamSource, at: Sequence[Position | None]) -> Sequence[Moment]:
     """The moments `at`, the earliest first, in one reading; None is the end.
 
     Raises:
-        RejectedError: a moment is not reached yet, or too many records are before it.
+        RejectedError: a moment is not reached yet.
         ConfigError: the moments are not in their order.
-        DeadlineError: the reading takes too long.
+        RejectedError, DeadlineError: the source has the limits of a page, and the reading passes one.
     """
     for position in at:
         check_reached(position, source, "moment")
-    reading = Reading(_bounded(source.records(), now_s, records_max))
+    reading = Reading(source.records())
     replayed, moments = NOTHING, []
     for position in at:
         if position is not None and reading.last is not None and not position.includes(reading.last):
@@ -63,21 +61,32 @@ def moments_of(
     return moments
 
 
-def _bounded(records: Iterator[LogRecord], now_s: Callable[[], float], records_max: int) -> Iterator[LogRecord]:
-    """`records`, up to the limits of a page; other threads run in between."""
+def page_limits(now_s: Callable[[], float], records_max: int) -> Bounded:
+    """The limits of a page, for all readings of one view.
+
+    Other threads run between the records.
+
+    Raises, while the records are read:
+        RejectedError: a reading has more records.
+        DeadlineError: the readings take too long.
+    """
     deadline_s = now_s() + READ_S
-    for number, record in enumerate(records):
-        if number >= records_max:
-            raise RejectedError(
-                f"wanted a moment within the first {records_max:,} records, found more before it; use `samzapy stream "
-                "state` and `samzapy stream diff`"
-            )
-        if number % _RECORDS_BETWEEN_RESTS == 0:
-            # A thread that computes keeps Python's lock for 5 ms at a time, and heartbeats need it.
-            time.sleep(_REST_S)
-            if now_s() > deadline_s:
-                raise DeadlineError(
-                    f"wanted the moment within {READ_S:.0f} s, found {number:,} records read by then; use `samzapy "
-                    "stream state` and `samzapy stream diff`"
+
+    def bounded(records: Iterator[LogRecord]) -> Iterator[LogRecord]:
+        for number, record in enumerate(records):
+            if number >= records_max:
+                raise RejectedError(
+                    f"wanted at most {records_max:,} records to read for a moment, found more; use `samzapy stream "
+                    "state` and `samzapy stream diff`"
                 )
-        yield record
+            if number % _RECORDS_BETWEEN_RESTS == 0:
+                # A thread that computes keeps Python's lock for 5 ms at a time, and heartbeats need it.
+                time.sleep(_REST_S)
+                if now_s() > deadline_s:
+                    raise DeadlineError(
+                        f"wanted the moment within {READ_S:.0f} s, found {number:,} records read by then; use `samzapy "
+                        "stream state` and `samzapy stream diff`"
+                    )
+            yield record
+
+    return bounded

@@ -30,6 +30,9 @@ from samzapy.stream.horizon import (
 from samzapy.stream.log import LogRecord
 from samzapy.stream.position import Position, Reading
 
+Bounded = Callable[[Iterator[LogRecord]], Iterator[LogRecord]]
+"""Gives the same records, and raises where a reading passes its limits."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSource:
@@ -54,8 +57,10 @@ class StreamSource:
         return self.extent.is_whole_before(None if reading.next is None else reading.next.offset)
 
 
-def source_of_topic(address: JobAddress) -> StreamSource:
+def source_of_topic(address: JobAddress, bounded: Bounded = lambda records: records) -> StreamSource:
     """The stream of a job.
+
+    `bounded` limits each of the two readings, the one here and the one of the caller.
 
     Raises:
         RejectedError: there is no such job.
@@ -76,7 +81,7 @@ def source_of_topic(address: JobAddress) -> StreamSource:
     end = end_offsets(asked, [where], deadline_s=READ_WAIT_S)[where]
     # The horizon of the settings does not hold for records before a downgrade. (They are read twice: reading headers is
     # quick, and most streams have only few records that are younger than the horizon.)
-    young = read_to_end(address.connection, topic, 0, max(first, of_horizon), deadline_s=READ_WAIT_S)
+    young = bounded(read_to_end(address.connection, topic, 0, max(first, of_horizon), deadline_s=READ_WAIT_S))
     of_horizon = max(of_horizon, offset_after_downgrade(young))
     return StreamSource(
         topic=topic,
@@ -84,7 +89,7 @@ def source_of_topic(address: JobAddress) -> StreamSource:
         offset_first=first,
         looked=looked,
         cluster=cluster,
-        records=lambda: read_to_end(address.connection, topic, 0, first, deadline_s=READ_WAIT_S),
+        records=lambda: bounded(read_to_end(address.connection, topic, 0, first, deadline_s=READ_WAIT_S)),
         connection=address.connection,
     )
 

@@ -1,10 +1,15 @@
 """The state of a coordinator stream at moments, in one reading, up to the limits."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.errors import ConfigError, DeadlineError, RejectedError
 from samzapy.inspection.page.moments import ROWS_MAX, Rows, moment_difference, moment_view
-from samzapy.runtime.history import READ_S, moments_of
+from samzapy.model.topic_checks import Cluster, TopicFound
+from samzapy.runtime import history, stream_source
+from samzapy.runtime.history import READ_S, RECORDS_MAX, KafkaHistory, moments_of, page_limits
 from samzapy.stream.position import Position
 from unit_tests.fixtures.operated_job import ScaledJob
 from unit_tests.fixtures.operated_page import source_of_memory
@@ -21,9 +26,9 @@ def job():
     return job
 
 
-def moments(job, *offsets, now_s=lambda: 0.0, **limits):
+def moments(job, *offsets, now_s=lambda: 0.0, records_max=RECORDS_MAX):
     at = [None if offset is None else Position(offset=offset) for offset in offsets]
-    return moments_of(source_of_memory(job.world), at, now_s, **limits)
+    return moments_of(source_of_memory(job.world, page_limits(now_s, records_max)), at)
 
 
 def test_a_past_state_of_the_job_is_shown(job):
@@ -81,7 +86,7 @@ def test_the_later_moment_first_is_refused(job):
 
 def test_a_reading_ends_at_its_limit_of_records(job):
     assert moments(job, 3, records_max=10)
-    with pytest.raises(RejectedError, match="within the first 10 records"):
+    with pytest.raises(RejectedError, match="at most 10 records"):
         moments(job, job.offset_before, records_max=10)
 
 
@@ -90,6 +95,67 @@ def test_a_reading_ends_at_its_limit_of_time(job):
 
     with pytest.raises(DeadlineError, match="found 0 records read by then"):
         moments(job, job.offset_before, now_s=lambda: next(times))
+
+
+@pytest.fixture
+def kafka(job, monkeypatch):
+    """A cluster with the stream of `job`.
+
+    All of its records are younger than the horizon. `records` are those of each reading, and each takes `record_s` of the page's clock.
+    """
+    cluster = SimpleNamespace(records=list(job.world.log().read()), record_s=0.0, now_s=0.0, readings=0)
+
+    def read_to_end(*_, **__):
+        cluster.readings += 1
+        for record in cluster.records:
+            cluster.now_s += cluster.record_s
+            yield record
+
+    def looked(*_):
+        return TopicFound(name=topic, topic_id="t", partition_count=1, replication_factor=1, settings={})
+
+    topic, where = job.world.topic.name, (job.world.topic.name, 0)
+    admin = SimpleNamespace(
+        check_reachable=lambda: None, cluster=lambda: Cluster(bootstrap_servers="kafka:9092", broker_count=1)
+    )
+    monkeypatch.setattr(stream_source, "KafkaAdmin", lambda *_, **__: admin)
+    monkeypatch.setattr(stream_source, "Admin", lambda _: admin)
+    monkeypatch.setattr(stream_source, "heard", looked)
+    monkeypatch.setattr(stream_source, "beginning_offsets", lambda *_: {where: 0})
+    monkeypatch.setattr(stream_source, "offsets_at", lambda *_: {where: 0})
+    monkeypatch.setattr(stream_source, "end_offsets", lambda *_, **__: {where: job.world.topic.end_offset})
+    monkeypatch.setattr(stream_source, "read_to_end", read_to_end)
+    clock = SimpleNamespace(monotonic=lambda: cluster.now_s, sleep=lambda _: None)
+    monkeypatch.setattr(history, "time", clock)
+    return cluster
+
+
+def kafka_moments(job):
+    return KafkaHistory(KafkaConnection(bootstrap_servers="kafka:9092"), job.service.status().job).moments([None])
+
+
+def test_the_first_of_two_readings_ends_at_the_limit_of_records(job, kafka, monkeypatch):
+    def endless(records):
+        yield from records
+        pytest.fail("the reading goes on past its limit")
+
+    monkeypatch.setattr(history, "RECORDS_MAX", len(kafka.records) - 1)
+    kafka.records = endless(kafka.records)
+
+    with pytest.raises(RejectedError, match=f"at most {history.RECORDS_MAX} records"):
+        kafka_moments(job)
+    assert 1 == kafka.readings
+
+
+def test_two_readings_of_one_view_have_one_deadline(job, kafka):
+    (moment,) = kafka_moments(job)
+    assert job.state == moment.state
+    assert 2 == kafka.readings
+
+    kafka.record_s = READ_S / len(kafka.records) * 0.75
+    with pytest.raises(DeadlineError, match="wanted the moment within 20 s"):
+        kafka_moments(job)
+    assert 4 == kafka.readings
 
 
 def test_a_long_table_is_cut_and_counted(job):
