@@ -9,6 +9,12 @@ from typing import Final
 
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 
+SLOT_COUNT_MAX: Final = 512
+"""Worker slots of a container, one for each core.
+
+Each slot is a transactional id that is initialised when the execution is given up.
+"""
+
 
 class ContainerPhase(StrEnum):
     """STARTED -> RUNNING -> STOPPED, or -> LOST -> FENCED.

@@ -27,6 +27,7 @@ from samzapy.adapters.spark.arrow_bound import BYTES_MAX, BYTES_SETTING, ROWS_MA
 from samzapy.adapters.spark.jar_copies import readable_jar
 from samzapy.adapters.spark.jar_origins import check_origins
 from samzapy.errors import ConfigError
+from samzapy.model.container import SLOT_COUNT_MAX
 
 # Setting -> (wanted value, reason). With another value on spark-submit's command line, the start is refused.
 _WANTED = {
@@ -298,8 +299,14 @@ def _cores(master: str, available: int) -> int:
             f"--master {master}: wanted one attempt per task (local[n] or local[n,1]), found {matched.group(2)}; "
             "a failed batch is recovered by samzapy, never retried by Spark"
         )
-    cores = matched.group(1)
-    return available if cores == "*" else int(cores or 1)
+    given = matched.group(1)
+    cores = available if given == "*" else int(given or 1)
+    if cores > SLOT_COUNT_MAX:
+        raise ConfigError(
+            f"--master {master}: wanted at most {SLOT_COUNT_MAX} cores for a container, found {cores}; give "
+            f"local[{SLOT_COUNT_MAX}], and start another container"
+        )
+    return cores
 
 
 def _check(given: dict[str, str]) -> None:

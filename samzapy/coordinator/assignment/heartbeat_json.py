@@ -47,7 +47,7 @@ from samzapy.config import AcceptedLoss, accepted_loss, is_topic_name
 from samzapy.coordinator.commands import Figures, Heartbeat
 from samzapy.coordinator.grant_values import HeldGrant, Position
 from samzapy.errors import ConfigError
-from samzapy.model.container import ContainerPhase
+from samzapy.model.container import SLOT_COUNT_MAX, ContainerPhase
 from samzapy.model.container_end import ContainerEnd
 from samzapy.model.failing import Failing
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
@@ -64,8 +64,6 @@ _ID = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 _NAME = re.compile(r"[\x21-\x7e]{1,400}")
 _PHASES = {phase.value: phase for phase in (ContainerPhase.STARTED, ContainerPhase.RUNNING, ContainerPhase.STOPPED)}
 _LONG_MAX: Final = 2**63 - 1
-SLOT_COUNT_MAX: Final = 512
-"""Each slot is a transactional id that is initialised when the execution is given up."""
 REASON_LENGTH_MAX: Final = 2000
 _EXIT_CODE_MAX: Final = 255
 STEP_LENGTH_MAX: Final = 500

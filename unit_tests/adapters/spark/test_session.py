@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from samzapy.adapters.spark import session
-from samzapy.adapters.spark.session import SETTINGS, _check, weakened
+from samzapy.adapters.spark.session import SETTINGS, _check, _cores, weakened
 from samzapy.errors import ConfigError
 
 
@@ -69,6 +69,18 @@ def test_all_cores_are_those_that_the_process_may_use_and_not_those_of_the_host(
     monkeypatch.setattr(session, "_given_settings", lambda: {"spark.master": master})
 
     assert cores == session.checked_settings().cores
+
+
+@pytest.mark.parametrize(("master", "available", "cores"), [("local[513]", 4, 513), ("local[*]", 768, 768)])
+def test_more_cores_than_a_coordinator_accepts_are_refused(master: str, available: int, cores: int) -> None:
+    with pytest.raises(ConfigError) as refused:
+        _cores(master, available)
+
+    assert str(refused.value) == (
+        f"--master {master}: wanted at most 512 cores for a container, found {cores}; give local[512], and start "
+        "another container"
+    )
+    assert 512 == _cores("local[512]", available)
 
 
 def test_a_limit_of_a_workers_address_space_is_refused_by_name() -> None:
