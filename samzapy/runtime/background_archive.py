@@ -137,7 +137,8 @@ def _groups_from_own_up(mount: Path, own_groups: Path) -> list[Path]:
     """
     path = ""
     with suppress(OSError):
-        paths = [line.removeprefix("0::/") for line in own_groups.read_text().splitlines() if line.startswith("0::/")]
+        lines = os.fsdecode(own_groups.read_bytes()).split("\n")
+        paths = [line.removeprefix("0::/") for line in lines if line.startswith("0::/")]
         path = next(iter(paths), "")
     own = mount / path
     return [group for group in (own, *own.parents) if group.is_relative_to(mount)]

@@ -111,8 +111,9 @@ def _file_system(path: Path, mounts: Path) -> str:
     The longest mount point that contains it counts.
     """
     best, kind = "", ""
-    for line in mounts.read_text().splitlines():
-        _, mounted_at, file_system, *_ = line.split()
+    # The name of a mount point may be any bytes, as in Python's paths.
+    for line in filter(None, os.fsdecode(mounts.read_bytes()).split("\n")):
+        _, mounted_at, file_system, *_ = line.split(" ")
         # Blanks separate the fields of the table, so blanks in names are written in octal.
         mounted_at = mounted_at.replace(r"\040", " ")
         if path.resolve().is_relative_to(mounted_at) and len(mounted_at) >= len(best):

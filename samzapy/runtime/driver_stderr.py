@@ -118,11 +118,11 @@ def real_stderr(environment: Mapping[str, str]) -> TextIO:
 def _is_joined_by_a_jvm() -> bool:
     try:
         out, error = os.fstat(1), os.fstat(2)
-        parent = Path(f"/proc/{os.getppid()}/comm").read_text().strip()
+        parent = Path(f"/proc/{os.getppid()}/comm").read_bytes().strip()
     except OSError:
         return False
     same = (out.st_dev, out.st_ino) == (error.st_dev, error.st_ino)
-    return same and stat.S_ISFIFO(out.st_mode) and parent == "java"
+    return same and stat.S_ISFIFO(out.st_mode) and parent == b"java"
 
 
 def _jvm_stderr(environment: Mapping[str, str]) -> Callable[[str], None]:

@@ -140,6 +140,13 @@ def test_free_memory_is_the_least_of_its_control_group_and_of_those_above_it(tmp
     limit(unit.parent, "2")
     assert GIB == free_memory(info, mount, own)
 
+    # The name of a group may be any bytes.
+    foreign = Path(os.fsdecode(os.fsencode(mount) + b"/caf\xe9"))
+    foreign.mkdir()
+    limit(foreign, "3")
+    own.write_bytes(b"0::/caf\xe9\n")
+    assert 2 * GIB == free_memory(info, mount, own)
+
     # A container that sees the host's path, but only its own group at the mount.
     own.write_text("0::/system.slice/docker-1.scope\n")
     limit(mount, "5")

@@ -6,6 +6,7 @@ Its warnings about its directory are here too.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import tempfile
 import threading
@@ -252,10 +253,10 @@ def test_a_job_that_is_asked_to_stop_ends_within_ten_seconds_whatever_its_batch_
 ROOT = "/dev/root / ext4 rw 0 0\n"
 
 
-def warnings_about(directory: Path, mounts: str, caplog: pytest.LogCaptureFixture) -> str:
+def warnings_about(directory: Path, mounts: str | bytes, caplog: pytest.LogCaptureFixture) -> str:
     """The warnings about a `local.store.dir` there."""
     table = directory.parent / "mounts"
-    table.write_text(mounts)
+    table.write_bytes(mounts.encode() if isinstance(mounts, str) else mounts)
     with caplog.at_level(logging.WARNING):
         container_start._check_store_directory(a_config(local_store_dir=str(directory)), table)
     return caplog.text
@@ -306,6 +307,20 @@ def test_a_link_to_memory_is_seen_through(tmp_path: Path, caplog: pytest.LogCapt
 @pytest.mark.usefixtures("_nothing_is_temporary")
 def test_a_mount_point_with_a_blank_in_it_is_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     warnings = warnings_about(tmp_path / "my state", f"{ROOT}none {tmp_path}/my\\040state tmpfs rw 0 0\n", caplog)
+
+    assert "is not kept over reboots" in warnings
+
+
+@pytest.mark.usefixtures("_nothing_is_temporary")
+@pytest.mark.parametrize(
+    "name",
+    [b"caf\xe9", b"a\rb", "a\u00a0b".encode(), "a\u2028b".encode()],
+    ids=["no UTF-8", "a carriage return", "a blank of Unicode", "a line separator of Unicode"],
+)
+def test_a_mount_point_may_have_any_name(tmp_path: Path, caplog: pytest.LogCaptureFixture, name: bytes) -> None:
+    point = os.fsencode(tmp_path) + b"/" + name
+
+    warnings = warnings_about(Path(os.fsdecode(point)), ROOT.encode() + b"none " + point + b" tmpfs rw 0 0\n", caplog)
 
     assert "is not kept over reboots" in warnings
 

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -82,3 +84,15 @@ def test_a_stderr_of_its_own_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> N
     assert real_stderr({}) is sys.stderr
     # Here it is not the JVM of spark-submit that holds the other end.
     assert real_stderr({"PYSPARK_GATEWAY_PORT": "1", "PYSPARK_GATEWAY_SECRET": "s"}) is sys.stderr
+
+
+def test_the_name_of_the_parent_may_be_any_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel cuts a name after 15 bytes, also within a letter."""
+    name = Path(f"/proc/{os.getpid()}/comm")
+    before = name.read_bytes()
+    monkeypatch.setattr(os, "getppid", os.getpid)
+    name.write_bytes(b"caf\xe9")
+    try:
+        assert real_stderr({"PYSPARK_GATEWAY_PORT": "1", "PYSPARK_GATEWAY_SECRET": "s"}) is sys.stderr
+    finally:
+        name.write_bytes(before.rstrip(b"\n"))
