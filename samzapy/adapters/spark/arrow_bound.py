@@ -64,7 +64,9 @@ class ArrowBound:
     def apply(self, session: SparkSession) -> None:
         """Set the bounds for the next micro-batch; `session`: the query's own."""
         is_left_out = self._small_batches >= _SMALL_BATCHES and not self._keeps_bytes
-        rows = min(self._rows_max, _CACHED_BYTES // max(1, self._row_bytes)) if is_left_out else self._rows_max
+        # Spark takes 0 rows for any number.
+        cached = max(1, _CACHED_BYTES // max(1, self._row_bytes))
+        rows = min(self._rows_max, cached) if is_left_out else self._rows_max
         if rows != self._rows:
             self._rows = rows
             session.conf.set(ROWS_SETTING, rows)

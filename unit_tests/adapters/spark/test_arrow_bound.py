@@ -145,3 +145,13 @@ def test_with_both_bounds_a_batch_has_the_configured_rows() -> None:
     container.starts()
     container.reads()
     assert 5000 == container.rows
+
+
+def test_a_record_larger_than_the_caches_is_a_batch_of_its_own() -> None:
+    """Spark takes 0 rows for any number."""
+    container = AContainer(**{ROWS_SETTING: "4"})
+
+    container.reads(*[3 * 1024 * 1024] * 10)
+
+    assert ROWS_ALONE == container.bounds
+    assert 1 == container.rows
