@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from samzapy.adapters.maven.fetch import jar_paths
 from samzapy.adapters.maven.locks import connector_lock
-from samzapy.errors import ConfigError, SamzapyError
+from samzapy.errors import ConfigError
 from samzapy.version import __version__
 
 if TYPE_CHECKING:
@@ -152,10 +152,9 @@ class SparkStart:
 def _is_refusal(error: Exception) -> bool:
     """Whether Spark's answer to the settings is an error.
 
-    Spark itself checks most of them. An error of py4j without one of Java's means that the JVM has ended.
+    Spark itself checks most of them. Another error of py4j means that the JVM has ended.
     """
-    from py4j.protocol import Py4JError, Py4JJavaError
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
 
-    if isinstance(error, Py4JError):
-        return isinstance(error, Py4JJavaError)
-    return not isinstance(error, SamzapyError | OSError)
+    return isinstance(error, PySparkException | Py4JJavaError)

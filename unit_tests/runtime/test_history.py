@@ -101,7 +101,8 @@ def test_a_reading_ends_at_its_limit_of_time(job):
 def kafka(job, monkeypatch):
     """A cluster with the stream of `job`.
 
-    All of its records are younger than the horizon. `records` are those of each reading, and each takes `record_s` of the page's clock.
+    All of its records are younger than the horizon. `records` are those of each reading, and each takes `record_s` of
+    the page's clock.
     """
     cluster = SimpleNamespace(records=list(job.world.log().read()), record_s=0.0, now_s=0.0, readings=0)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
 
 from samzapy.adapters.spark import session as session_module
 from samzapy.adapters.spark.session import GivenSettings
@@ -96,7 +97,7 @@ def test_a_refused_setting_is_raised_where_the_start_is_awaited(
 def test_a_setting_that_spark_refuses_is_named_in_one_line(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
 ) -> None:
-    refused = open_with(RuntimeError(text), tmp_path, monkeypatch)
+    refused = open_with(PySparkException(text), tmp_path, monkeypatch)
 
     assert isinstance(refused, ConfigError)
     assert str(refused) == (
@@ -105,7 +106,9 @@ def test_a_setting_that_spark_refuses_is_named_in_one_line(
     )
 
 
-@pytest.mark.parametrize("error", [EnvironmentMissingError("a jar"), OSError("a disk"), Py4JNetworkError("no JVM")])
+@pytest.mark.parametrize(
+    "error", [EnvironmentMissingError("a jar"), OSError("a disk"), Py4JNetworkError("no JVM"), TypeError("of ours")]
+)
 def test_an_error_that_is_not_sparks_is_no_fault_of_a_setting(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
