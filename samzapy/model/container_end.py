@@ -31,6 +31,8 @@ _KEY = re.compile(
     r"|(?P<literal>b'(?:[^'\\]|\\.)*'|b\"(?:[^\"\\]|\\.)*\"))"
 )
 _PLACE = re.compile(r"task (?P<task>\S+) failed at (?P<ssp>\S+) offset (?P<offset>\d+), key (?P<key>None|sha256:\w+)")
+# A place and a digest hold no key, and a key may be a part of their text: `123` of the offset 51234.
+_WITHOUT_KEY = re.compile(rf"{_PLACE.pattern}|key sha256:[0-9a-f]{{{_DIGEST_CHARS}}}")
 _CLASS = re.compile(r": (?P<error>[A-Za-z_]\w*)(?::|$)")
 
 
@@ -170,11 +172,17 @@ def with_key_digests(text: str) -> str:
         keys.append(key.decode(errors="replace"))
         return f"key sha256:{hashlib.sha256(key).hexdigest()[:_DIGEST_CHARS]}"
 
-    without = _KEY.sub(digested, text)
-    for key in keys:
-        if len(key) >= _KEY_CHARS_MIN:
-            without = without.replace(key, "<key>")
-    return without
+    def hidden(part: str) -> str:
+        for key in keys:
+            if len(key) >= _KEY_CHARS_MIN:
+                part = part.replace(key, "<key>")
+        return part
+
+    without, parts, at = _KEY.sub(digested, text), [], 0
+    for kept in _WITHOUT_KEY.finditer(without):
+        parts += [hidden(without[at : kept.start()]), kept[0]]
+        at = kept.end()
+    return "".join([*parts, hidden(without[at:])])
 
 
 def _key_of(literal: str) -> bytes:

@@ -258,10 +258,10 @@ def test_a_commit_of_a_batch_that_fails_later_counts() -> None:
     assert 8 == len(container.query.started)
 
 
-def slow_at(offset: int, *, task: str = "a", took_ms: int = 61_000) -> QueryFailed:
+def slow_at(offset: int, *, task: str = "a", took_ms: int = 61_000, key: bytes = b"k") -> QueryFailed:
     ssp = {"a": ORDERS_0, "b": ORDERS_1}[task].ssp
     return QueryFailed(
-        reason=f"samzapy.errors.SlowMessageError: task {task} failed at {ssp} offset {offset}, key b'k': wanted it "
+        reason=f"samzapy.errors.SlowMessageError: task {task} failed at {ssp} offset {offset}, key {key!r}: wanted it "
         f"handled within task.transaction.timeout.ms (20000), found it to take {took_ms} ms",
         kind=SlowMessageError,
     )
@@ -300,6 +300,18 @@ def test_a_message_that_always_fails_is_counted_also_between_failures_at_other_m
         container.run(slow_at(7), fail_behind_a_commit(1), slow_at(7), fail_behind_a_commit(2), slow_at(7))
 
     assert 5 == len(container.query.started)
+
+
+@pytest.mark.parametrize("key", [b"712", b"orders"])
+def test_a_message_is_counted_also_where_the_key_is_a_part_of_the_topic_or_the_offset(key: bytes) -> None:
+    container = AContainer()
+
+    def fail_after_a_commit_of_the_other_task() -> QueryFailed:
+        container.commit(len(container.query.started), task="b")
+        return slow_at(71234, key=key)
+
+    with pytest.raises(TaskError, match="commit of the message within 3 starts .* kafka.orders.0 offset 71234"):
+        container.run(*[fail_after_a_commit_of_the_other_task] * 5)
 
 
 def test_messages_that_fail_twice_and_are_committed_then_end_no_container() -> None:

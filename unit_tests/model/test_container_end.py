@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from samzapy.container.task.user_errors import shown_key
 from samzapy.errors import SamzapyError, TaskError
-from samzapy.model.container_end import MESSAGE_LENGTH_MAX, UNKNOWN, ContainerEnd, exit_text, with_key_digests
+from samzapy.model.container_end import (
+    MESSAGE_LENGTH_MAX,
+    UNKNOWN,
+    ContainerEnd,
+    exit_text,
+    message_of,
+    with_key_digests,
+)
 
 KEY = b"alice@example.com"
 DIGEST = hashlib.sha256(KEY).hexdigest()[:16]
@@ -16,6 +23,10 @@ FAILED = (
     "wanted a commit within 3 starts of the query, found none; last failure: samzapy.errors.TaskError: task "
     f"Partition_3 failed at kafka.orders.3 offset 12, key {KEY!r}: KeyError: {KEY.decode()!r}. Unread are 3"
 )
+
+
+def digest_of(key: bytes) -> str:
+    return hashlib.sha256(key).hexdigest()[:16]
 
 
 def ended(error: Exception) -> ContainerEnd:
@@ -34,6 +45,35 @@ def test_no_key_is_in_a_report_also_where_user_code_names_it() -> None:
 
     assert KEY.decode() not in str(end.as_json())
     assert DIGEST in end.message
+
+
+@pytest.mark.parametrize(
+    ("key", "task", "ssp", "offset"),
+    [
+        (b"123", "Partition_0", "kafka.flights.0", 51234),
+        (b"orders", "Partition_0", "kafka.orders.0", 7),
+        (b"100", "Partition_100", "kafka.orders.100", 100),
+        (b"failed", "Partition_0", "kafka.orders.0", 7),
+    ],
+)
+def test_a_place_whose_text_contains_the_key_is_reported_as_it_is(
+    key: bytes, task: str, ssp: str, offset: int
+) -> None:
+    text = f"task {task} failed at {ssp} offset {offset}, key {key!r}: KeyError: {key.decode()!r}"
+    end = ended(TaskError(text))
+
+    assert (task, ssp, offset) == message_of(text)
+    assert (task, ssp, offset) == (end.task_name, end.ssp, end.offset)
+    assert (digest_of(key), "KeyError") == (end.key_digest, end.error)
+    assert end.message.endswith(": KeyError: '<key>'")
+
+
+def test_a_digest_that_contains_its_key_stays_whole_where_no_place_is_named() -> None:
+    key = next(key for key in (b"%03d" % i for i in range(1000)) if key.decode() in digest_of(key))
+
+    assert with_key_digests(f"timer t of key {key!r}: failed at {key.decode()}") == (
+        f"timer t of key sha256:{digest_of(key)}: failed at <key>"
+    )
 
 
 @pytest.mark.parametrize("literal", ["b'\u00e9'", "b'a\nb'", r"b'\xZZ'"])
