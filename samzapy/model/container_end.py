@@ -6,6 +6,7 @@ A report never has a key's value. It has the key's digest, `sha256` of its bytes
 from __future__ import annotations
 
 import ast
+import codecs
 import hashlib
 import re
 import signal
@@ -27,12 +28,15 @@ _KEY_CHARS_MIN: Final = 3
 _ID = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 # As `container.task.error_policy` writes a message's place. The key is a literal of Python, or the beginning of one.
 _KEY = re.compile(
-    r"key (?:b['\"].{198}\.\.\. \[cut, whole length \d+ bytes, sha256 (?P<sha256>[0-9a-f]{64})\]"
+    r"key (?:(?P<head>b['\"].{198})\.\.\. \[cut, whole length (?P<length>\d{1,10}) bytes, "
+    r"sha256 (?P<sha256>[0-9a-f]{64})\]"
     r"|(?P<literal>b'(?:[^'\\]|\\.)*'|b\"(?:[^\"\\]|\\.)*\"))"
 )
 _PLACE = re.compile(r"task (?P<task>\S+) failed at (?P<ssp>\S+) offset (?P<offset>\d+), key (?P<key>None|sha256:\w+)")
 # A place and a digest hold no key, and a key may be a part of their text: `123` of the offset 51234.
 _WITHOUT_KEY = re.compile(rf"{_PLACE.pattern}|key sha256:[0-9a-f]{{{_DIGEST_CHARS}}}")
+# The end of a key that is cut may be in the middle of an escape.
+_WHOLE_ESCAPES = re.compile(r"(?:[^\\]|\\x[0-9a-f]{2}|\\[^x])*")
 _CLASS = re.compile(r": (?P<error>[A-Za-z_]\w*)(?::|$)")
 
 
@@ -163,26 +167,57 @@ def with_key_digests(text: str) -> str:
 
     User code may name the key in the text of its error too.
     """
-    keys: list[str] = []
+    patterns: list[str] = []
 
     def digested(matched: re.Match[str]) -> str:
         if matched["sha256"]:
+            patterns.extend(_patterns_of_cut_key(matched["head"], int(matched["length"]), len(text)))
             return f"key sha256:{matched['sha256'][:_DIGEST_CHARS]}"
         key = _key_of(matched["literal"])
-        keys.append(key.decode(errors="replace"))
+        patterns.extend(map(re.escape, _texts_of(key)))
         return f"key sha256:{hashlib.sha256(key).hexdigest()[:_DIGEST_CHARS]}"
 
-    def hidden(part: str) -> str:
-        for key in keys:
-            if len(key) >= _KEY_CHARS_MIN:
-                part = part.replace(key, "<key>")
-        return part
-
     without, parts, at = _KEY.sub(digested, text), [], 0
+    # The longest first: one may be a part of another.
+    keys = re.compile("|".join(sorted(patterns, key=len, reverse=True)) or "(?!)", re.DOTALL)
     for kept in _WITHOUT_KEY.finditer(without):
-        parts += [hidden(without[at : kept.start()]), kept[0]]
+        parts += [keys.sub("<key>", without[at : kept.start()]), kept[0]]
         at = kept.end()
-    return "".join([*parts, hidden(without[at:])])
+    return "".join([*parts, keys.sub("<key>", without[at:])])
+
+
+def _texts_of(key: bytes, rest: str | None = None) -> set[str]:
+    """The key as user code may name it: decoded, or as a literal of Python.
+
+    Texts that are too short to be replaced are left out.
+
+    Args:
+        rest: of a key that is cut, a text in place of its rest. It decides how the literal escapes quotes.
+    """
+    # A character of which the cut left a part is left out.
+    text, end = codecs.getincrementaldecoder("utf-8")("replace").decode(key, final=rest is None), rest or ""
+    # A text has quotes where its serde is JSON, and user code names it without them.
+    texts = {text, text.strip('"')}
+    literals = {repr(each + end)[1:-1] for each in texts} | {repr(key + end.encode())[2:-1]}
+    texts |= {literal.removesuffix(end) for literal in literals}
+    return {each for each in texts if len(each) >= _KEY_CHARS_MIN}
+
+
+def _patterns_of_cut_key(head: str, length: int, length_max: int) -> list[str]:
+    """Patterns of a key of which only the beginning is known.
+
+    The rest of its line is a part of the match, since the end of the key is not known.
+    """
+    quote = head[1]
+    known = _key_of(f"b{quote}{_whole_escapes(head[2:])}{quote}")
+    rest = max(0, min(length - len(known), length_max))
+    texts = _texts_of(known, '"' if quote == "'" else "")
+    return [rf"{re.escape(each)}.{{0,{rest}}}[^\n]*" for each in texts]
+
+
+def _whole_escapes(body: str) -> str:
+    matched = _WHOLE_ESCAPES.match(body)
+    return body if matched is None else matched[0]
 
 
 def _key_of(literal: str) -> bytes:

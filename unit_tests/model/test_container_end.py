@@ -1,6 +1,7 @@
 """Reports of ends: the parts of an error that they have, and those that never."""
 
 import hashlib
+import re
 
 import pytest
 from hypothesis import given
@@ -74,6 +75,67 @@ def test_a_digest_that_contains_its_key_stays_whole_where_no_place_is_named() ->
     assert with_key_digests(f"timer t of key {key!r}: failed at {key.decode()}") == (
         f"timer t of key sha256:{digest_of(key)}: failed at <key>"
     )
+
+
+def ways_to_name(key: bytes) -> list[str]:
+    text = key.decode(errors="replace")
+    return [text, repr(text), repr(key)]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [b"C:\\alice", b"alice\tlee", "al\u200bice".encode(), b"\xffalice@x.com", b"al'ice", b"al'ice\"lee"],
+    ids=["backslash", "tab", "invisible", "no text", "quote", "both quotes"],
+)
+def test_no_key_is_in_a_report_also_where_it_is_named_as_a_literal(key: bytes) -> None:
+    for named in ways_to_name(key):
+        hidden = with_key_digests(f"offset 12, key {key!r}: KeyError: {named}; more")
+
+        assert re.fullmatch(rf"offset 12, key sha256:{digest_of(key)}: KeyError: b?['\"]?<key>['\"]?; more", hidden)
+
+
+def test_no_key_of_serde_json_is_in_a_report_also_where_it_is_named_without_its_quotes() -> None:
+    key = b'"alice"'
+
+    hidden = with_key_digests(f"offset 12, key {key!r}: KeyError: 'alice'")
+
+    assert f"offset 12, key sha256:{digest_of(key)}: KeyError: '<key>'" == hidden
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"alice@x.com" * 30,
+        b"alice lee's " * 30,
+        b"alice's " * 30 + b'"',
+        b'"alice lee" ' * 30,
+        "al\u00efce ".encode() * 40,
+        b"a" * 197 + b"\xff" * 9,
+        b"a\n\\" * 90,
+    ],
+    ids=["letters", "a quote", "a late quote", "JSON", "letters of two bytes", "cut in an escape", "only escapes"],
+)
+def test_no_key_that_is_too_long_to_be_shown_is_in_a_report(key: bytes) -> None:
+    for named in ways_to_name(key):
+        hidden = with_key_digests(f"offset 12, key {shown_key(key)}: KeyError: {named}\nTraceback")
+
+        assert re.fullmatch(
+            rf"offset 12, key sha256:{digest_of(key)}: KeyError: b?['\"]?\"?<key>(\nTraceback)?", hidden
+        )
+
+
+@given(st.binary(min_size=201, max_size=400))
+def test_the_end_of_a_key_that_is_too_long_to_be_shown_is_in_no_report(key: bytes) -> None:
+    for named in ways_to_name(key):
+        hidden = with_key_digests(f"offset 12, key {shown_key(key)}: KeyError: {named}")
+
+        assert re.fullmatch(rf"offset 12, key sha256:{digest_of(key)}: KeyError: b?['\"]?\"*<key>", hidden)
+
+
+def test_a_forged_length_of_a_key_is_no_error() -> None:
+    text = f"key b'{'a' * 198}... [cut, whole length 9999999999 bytes, sha256 {'0' * 64}]: no {'a' * 300}"
+
+    assert with_key_digests(text) == f"key sha256:{'0' * 16}: no <key>"
 
 
 @pytest.mark.parametrize("literal", ["b'\u00e9'", "b'a\nb'", r"b'\xZZ'"])
