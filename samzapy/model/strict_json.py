@@ -79,9 +79,11 @@ def _is_within(value: Any, levels_max: int) -> bool:
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice[:_SHOWN_MAX]!r} stands twice in an object")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"the key {name[:_SHOWN_MAX]!r} stands twice in an object")
+            seen.add(name)
     return members
 
 

@@ -1,4 +1,5 @@
 import json
+import time
 from math import isfinite
 
 import pytest
@@ -63,3 +64,15 @@ def test_a_name_of_megabytes_is_shortened_in_the_error() -> None:
         parse_json(b"{" + name + b":1," + name + b":2}")
 
     assert len(str(refused.value)) < 200
+
+
+def test_a_repeated_key_of_a_large_object_is_found_in_time() -> None:
+    """A message of a megabyte has as many keys, and its task waits."""
+    names = [f"name-{number}" for number in range(40_000)]
+    raw = ("{" + ",".join(f'"{name}":1' for name in [*names, names[-1]]) + "}").encode()
+    begun_s = time.thread_time()
+
+    with pytest.raises(ValueError, match="the key 'name-39999' stands twice"):
+        parse_json(raw)
+
+    assert time.thread_time() - begun_s < 2
