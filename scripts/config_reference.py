@@ -116,7 +116,8 @@ systems.kafka.client.sasl.password=${env:KAFKA_PASSWORD}
 ```
 
 Every user of the host can read a command line, so a `--set` with a secret is refused,
-and so is an option of spark-submit that sounds like one.
+and so is an option of spark-submit that sounds like one,
+or in whose value a setting does (`--driver-java-options -Djavax.net.ssl.trustStorePassword=...`).
 `--set systems.kafka.client.sasl.password='${env:KAFKA_PASSWORD}'` is taken.
 The key decides whether a value is a secret, and not the variable:
 under a key that is no secret, the value of the variable is shown and recorded.

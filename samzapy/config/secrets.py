@@ -29,6 +29,10 @@ _SOUNDS_SECRET = re.compile(
 # These name a place or a format of a key, and not the key.
 _SAYS_WHERE = re.compile(r"\.(?:file|location|type)\Z", re.IGNORECASE)
 _KEY_AND_VALUE = re.compile(r"(?:--\w+=)?(?P<key>[^=]+)=")
+# In Java options, URLs and lists of settings. A name with / before or in it is a part of a path (/data/token=a/b).
+_SETTING_IN_VALUE = re.compile(
+    r"(?<![^\s,;\"'?&=])(?P<name>[^\s,;\"'?&=/]+)=(?!\Z|[\"']?\$\{env:[^}]*\}(?:[\s,;\"'&]|\Z))"
+)
 _CLIENT_PROPERTY = re.compile(r"systems\.[^.]+\.client\.(?P<property>.+)", re.DOTALL)
 REFERENCE: Final = re.compile(r"\$\{env:(?P<name>[^}]*)\}")
 """The place of an environment variable's text in a value."""
@@ -111,15 +115,23 @@ def is_reference(text: Text) -> bool:
 def argument_without_secret(argument: str) -> str:
     """An argument of a command as it may be shown.
 
-    Of `key=value` only the key is shown if it sounds like a secret, unless the value is only `${env:NAME}`.
+    Of `key=value` only the key is shown if it sounds like a secret, unless the value is only `${env:NAME}`. So it is if
+    a setting in the value does: `spark.driver.extraJavaOptions=-Dpassword=...`.
     """
     matched = _KEY_AND_VALUE.match(argument)
     if matched is None:
         # A mistyped setting, or a path.
         return SECRET if _SOUNDS_SECRET.search(argument) and re.search(r"[:\s]", argument) else argument
-    value = argument[matched.end() :]
-    is_shown = not value or is_reference(value) or not is_secret(matched["key"].strip())
+    key, value = matched["key"].strip(), argument[matched.end() :]
+    is_shown = not value or is_reference(value) or not (is_secret(key) or _has_secret(key, value))
     return argument if is_shown else f"{matched[0]}{SECRET}"
+
+
+def _has_secret(key: str, value: str) -> bool:
+    """True if a setting in the value of a foreign key sounds like a secret."""
+    spec = spec_of(key)
+    is_foreign = spec is None or spec.may_be_secret
+    return is_foreign and any(is_secret(setting["name"]) for setting in _SETTING_IN_VALUE.finditer(value))
 
 
 def refuse_open_file(key: str, path: object, mode: int) -> None:

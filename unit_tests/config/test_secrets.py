@@ -111,6 +111,52 @@ def test_an_argument_of_a_command_is_shown_without_a_secret(argument: str, shown
     assert shown == argument_without_secret(argument)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "-Djavax.net.ssl.trustStorePassword=changeit",
+        "-Xmx1g -Da=b -Djavax.net.ssl.trustStorePassword=changeit",
+        "-Da='b' '-Ddb.password=hunter2'",
+        "jdbc:postgresql://db-1/flights?user=ada&password=hunter2",
+        "-Durl=jdbc:db?password=hunter2",
+        'module required username="ada" password="hunter2";',
+        "a=1,api.key=hunter2",
+        "-Dpassword=${env:PW}2",
+        "-javaagent:/opt/agent.jar=token=hunter2",
+    ],
+)
+def test_a_secret_in_the_value_of_an_option_is_not_shown(value: str) -> None:
+    assert "spark.driver.extraJavaOptions=***" == argument_without_secret(f"spark.driver.extraJavaOptions={value}")
+    assert "--driver-java-options=***" == argument_without_secret(f"--driver-java-options={value}")
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "spark.driver.extraJavaOptions=-Xmx1g -Da=b -XX:+UseG1GC -Djavax.net.ssl.trustStore=/etc/trust.jks",
+        "spark.driver.extraJavaOptions=-Djava.security.auth.login.config=/etc/jaas.conf -Duser.timezone=UTC",
+        "spark.driver.extraJavaOptions=-Dssl.key.location=/etc/token.pem",
+        "spark.driver.extraJavaOptions=-Ddb.password=${env:PW} -Da='${env:B}'",
+        "spark.driver.extraJavaOptions=-Ddb.password=",
+        "spark.files=/data/token=abc/part=1/x.csv,tokens/day=1/y.csv",
+        "spark.jars=file:/opt/tokens=1.jar",
+        "spark.yarn.tags=a=b,c=d",
+        "cluster.process.hosts=tokens=a,secrets=b",
+        "task.inputs=kafka.password=1",
+    ],
+)
+def test_ordinary_settings_in_a_value_are_shown(argument: str) -> None:
+    assert argument == argument_without_secret(argument)
+
+
+def test_a_command_line_takes_no_secret_in_the_value_of_an_option() -> None:
+    option = "spark.driver.extraJavaOptions=-Djavax.net.ssl.trustStorePassword=changeit"
+
+    with pytest.raises(ConfigError, match=r"extraJavaOptions=\*\*\*: wanted nothing secret") as refused:
+        refuse_secret_arguments(["--conf", option])
+    assert "changeit" not in str(refused.value)
+
+
 def test_a_command_line_takes_the_name_of_a_variable_and_no_secret() -> None:
     refuse_secret_arguments(["systems.kafka.client.sasl.password=${env:PW}", "--master", "local[2]"])
 
