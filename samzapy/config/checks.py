@@ -8,7 +8,7 @@ from typing import Final
 
 from samzapy.config.job_config import JobConfig, exposes_coordinator, is_pattern, pattern_of
 from samzapy.config.keys import ALL_SSPS_TO_SINGLE_TASK, CLIENT_PROPERTIES_REFUSED
-from samzapy.config.lookup import PATTERN_SIGN, is_number, nearest
+from samzapy.config.lookup import NOT_A_PATTERN, PATTERN_SIGN, is_matched, is_number, nearest
 from samzapy.config.values import OWN_STORES, declares_store
 from samzapy.errors import ConfigError
 
@@ -201,7 +201,7 @@ def _check_topic_lengths(config: JobConfig) -> None:
 def _compiled(key: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
-    except re.error as error:
+    except NOT_A_PATTERN as error:
         raise ConfigError(
             f"{key}: wanted a regular expression after {PATTERN_SIGN} (orders-.*), found {pattern!r}: {error}"
         ) from error
@@ -257,8 +257,10 @@ def _check_streams(config: JobConfig) -> None:
 
 def _may_be_read(system_stream: str, config: JobConfig) -> bool:
     system, _, stream = system_stream.partition(".")
+    # A pattern that is refused itself may have been meant for this stream.
     return system_stream in config.streams_read or any(
-        item.startswith(f"{system}.") and re.fullmatch(pattern_of(item), stream) for item in config.input_patterns
+        item.startswith(f"{system}.") and is_matched(stream, pattern_of(item), if_broken=True)
+        for item in config.input_patterns
     )
 
 

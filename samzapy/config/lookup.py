@@ -15,6 +15,8 @@ from samzapy.errors import ConfigError, UnknownConfigKeyError
 PATTERN_SIGN: Final = "~"
 """With it the name of a stream begins that is a pattern."""
 KEYS_OF_PROCESS: Final = frozenset(key.name for key in KEYS if key.of_process)
+NOT_A_PATTERN: Final = (re.error, OverflowError, RecursionError)
+"""The errors of a text that is no regular expression."""
 _NEAR: Final = 0.8
 _NEAR_CHARS_MAX: Final = 200
 _DIGITS_MAX: Final = 19
@@ -62,9 +64,21 @@ def stream_setting_keys(system_stream: str, setting: str, keys: Iterable[str]) -
     patterns = (key for key in sorted(keys) if key.startswith(before) and key.endswith(after))
     return (
         f"systems.{system}.streams.{stream}.{setting}",
-        *(key for key in patterns if re.fullmatch(key.removeprefix(before).removesuffix(after), stream)),
+        *(key for key in patterns if is_matched(stream, key.removeprefix(before).removesuffix(after))),
         f"systems.{system}.{setting}",
     )
+
+
+def is_matched(stream: str, pattern: str, *, if_broken: bool = False) -> bool:
+    """Whether the whole name of a stream matches a pattern.
+
+    Args:
+        if_broken: the answer for a text that is no regular expression, which `config.checks` refuses by name.
+    """
+    try:
+        return re.fullmatch(pattern, stream) is not None
+    except NOT_A_PATTERN:
+        return if_broken
 
 
 def check_known(key: str) -> None:

@@ -76,6 +76,18 @@ def test_a_stream_without_a_setting_of_its_own_has_its_system_s_and_that_is_name
     assert [pattern] == [one.key for one in explained(system, f"{pattern}=upcoming\n").narrower]
 
 
+def test_a_pattern_that_is_no_regular_expression_leaves_the_setting_of_the_system() -> None:
+    explanation = explained(
+        "systems.kafka.streams.orders.samza.offset.default",
+        "systems.kafka.samza.offset.default=oldest\nsystems.kafka.streams.~orders-[.samza.offset.default=upcoming\n",
+    )
+
+    assert ("oldest", "systems.kafka.samza.offset.default (job.properties:1)") == (
+        explanation.value,
+        explanation.place,
+    )
+
+
 def test_a_secret_is_explained_and_not_shown() -> None:
     explanation = explained("systems.kafka.client.sasl.password", "systems.kafka.client.sasl.password=hunter2\n")
 

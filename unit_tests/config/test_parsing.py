@@ -316,6 +316,33 @@ def test_a_setting_of_an_input_that_cannot_be_is_refused_by_name(key: str, value
     assert str(refused.value).startswith(key)
 
 
+@pytest.mark.parametrize("broken", ["orders-[", "orders-{99999999999}"])
+@pytest.mark.parametrize(
+    ("key", "value", "others"),
+    [
+        ("task.inputs", "kafka.~{}", {"systems.kafka.streams.orders-a.samza.offset.default": "oldest"}),
+        ("task.inputs", "kafka.~{}", {"systems.kafka.samza.offset.end": "head"}),
+        ("systems.kafka.streams.~{}.samza.offset.end", "head", {"task.intermediate.x.partitions": "2"}),
+        ("systems.kafka.streams.~{}.samza.offset.default", "oldest", {}),
+    ],
+)
+def test_a_pattern_that_is_no_regular_expression_is_refused_by_name_whatever_else_is_set(
+    broken: str, key: str, value: str, others: Mapping[str, str]
+) -> None:
+    key, value = key.replace("{}", broken), value.replace("{}", broken)
+
+    with pytest.raises(ConfigError, match="wanted a regular expression after ~") as refused:
+        config_with({key: value, **others})
+
+    assert str(refused.value).startswith(key)
+    assert 1 == len(str(refused.value).splitlines())
+
+
+def test_a_pattern_that_is_nested_too_deep_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="task.inputs: wanted a regular expression after ~"):
+        config_with({"task.inputs": "kafka.~" + "(" * 5000, "systems.kafka.streams.a.samza.offset.default": "oldest"})
+
+
 def test_an_output_may_have_serdes_of_its_own() -> None:
     config = config_with({"task.inputs": "orders", "systems.kafka.streams.counts.samza.msg.serde": "json"})
 
