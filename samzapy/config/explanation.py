@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Final
 
 from samzapy.config.keys import KEYS, KINDS, REQUIRED, ConfigKey
 from samzapy.config.lookup import PATTERN_SIGN, check_known, check_value, spec_of, stream_setting_keys
@@ -21,6 +22,7 @@ from samzapy.errors import ConfigError
 _OF_STREAM = re.compile(r"systems\.(?P<system>[^.]+)\.streams\.(?P<stream>.+)\.(?P<setting>samza\.[a-z.]+)")
 _OF_SYSTEM = re.compile(r"systems\.(?P<system>[^.]+)\.(?P<setting>samza\.[a-z.]+)")
 _GLOB = re.compile(r"[*?]")
+_PATTERN_OF_STREAMS: Final = f".streams.{PATTERN_SIGN}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +136,8 @@ def keys_to_explain(
         return tuple(sorted(keys_set))
     if any(spec.name == pattern for spec in KEYS if "<" in spec.name):
         return tuple(sorted(key for key in keys_set if (spec := spec_of(key)) is not None and spec.name == pattern))
-    if not _GLOB.search(pattern) or spec_of(pattern) is not None:
+    # A pattern of streams is a part of one key.
+    if not _GLOB.search(pattern) or _PATTERN_OF_STREAMS in pattern:
         check_known(pattern)
         return (pattern,)
     return _matching(pattern, keys_set)

@@ -138,6 +138,17 @@ def test_without_a_key_all_that_are_set_are_meant_and_with_a_pattern_those_it_ma
         keys_to_explain("nothing.*", given)
 
 
+def test_a_pattern_that_could_be_a_key_itself_names_the_keys_that_it_matches() -> None:
+    protocol, servers = "systems.kafka.client.security.protocol", "systems.kafka.bootstrap.servers"
+    given = settings(f"{protocol}=SSL\n{servers}=h:1\nstores.a.msg.serde=json\n")
+
+    assert (protocol,) == keys_to_explain("systems.kafka.client.*", given)
+    assert (servers,) == keys_to_explain("systems.*.bootstrap.servers", given)
+    assert ("stores.a.msg.serde",) == keys_to_explain("stores.*.msg.serde", given)
+    with pytest.raises(ConfigError, match="which matches none"):
+        keys_to_explain("systems.other.client.*", given)
+
+
 def test_a_pattern_of_streams_is_a_key_and_no_pattern_of_keys() -> None:
     key = "systems.kafka.streams.~orders-.*.samza.offset.default"
 
