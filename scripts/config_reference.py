@@ -67,6 +67,7 @@ Without KEY, or with a pattern (`'job.container.*'`), it lists several.
 It asks no cluster, unless `--job NAME-ID` or `--bootstrap-servers` is given:
 then it also shows the value with which the job was started, as the coordinator stream records it.
 `samzapy config check --config FILE` refuses the settings that a start would refuse, as far as that needs no cluster.
+It loads the job file as a start does: the one of `--job-file`, or else the one beside FILE, if there is one.
 
 All processors of a job run under one configuration, the recorded one.
 A process that brings another one is refused while others run (code 3).
@@ -83,8 +84,8 @@ For other keys the meaning in the tables decides. Some end with *May differ betw
 
 A key without that note is a setting of the whole job:
 
-1. Write a copy of the properties file with the new value. `samzapy config check --config COPY` checks it, and
-   `samzapy job plan --config COPY --job-file JOB_FILE` shows the change of the plan.
+1. Write a copy of the properties file with the new value. `samzapy config check --config COPY --job-file JOB_FILE`
+   checks it, and `samzapy job plan` with the same options shows the change of the plan.
 2. `samzapy job stop --config FILE` waits until all containers have ended. Only then replace the properties file on
    each host. A container that reads it while others run under the old one is refused.
 3. Start each container of a self-managed job again (`samzapy run`). Start each coordinator of a submitted job again

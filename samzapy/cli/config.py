@@ -22,7 +22,7 @@ from samzapy.cli.target.lazy_completion import completes
 from samzapy.config import FACTOR_KEY, Explanation, Setting, Source, explain, keys_to_explain, merge
 from samzapy.errors import TaskModuleError
 from samzapy.model.topics import coordinator_topic
-from samzapy.runtime.job_config import declared_beside, read_config, read_settings
+from samzapy.runtime.job_config import declared_beside, load_config, read_settings
 
 if TYPE_CHECKING:
     from samzapy.runtime.job_address import JobAddress
@@ -83,14 +83,17 @@ def explain_keys(
 def check(target: Target, job_file: Path | None, output: str) -> None:
     """Validate a configuration as a start would, as far as possible without a cluster.
 
+    The job file is loaded too: that of --job-file, or else the one beside the properties file, if there is one.
+
     \b
-    Example:
+    Examples:
       samzapy config check --config flights.properties
+      samzapy config check --config new.properties --job-file flights.py
     """
     from samzapy.runtime.job_groupers import load_groupers
 
     config_file = target.file()
-    config = read_config(config_file, config_file, target.overrides, os.environ)
+    config = load_config(config_file, job_file, target.overrides, os.environ)
     config.bootstrap_servers(config.default_system)
     load_groupers(config, (job_file or config_file).absolute().parent)
     text = f"{config_file}: job {config.job}, {len(config.properties)} keys are set, nothing is wrong with them"

@@ -22,6 +22,7 @@ from samzapy.config import (
     read_properties,
 )
 from samzapy.errors import ConfigError
+from samzapy.runtime.declared_names import check_names
 from samzapy.task import TaskFactory, load_task_factory
 
 _LOG = logging.getLogger(__name__)
@@ -116,6 +117,25 @@ def load_job(
     config = _config_of(merge(file=file, environment=environment, overrides=overrides, declared=declared.settings()))
     declared.check(config)
     return config, factory
+
+
+def load_config(
+    config_file: Path, job_file: Path | None, overrides: Sequence[str], environment: Mapping[str, str]
+) -> JobConfig:
+    """The configuration that a start reads, for a command that starts nothing.
+
+    Args:
+        job_file: None for the one beside the properties file. If that does not exist, the properties are read alone.
+
+    Raises: as `load_job`, `check_names` and `read_config`.
+    """
+    # Not with_suffix, which fails for a path without a name, such as /.
+    task_file = (job_file or config_file.parent / f"{config_file.stem}.py").absolute()
+    if not task_file.is_file():
+        return read_config(config_file, config_file, overrides, environment)
+    config, _ = load_job(task_file, config_file, overrides, environment)
+    check_names(task_file, config)
+    return config
 
 
 def _config_of(settings: Sequence[Setting]) -> JobConfig:

@@ -163,6 +163,79 @@ def test_check_refuses_a_configuration_that_a_start_would_refuse(
         invoke("check", "--config", str(properties))
 
 
+TOTALS = """\
+import samzapy as sz
+
+orders = sz.Stream("kafka.orders", key=sz.String, value=sz.Double)
+
+@sz.task(inputs=[orders])
+class Totals(sz.Task[str, float]):
+    total = sz.value(sz.Double, default=0.0)
+
+    def process(self, message: sz.Message[str, float], out: sz.Output) -> None:
+        self.total.set(self.total.get() + message.value)
+"""
+
+
+@pytest.fixture
+def totals(job_directory: Path) -> Path:
+    """The job file of a task class that declares its input and a state."""
+    job_file = job_directory / "totals.py"
+    job_file.write_text(TOTALS)
+    return job_file
+
+
+def properties_of(job_file: Path, *lines: str) -> Path:
+    path = job_file.with_suffix(".properties")
+    path.write_text("\n".join(["job.name=totals", "systems.kafka.bootstrap.servers=localhost:1", *lines]))
+    return path
+
+
+def test_check_refuses_declarations_of_the_job_file_that_a_start_would_refuse(totals: Path) -> None:
+    """Also where the properties name the inputs."""
+    properties = properties_of(totals, "task.inputs=kafka.orders")
+
+    with pytest.raises(ConfigError, match="local.store.dir: wanted a directory"):
+        invoke("check", "--config", str(properties))
+
+    properties_of(totals, "task.inputs=kafka.orders", "local.store.dir=/var/tmp/totals")
+    assert "nothing is wrong with them" in invoke("check", "--config", str(properties)).stdout
+
+
+def test_check_takes_the_declarations_of_a_job_file_that_is_elsewhere(totals: Path) -> None:
+    copy = properties_of(totals, "local.store.dir=/var/tmp/totals").rename(totals.with_name("copy.properties"))
+
+    assert "nothing is wrong with them" in invoke("check", "--config", str(copy), "--job-file", str(totals)).stdout
+    with pytest.raises(ConfigError, match="wanted task.inputs, found nothing"):
+        invoke("check", "--config", str(copy))
+
+
+def test_check_lists_all_wrong_keys_also_with_a_job_file(totals: Path) -> None:
+    properties = properties_of(totals, "task.inputs=kafka.orders", "job.nam=x", "job.container.lost.ms=1")
+
+    with pytest.raises(ConfigError, match="found 2 problems") as refused:
+        invoke("check", "--config", str(properties))
+
+    for words in ("job.nam;", "job.container.lost.ms: wanted more"):
+        assert words in str(refused.value)
+
+
+def test_check_refuses_a_name_in_the_job_file_that_is_not_declared(totals: Path) -> None:
+    totals.write_text(
+        "import samzapy\n\n@samzapy.task\ndef count(envelope, collector, context):\n    context.store('counts')\n"
+    )
+    properties = properties_of(totals, "task.inputs=kafka.orders")
+
+    with pytest.raises(TaskModuleError, match="wanted store 'counts', found none"):
+        invoke("check", "--config", str(properties))
+
+
+@pytest.mark.parametrize("directory", ["", ".", "/"])
+def test_check_names_a_directory_in_place_of_the_properties(directory: str) -> None:
+    with pytest.raises(ConfigError, match="wanted the job's properties in .*, found Is a directory"):
+        invoke("check", "--config", directory)
+
+
 def test_a_job_that_names_no_cluster_is_refused(properties: Path) -> None:
     lines = PROPERTIES.splitlines()
     properties.write_text("\n".join(line for line in lines if "bootstrap" not in line))

@@ -50,10 +50,9 @@ from samzapy.plan.plan_change import (
     plan_change_json,
 )
 from samzapy.plan.store_changes import StoreChange, refusals
-from samzapy.runtime.declared_names import check_names
 from samzapy.runtime.input_keys import divided_ssps, keeps_keys, look_at_inputs, warn_of_bootstrap
 from samzapy.runtime.job_address import JobAddress
-from samzapy.runtime.job_config import load_job, log_files_read, read_config
+from samzapy.runtime.job_config import load_config, log_files_read
 from samzapy.runtime.job_groupers import load_groupers
 from samzapy.runtime.planned_changes import change_with_sizes
 
@@ -88,12 +87,7 @@ def show_plan(
         ConfigError: the configuration, an option or a file is wrong, or a store would be refused.
     """
     config_file, overrides = target.file(), target.overrides
-    task_file = (job_file or config_file.with_suffix(".py")).absolute()
-    if task_file.is_file():
-        config, _ = load_job(task_file, config_file, overrides, os.environ)
-        check_names(task_file, config)
-    else:
-        config = read_config(config_file, config_file, overrides, os.environ)
+    config = load_config(config_file, job_file, overrides, os.environ)
     log_files_read(job_file, config_file)
     config, known = _offline(config, partitions) if partitions is not None else _by_cluster(config, timeout_s)
     warn_of_bootstrap(config)

@@ -324,5 +324,5 @@ def _say(text: str) -> None:
 job_file_option = click.option(
     "--job-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Load the job's own groupers from beside this file [default: beside the properties file].",
+    help="Load the task from this file, and its own groupers from beside it [default: beside the properties file].",
 )
