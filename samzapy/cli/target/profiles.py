@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any, Final
 from samzapy.errors import ConfigError, RejectedError
 
 _FILE_BYTES_MAX: Final = 1024 * 1024
+# A name that begins with - would be an option.
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _FIELDS: Final = ("config", "job", "bootstrapServers", "set")
 _PLACES_OF_SECRETS: Final = ("file:", "env:")
 
@@ -58,10 +61,13 @@ class Profiles:
 
     def with_profile(self, name: str, profile: Profile) -> Profiles:
         """These profiles and `profile`, which is used if it is the only one."""
-        from samzapy.config import is_id, is_reference, sounds_secret
+        from samzapy.config import is_reference, sounds_secret
 
-        if not is_id(name):
-            raise ConfigError(f"wanted a name of letters, digits, - and _, found {name!r}; choose another name")
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"wanted a name of letters, digits, - and _ that does not begin with -, found {name!r}; choose another "
+                "name"
+            )
         for key, value in profile.overrides.items():
             if sounds_secret(key) and not (is_reference(value) or value.startswith(_PLACES_OF_SECRETS)):
                 raise ConfigError(

@@ -186,6 +186,22 @@ def test_a_profile_is_set_shown_used_and_deleted() -> None:
     assert 2 == profile("show").exit_code or profile("show").exception is not None
 
 
+@pytest.mark.parametrize("name", ["my-staging", "_", "a_-", "7"])
+def test_a_profile_may_have_a_name_of_letters_digits_dashes_and_underscores(name: str) -> None:
+    assert 0 == profile("set", name, "--job", "a-1").exit_code
+
+    assert f'"profile": "{name}"' in profile("show", name, "-o", "json").stdout
+    assert 0 == profile("use", name).exit_code
+
+
+@pytest.mark.parametrize("name", ["", "-staging", "-", "my staging", "a\n", "a.b", "\u00e9"])
+def test_another_name_of_a_profile_is_refused_with_the_letters_that_it_may_have(name: str) -> None:
+    refused = profile("set", "--job", "a-1", "--", name)
+
+    assert isinstance(refused.exception, ConfigError)
+    assert "wanted a name of letters, digits, - and _ that does not begin with -" in str(refused.exception)
+
+
 def test_the_file_of_profiles_belongs_to_its_user_only() -> None:
     profile("set", "one", "--job", "a-1")
 
