@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -129,6 +131,10 @@ def _remove(
     removal = _removal(address, admin, state, directories, keeps_requests=keeps_requests)
     if not is_json(output):
         _show(address, removal)
+    elif not yes:
+        # The answer needs the list, and stdout has the JSON alone.
+        with redirect_stdout(sys.stderr):
+            _show(address, removal)
     if not yes:
         confirm("Remove all of it?", "nothing was removed")
     # A start while the question was open has a newer term.
