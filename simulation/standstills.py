@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from samzapy.coordinator.assignment.grants import newest_grants
+from samzapy.coordinator.assignment.grants import is_run, newest_grants
 from samzapy.coordinator.assignment.liveness import LIVING
 from samzapy.coordinator.commands import Figures
+from samzapy.coordinator.grant_values import HeldGrant
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.inspection.standstill import STILL_MS, Cause, Standstill, standstills
 from samzapy.model.container import ContainerPhase
@@ -34,13 +35,14 @@ class Delivered(Protocol):
     """
 
     sent_ms: int
+    held: frozenset[HeldGrant]
     step: str
     figures: Figures
     container: SimulatedContainer
 
 
 OF_HISTORIES: Final = frozenset(
-    {Cause.DEBOUNCE, Cause.NO_CONTAINER, Cause.FENCING, Cause.RELEASE, Cause.GRANT, Cause.SILENT, Cause.NO_COMMIT}
+    {Cause.DEBOUNCE, Cause.NO_CONTAINER, Cause.FENCING, Cause.RELEASE, Cause.GRANT, Cause.SILENT}
 )
 """The causes that occur where people start the containers."""
 OF_LAUNCHES: Final = frozenset({Cause.NO_ROOM, Cause.STARTING})
@@ -82,14 +84,19 @@ class StandstillChecks:
 
     def _denial(self, still: Standstill, process: CoordinatorProcess, state: CoordinatorState) -> str:
         """The fact that speaks against it; empty if none does."""
+        grant = newest_grants(state).get(still.task_name)
+        last_heard = None if grant is None else self.heard.get((_named(process), grant.execution_id))
+        if still.cause is Cause.GRANT and grant is not None and is_run(grant, state):
+            # The container may have read it meanwhile, which its next heartbeat says.
+            held = frozenset[HeldGrant]() if last_heard is None else last_heard[0].held
+            is_listed = HeldGrant(grant.task_name, grant.epoch) in held
+            return "its last heartbeat lists the grant" if is_listed else ""
         if still.cause in _WITHOUT_OWNER:
             return self._of_one_without_owner(still, state)
         if still.cause is Cause.FENCING:
             return self._of_a_lost_one(_container_of(still))
         if still.cause is Cause.RELEASE:
             return self._of_a_release(_container_of(still), state)
-        grant = newest_grants(state).get(still.task_name)
-        last_heard = None if grant is None else self.heard.get((_named(process), grant.execution_id))
         if grant is None:
             return "it was never granted"
         if still.cause is Cause.SILENT:

@@ -17,6 +17,7 @@ from samzapy.coordinator.assignment.cut_off import KAFKA_SILENT_MS
 from samzapy.coordinator.assignment.grants import is_free, is_run, newest_grants
 from samzapy.coordinator.assignment.liveness import Liveness, Sighting, living_runners
 from samzapy.coordinator.assignment.replanning import readable_config
+from samzapy.coordinator.grant_values import HeldGrant
 from samzapy.coordinator.launching.launches import runner_of
 from samzapy.coordinator.lifecycle.absence import grace_left_ms
 from samzapy.coordinator.state import CoordinatorState, remembered, works_for
@@ -123,11 +124,20 @@ def _standstill(
     still_ms = None if sighting is None else _still_ms(grant, sighting, now_ms)
     if sighting is None or still_ms is None or still_ms < STILL_MS:
         return _held_in_time(grant, sighting, state, now_ms)
-    if works_for(container, planned.processor_id, state):
-        cause, detail = _at_work(grant, container, sighting)
-    else:
+    # The times of a container are those of the grants that it has read.
+    known_ms = still_ms if is_read(grant, sighting) else None
+    if not works_for(container, planned.processor_id, state):
         cause, detail = Cause.RELEASE, f"{_named(container)} has to release it for processor {planned.processor_id}"
-    return Standstill(task_name=planned.task_name, cause=cause, for_ms=still_ms, detail=detail)
+    elif known_ms is None:
+        cause, detail = Cause.GRANT, f"{_named(container)} has not read its grant yet"
+    else:
+        cause, detail = _at_work(grant, container, sighting)
+    return Standstill(task_name=planned.task_name, cause=cause, for_ms=known_ms, detail=detail)
+
+
+def is_read(grant: Grant, sighting: Sighting) -> bool:
+    """Whether the container had read the grant at its last heartbeat."""
+    return HeldGrant(grant.task_name, grant.epoch) in sighting.held
 
 
 def _unheard(

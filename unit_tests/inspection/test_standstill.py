@@ -265,6 +265,24 @@ def test_a_task_that_waits_for_its_release_names_the_container_that_has_it():
     assert any(still.detail.startswith("container e0 on host-a has to release ") for still in of(job))
 
 
+def test_a_task_whose_grant_its_container_has_not_read_waits_for_it_whatever_time_the_container_has_run():
+    job = ScaledJob(job_debounce_time_ms="1000", job_processor_grace_ms="1000")
+    job.settles()
+    held = [(grant.task_name, grant.epoch) for grant in job.state.grants_sorted if grant.execution_id == "e1"]
+    job.handles([job.heartbeat("e0", state=ContainerPhase.STOPPED)])
+    for _ in range(8):
+        job.world.clock.advance(5000)
+        job.receives_grants({"e1": held})
+
+    granted = {grant.task_name for grant in job.state.grants_sorted if grant.execution_id == "e1"}
+    new = granted - {name for name, _ in held}
+    assert new and {(Cause.GRANT, None, "container e1 on host-a has not read its grant yet")} == {
+        (still.cause, still.for_ms, still.detail) for still in of(job) if still.task_name in new
+    }
+    job.settles(1)
+    assert new.isdisjoint(still.task_name for still in of(job))
+
+
 def test_the_status_shows_the_cause_of_each_task(job):
     job.report(10)
     job.wait(20_000, 10)

@@ -167,6 +167,16 @@ def test_inputs_that_wait_for_a_bootstrap_input_are_named() -> None:
     assert Cause.BOOTSTRAP is job.last().cause
 
 
+def test_a_container_that_works_for_long_without_a_commit_is_named() -> None:
+    job = RunningJob()
+    job.has_input(ORDERS)
+
+    job.container.run(BatchDone(reports=(), offsets_end={}), lambda: job.passes(STILL_MS + 2 * HEARTBEAT_MS))
+
+    assert Cause.NO_COMMIT is job.last().cause
+    assert job.last().detail.startswith("container e1 on host-a works without a commit: a long micro-batch")
+
+
 def test_a_container_that_no_broker_answers_is_named_with_the_brokers() -> None:
     job = RunningJob()
     job.has_input(ORDERS)

@@ -125,7 +125,7 @@ def simulate_all(seeds: Iterable[int]) -> None:
 @pytest.mark.parametrize(
     ("wrong", "denial"),
     [
-        (Cause.GRANT, "can commit for it"),
+        (Cause.GRANT, "its last heartbeat lists the grant"),
         (Cause.NO_CONTAINER, "can commit for it"),
         (Cause.BROKER, "no history can have that"),
     ],

@@ -21,11 +21,10 @@ from typing import Final
 
 from samzapy.coordinator.assignment.grants import newest_grants
 from samzapy.coordinator.assignment.liveness import LIVING, Sighting
-from samzapy.coordinator.grant_values import HeldGrant
 from samzapy.coordinator.snapshot import Snapshot
 from samzapy.inspection.load import KEEPS_UP_S, TaskLoad
 from samzapy.inspection.page.recent_figures import Pace
-from samzapy.inspection.standstill import Cause, Standstill, standstills
+from samzapy.inspection.standstill import Cause, Standstill, is_read, standstills
 from samzapy.inspection.status import is_stopped
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.grant import Grant
@@ -210,8 +209,7 @@ class _Owned:
 
     def is_read(self) -> bool:
         """Whether the container has read the grant."""
-        held = HeldGrant(self.grant.task_name, self.grant.epoch)
-        return self.sighting is not None and held in self.sighting.held
+        return self.sighting is not None and is_read(self.grant, self.sighting)
 
     def is_tailing(self) -> bool:
         positions = {} if self.sighting is None else self.sighting.figures.positions
