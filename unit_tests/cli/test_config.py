@@ -213,10 +213,10 @@ def test_check_takes_the_declarations_of_a_job_file_that_is_elsewhere(totals: Pa
 def test_check_lists_all_wrong_keys_also_with_a_job_file(totals: Path) -> None:
     properties = properties_of(totals, "task.inputs=kafka.orders", "job.nam=x", "job.container.lost.ms=1")
 
-    with pytest.raises(ConfigError, match="found 2 problems") as refused:
+    with pytest.raises(ConfigError, match="found 3 problems") as refused:
         invoke("check", "--config", str(properties))
 
-    for words in ("job.nam;", "job.container.lost.ms: wanted more"):
+    for words in ("job.nam;", "job.container.lost.ms: wanted more", "local.store.dir: wanted a directory"):
         assert words in str(refused.value)
 
 
