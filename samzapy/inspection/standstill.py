@@ -17,7 +17,6 @@ from samzapy.coordinator.assignment.cut_off import KAFKA_SILENT_MS
 from samzapy.coordinator.assignment.grants import is_free, is_run, newest_grants
 from samzapy.coordinator.assignment.liveness import Liveness, Sighting, living_runners
 from samzapy.coordinator.assignment.replanning import readable_config
-from samzapy.coordinator.grant_values import HeldGrant
 from samzapy.coordinator.launching.launches import runner_of
 from samzapy.coordinator.lifecycle.absence import grace_left_ms
 from samzapy.coordinator.state import CoordinatorState, remembered, works_for
@@ -125,7 +124,7 @@ def _standstill(
     if sighting is None or still_ms is None or still_ms < STILL_MS:
         return _held_in_time(grant, sighting, state, now_ms)
     # The times of a container are those of the grants that it has read.
-    known_ms = still_ms if is_read(grant, sighting) else None
+    known_ms = still_ms if sighting.has_read(grant) else None
     if not works_for(container, planned.processor_id, state):
         cause, detail = Cause.RELEASE, f"{_named(container)} has to release it for processor {planned.processor_id}"
     elif known_ms is None:
@@ -133,11 +132,6 @@ def _standstill(
     else:
         cause, detail = _at_work(grant, container, sighting)
     return Standstill(task_name=planned.task_name, cause=cause, for_ms=known_ms, detail=detail)
-
-
-def is_read(grant: Grant, sighting: Sighting) -> bool:
-    """Whether the container had read the grant at its last heartbeat."""
-    return HeldGrant(grant.task_name, grant.epoch) in sighting.held
 
 
 def _unheard(

@@ -109,7 +109,7 @@ def not_at_work(state: CoordinatorState, liveness: Liveness) -> tuple[TaskName, 
     def is_at_work(task_name: TaskName) -> bool:
         grant = in_force.get(task_name)
         sighting = None if grant is None else liveness.last.get(grant.execution_id)
-        return grant is not None and sighting is not None and HeldGrant(task_name, grant.epoch) in sighting.held
+        return grant is not None and sighting is not None and sighting.has_read(grant)
 
     return tuple(planned.task_name for planned in state.plan if not is_at_work(planned.task_name))
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from samzapy.coordinator.grant_values import HeldGrant
 from samzapy.coordinator.state import CoordinatorState, is_leaving, remembered, works_for
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.launch import UP
@@ -29,7 +30,7 @@ from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut,
 if TYPE_CHECKING:
     from samzapy.config import AcceptedLoss
     from samzapy.coordinator.commands import ExecutionFenced, Figures, Heartbeat, LaunchTroubles, Tick
-    from samzapy.coordinator.grant_values import ContainerGone, HeldGrant
+    from samzapy.coordinator.grant_values import ContainerGone
     from samzapy.model.failing import Failing
     from samzapy.model.grant import Grant
     from samzapy.model.job import ExecutionId, ProcessorId, TaskName
@@ -104,6 +105,10 @@ class Sighting:
     first_ms: int = 0
     still_since_ms: Mapping[SspKeyBucket, int] = field(default_factory=dict)
     watermarks: Mapping[TaskName, StoodWatermark] = field(default_factory=dict)
+
+    def has_read(self, grant: Grant) -> bool:
+        """Whether the execution had read the grant when it sent the heartbeat."""
+        return HeldGrant(grant.task_name, grant.epoch) in self.held
 
     def unanswered_for_ms(self, listening_since_ms: int) -> int:
         """For how long its heartbeats arrive here without an answer.

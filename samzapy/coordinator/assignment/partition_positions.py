@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from samzapy.coordinator.assignment.grants import newest_grants
-from samzapy.coordinator.grant_values import HeldGrant
 
 if TYPE_CHECKING:
     from samzapy.coordinator.assignment.liveness import Liveness
@@ -29,7 +28,7 @@ def partition_positions(state: CoordinatorState, liveness: Liveness) -> Mapping[
         grant = newest.get(planned.task_name)
         sighting = None if grant is None else liveness.last.get(grant.execution_id)
         # Before an execution has read its grant, its positions are those under an older one, perhaps before a rewind.
-        if grant is None or sighting is None or HeldGrant(planned.task_name, grant.epoch) not in sighting.held:
+        if grant is None or sighting is None or not sighting.has_read(grant):
             positions |= {ssp_kb.ssp: None for ssp_kb in planned.positions}
             continue
         for ssp_kb in planned.positions:

@@ -47,7 +47,6 @@ from typing import TYPE_CHECKING
 
 from samzapy.coordinator.assignment.grants import grants_in_force, input_end, is_free
 from samzapy.coordinator.assignment.replanning import config_of, plan_of, replan, streams_planned
-from samzapy.coordinator.grant_values import HeldGrant
 from samzapy.coordinator.state import CoordinatorState, evolve, remembered, uncommitted
 from samzapy.errors import ConfigError, DataError
 from samzapy.model.finding import Finding
@@ -492,9 +491,9 @@ def _positions(state: CoordinatorState, liveness: Liveness) -> Mapping[SspKeyBuc
     The holder is the container that holds it under the current grant.
     """
     offsets: dict[SspKeyBucket, int] = {}
-    for task_name, grant in grants_in_force(state).items():
+    for grant in grants_in_force(state).values():
         sighting = liveness.last.get(grant.execution_id)
-        if sighting is None or HeldGrant(task_name, grant.epoch) not in sighting.held:
+        if sighting is None or not sighting.has_read(grant):
             continue
         for start in grant.starts:
             if (position := sighting.figures.positions.get(start.ssp_kb)) is not None:

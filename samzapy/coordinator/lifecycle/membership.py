@@ -42,7 +42,6 @@ from typing import TYPE_CHECKING
 from samzapy.coordinator.assignment.grants import newest_grants
 from samzapy.coordinator.assignment.liveness import Liveness, is_alive
 from samzapy.coordinator.assignment.replanning import config_of, replan
-from samzapy.coordinator.grant_values import HeldGrant
 from samzapy.coordinator.launching.launches import launches_forgotten, wanted_processors
 from samzapy.coordinator.lifecycle.absence import living_processors, returnable
 from samzapy.coordinator.requests.place_container import placements_over
@@ -119,7 +118,7 @@ def _is_finished(state: CoordinatorState, liveness: Liveness) -> bool:
             return False
         if {start.ssp_kb for start in grant.starts} != set(planned.positions):
             return False
-        if HeldGrant(grant.task_name, grant.epoch) not in liveness.last[grant.execution_id].held:
+        if not liveness.last[grant.execution_id].has_read(grant):
             return False
     return True
 

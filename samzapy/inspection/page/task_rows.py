@@ -24,7 +24,7 @@ from samzapy.coordinator.assignment.liveness import LIVING, Sighting
 from samzapy.coordinator.snapshot import Snapshot
 from samzapy.inspection.load import KEEPS_UP_S, TaskLoad
 from samzapy.inspection.page.recent_figures import Pace
-from samzapy.inspection.standstill import Cause, Standstill, is_read, standstills
+from samzapy.inspection.standstill import Cause, Standstill, standstills
 from samzapy.inspection.status import is_stopped
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.grant import Grant
@@ -209,7 +209,7 @@ class _Owned:
 
     def is_read(self) -> bool:
         """Whether the container has read the grant."""
-        return self.sighting is not None and is_read(self.grant, self.sighting)
+        return self.sighting is not None and self.sighting.has_read(self.grant)
 
     def is_tailing(self) -> bool:
         positions = {} if self.sighting is None else self.sighting.figures.positions
