@@ -120,7 +120,6 @@ class SparkStart:
 
     def _open(self, jars: Sequence[Path]) -> None:
         # Imported here, in the thread: PySpark takes half a second.
-        from samzapy.adapters.spark.query import reason_of
         from samzapy.adapters.spark.session import checked_settings, class_loader_here, open_session, start_workers
 
         settings = checked_settings()
@@ -133,6 +132,9 @@ class SparkStart:
         except Exception as error:
             if not _is_refusal(error):
                 raise
+            # Only here: this module takes another quarter of a second, and the JVM would start after it.
+            from samzapy.adapters.spark.query import reason_of
+
             raise ConfigError(
                 "wanted a Spark session with the settings given to spark-submit, found: "
                 f"{reason_of(str(error))}; correct --conf or spark-defaults.conf"
