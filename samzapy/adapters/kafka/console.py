@@ -144,15 +144,13 @@ def read_messages(
     with Scan(connection, starts, ends, f"reading {topic}") as scan:
         answered_s = time.monotonic()
         while scan.unread or follows:
-            is_quiet = not follows
             for place, message in scan.poll():
-                is_quiet = False
                 read = _topic_message(message)
                 if follows or read.offset < ends[place]:
                     yield read
-            if not is_quiet:
+                # After the caller is done with it, which may take long.
                 answered_s = time.monotonic()
-            elif time.monotonic() - answered_s > ANSWER_S:
+            if not follows and time.monotonic() - answered_s > ANSWER_S:
                 # Records of aborted transactions are no messages. So a leader that answers is still being read.
                 end_offsets(admin, scan.unread, IsolationLevel.READ_COMMITTED, ANSWER_S)
                 answered_s = time.monotonic()
