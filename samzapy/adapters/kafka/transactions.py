@@ -571,7 +571,7 @@ def _end_hanging(
     named: Collection[str],
 ) -> None:
     """End what hangs of ids that were just taken over; in outputs last."""
-    outputs = (written.all | {*written.unknown_of(named)}) - {*written.own}
+    outputs = frozenset((*written.outputs(), *named)) - written.read - {*written.own}
     try:
         _end_all_in(connection, owners, fence, WrittenTopics(own=written.own))
         if outputs:
