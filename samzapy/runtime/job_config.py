@@ -129,8 +129,7 @@ def load_config(
 
     Raises: as `load_job`, `check_names` and `read_config`.
     """
-    # Not with_suffix, which fails for a path without a name, such as /.
-    task_file = (job_file or config_file.parent / f"{config_file.stem}.py").absolute()
+    task_file = (job_file or _job_file_beside(config_file)).absolute()
     if not task_file.is_file():
         return read_config(config_file, config_file, overrides, environment)
     config, _ = load_job(task_file, config_file, overrides, environment)
@@ -153,8 +152,13 @@ def declared_beside(config_file: Path) -> tuple[Setting, ...]:
     Raises:
         TaskModuleError: it does not import, or has no task.
     """
-    job_file = config_file.with_suffix(".py")
+    job_file = _job_file_beside(config_file)
     return load_task_factory(job_file).declared.settings() if job_file.is_file() else ()
+
+
+def _job_file_beside(config_file: Path) -> Path:
+    # Not with_suffix, which fails for a path without a name, such as /.
+    return config_file.parent / f"{config_file.stem}.py"
 
 
 def read_settings(
