@@ -327,7 +327,7 @@ def test_a_mount_point_may_have_any_name(tmp_path: Path, caplog: pytest.LogCaptu
 
 @pytest.mark.usefixtures("_nothing_is_temporary")
 def test_another_mount_point_may_be_no_utf_8(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The warning must not have that name, because a report with it ends a parallel run of the tests."""
+    """The warning does not have its name: a runner of parallel tests cannot take it."""
     table = ROOT.encode() + b"none /caf\xe9 tmpfs rw 0 0\n" + f"none {tmp_path} tmpfs rw 0 0\n".encode()
 
     warnings = warnings_about(tmp_path / "state", table, caplog)
