@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, Protocol
 
 import click
 
@@ -81,16 +81,17 @@ def downgrade_job(address: JobAddress, archive: Path, timeout_s: float, output: 
     _refuse_missing_inputs(admin, looked.known.state)
     log = KafkaLog(address.connection, topic, coordinator_transactional_id(job))
     try:
-        parts = Parts(
-            log=log,
-            topic=topic,
-            spec=coordinator_spec(job),
-            positions=lambda: _positions(address),
-            archive=ArchiveFile(archive, lambda: source_of_topic(address)),
-            settings=_KafkaSettings(admin, topic),
-            replica_count=admin.describe([topic])[topic].replication_factor,
-        )
-        with _ended_in_order():
+        with ended_in_order() as pause:
+            parts = Parts(
+                log=log,
+                topic=topic,
+                spec=coordinator_spec(job),
+                positions=lambda: _positions(address),
+                archive=ArchiveFile(archive, lambda: source_of_topic(address)),
+                settings=_KafkaSettings(admin, topic),
+                replica_count=admin.describe([topic])[topic].replication_factor,
+                pause=pause,
+            )
             done = carry_out(parts, _next_term, timeout_s)
     finally:
         log.close()
@@ -362,20 +363,39 @@ def _next_term(state: CoordinatorState) -> TermPut:
 
 
 @contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """Handle SIGTERM like Ctrl-C, so that temporary settings are restored."""
+def ended_in_order() -> Iterator[Callable[[float], None]]:
+    """Handle SIGTERM like Ctrl-C, so that temporary settings are restored.
+
+    Yields a sleep that ends the command, too: Python drops an exception that a handler raises while a generator is
+    finalized, so the signal alone could be lost. A second signal does not interrupt the restoring.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield time.sleep
         return
+    received: list[int] = []
 
-    def end(number: int, frame: object) -> NoReturn:
-        raise SystemExit(128 + number)
+    def end(number: int, frame: object) -> None:
+        received.append(number)
+        if len(received) == 1:
+            raise _end_by(number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    def pause(seconds: float) -> None:
+        if not received:
+            time.sleep(seconds)
+        if received:
+            raise _end_by(received[0])
+
+    numbers = [number for number in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in numbers}
     try:
-        yield
+        yield pause
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end_by(number: int) -> BaseException:
+    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def print_done(job: str, state: CoordinatorState, done: Done, archive: Path, output: str) -> None:

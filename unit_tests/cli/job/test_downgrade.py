@@ -6,13 +6,15 @@ The cleaner of the log obeys the topic's settings.
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from samzapy.cli.job.downgrading import ArchiveFile, Done, Parts, carry_out, print_done
+from samzapy.cli.job.downgrading import ArchiveFile, Done, Parts, carry_out, ended_in_order, print_done
 from samzapy.coordinator.assignment.starts import PositionsRead
 from samzapy.coordinator.lifecycle.downgrade import HURRIED, look
 from samzapy.errors import BrokerUnavailableError, DeadlineError, FencedError, RejectedError, SamzapyError
@@ -329,3 +331,33 @@ def test_an_archive_of_another_topic_is_refused(world: World, tmp_path: Path) ->
 
     with pytest.raises(RejectedError, match="it is of __samzapy-coordinator-others-1"):
         carry_out(world.parts(), a_term, 60.0)
+
+
+@pytest.mark.parametrize(("number", "end"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
+def test_a_signal_whose_exception_was_dropped_ends_the_wait(number: int, end: type[BaseException]) -> None:
+    with ended_in_order() as pause:
+        pause(0)
+        with suppress(end):  # As Python does where a generator is finalized.
+            signal.raise_signal(number)
+
+        with pytest.raises(end):
+            pause(60)
+
+
+def test_a_second_signal_does_not_interrupt_the_restoring() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    restored = []
+
+    def wait() -> None:
+        with ended_in_order():
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                signal.raise_signal(signal.SIGTERM)
+                restored.append(True)
+
+    with pytest.raises(SystemExit) as ended:
+        wait()
+
+    assert (128 + signal.SIGTERM, [True]) == (ended.value.code, restored)
+    assert before == signal.getsignal(signal.SIGTERM)
