@@ -24,7 +24,14 @@ from samzapy.coordinator.launching.standbys import (
     standby_count_configured,
     standbys_of,
 )
-from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended, planned_processors, with_phase
+from samzapy.coordinator.requests.handler import (
+    RequestHandler,
+    Review,
+    begun,
+    ended,
+    lacks_its_tasks,
+    with_phase,
+)
 from samzapy.coordinator.state import CoordinatorState, tombstone
 from samzapy.model.job import ProcessorId
 from samzapy.model.launch import LaunchPhase, LaunchRole, standby_name
@@ -204,5 +211,5 @@ CONTROLLING_STANDBYS = RequestHandler(
     roll_back=roll_back,
     refusal=refused_control,
     refusal_now=refused_control_now,
-    processors=planned_processors,
+    why_lost=lacks_its_tasks,
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from samzapy.coordinator.requests.turns import turn_of
 from samzapy.coordinator.state import CoordinatorState, remembered
 from samzapy.model.placement import (
     MESSAGE_LENGTH_MAX,
@@ -79,7 +80,7 @@ class RequestHandler:
             cannot change.
         refusal_now: the same for conditions that an earlier request may change. Called only if no request is before
             it in its queue; `begin` checks them again.
-        processors: the processors that a request can be for, because it needs their query; None if it needs no query.
+        why_lost: why a request can never be done, because the job has no longer what it is for; empty if it can.
         after_run: for people, the effect that remains of a request under way when its run ends.
     """
 
@@ -95,7 +96,7 @@ class RequestHandler:
     refusal_now: Callable[[ContainerPlacementRequestMessage, CoordinatorState], Refusal | None] = (
         lambda message, state: None
     )
-    processors: Callable[[CoordinatorState], frozenset[ProcessorId]] | None = None
+    why_lost: Callable[[RequestPut, CoordinatorState], str] = lambda request, state: ""
     after_run: str = ""
 
 
@@ -120,6 +121,13 @@ class ImmediateHandler:
 def planned_processors(state: CoordinatorState) -> frozenset[ProcessorId]:
     """The processors that have tasks in the plan in force."""
     return frozenset(planned.processor_id for planned in state.plan)
+
+
+def lacks_its_tasks(request: RequestPut, state: CoordinatorState) -> str:
+    """Why a request that needs a query of its processor's tasks is lost; empty if it is not."""
+    if turn_of(request, state) in planned_processors(state):
+        return ""
+    return f"processor {request.processor_id} runs no query: the plan gives it no task"
 
 
 def refused_generation(request: RequestPut, state: CoordinatorState) -> Refusal | None:

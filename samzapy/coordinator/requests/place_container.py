@@ -30,7 +30,13 @@ from dataclasses import replace
 from samzapy.coordinator.assignment.grants import executions_to_grant
 from samzapy.coordinator.assignment.liveness import is_alive
 from samzapy.coordinator.requests import restart_query
-from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended, planned_processors
+from samzapy.coordinator.requests.handler import (
+    RequestHandler,
+    Review,
+    begun,
+    ended,
+    lacks_its_tasks,
+)
 from samzapy.coordinator.requests.place_with_reserve import (
     advance_reserve,
     begin_reserve,
@@ -249,5 +255,5 @@ MOVING = RequestHandler(
     progress=progress,
     refusal=refused_move,
     refusal_now=refused_move_now,
-    processors=planned_processors,
+    why_lost=lacks_its_tasks,
 )

@@ -129,9 +129,8 @@ def _end(request: RequestPut, review: Review) -> RequestPut | None:
     is_expired = review.now_ms >= _expires_at_ms(request, command)
     if is_expired and (request.status_code is not S.IN_PROGRESS or _has_reports(review)):
         return ended(request, S.FAILED, _why_expired(request, review), review.now_ms)
-    if _lacks_its_query(request, state):
-        text = f"processor {request.processor_id} runs no query: the plan gives it no task"
-        return ended(request, S.FAILED, text, review.now_ms)
+    if reason := _handler(request).why_lost(request, state):
+        return ended(request, S.FAILED, reason, review.now_ms)
     return None
 
 
@@ -169,12 +168,6 @@ def _why_expired(request: RequestPut, review: Review) -> str:
             return f"{expired} the offsets of the inputs could not be read; nothing was done"
         return f"{expired} other requests for {subject_of(request)} are still served; nothing was done"
     return f"{expired} {_handler(request).timeout_reason(request, review)}"
-
-
-def _lacks_its_query(request: RequestPut, state: CoordinatorState) -> bool:
-    """Whether the plan gives the processor no task, and the request needs one."""
-    processors = _handler(request).processors
-    return processors is not None and turn_of(request, state) not in processors(state)
 
 
 def _handler(request: RequestPut) -> RequestHandler:

@@ -95,11 +95,8 @@ def _pardoned(last: Launch | None, state: CoordinatorState) -> Iterable[Coordina
 def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
     """Order the stop if it is not ordered yet. See `RequestHandler`.
 
-    The request fails if the new execution ended the way the last one did, or if the job needs no new one.
+    The request fails if the new execution ended the way the last one did.
     """
-    if reason := _lacks_its_processor(request.processor_id, review.state):
-        yield ended(request, StatusCode.FAILED, reason, review.now_ms)
-        return
     suspended = review.state.suspended.get(ProcessorId(request.processor_id))
     if suspended is not None:
         text = f"{suspended.execution_id} {exit_text(suspended.exit_code)}: {suspended.reason}"
@@ -148,4 +145,5 @@ REPLACING = RequestHandler(
     timeout_reason=timeout_reason,
     refusal=refused_replacement,
     refusal_now=refused_replacement_now,
+    why_lost=lambda request, state: _lacks_its_processor(request.processor_id, state),
 )

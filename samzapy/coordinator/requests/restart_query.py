@@ -12,7 +12,14 @@ from collections.abc import Iterable
 
 from samzapy.coordinator.assignment.liveness import LIVING
 from samzapy.coordinator.launching.standbys import refused_standby
-from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended, planned_processors
+from samzapy.coordinator.requests.handler import (
+    RequestHandler,
+    Review,
+    begun,
+    ended,
+    lacks_its_tasks,
+)
+from samzapy.coordinator.requests.turns import turn_of
 from samzapy.coordinator.state import CoordinatorState, remembered
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
@@ -85,11 +92,18 @@ def _lives(request: RequestPut, state: CoordinatorState) -> Iterable[ExecutionId
     )
 
 
+def _lacks_its_query(request: RequestPut, state: CoordinatorState) -> str:
+    """Why the request is lost; empty if it is not. A processor without tasks of its own may run others'."""
+    if turn_of(request, state) in processors_with_query(state):
+        return ""
+    return lacks_its_tasks(request, state)
+
+
 RESTARTING = RequestHandler(
     begin=begin,
     advance=advance,
     completion=completion,
     timeout_reason=timeout_reason,
     refusal=refused_standby,
-    processors=lambda state: planned_processors(state) | processors_with_query(state),
+    why_lost=_lacks_its_query,
 )

@@ -80,3 +80,16 @@ def test_a_restart_fails_if_its_processor_leaves_the_job_meanwhile():
 
     assert StatusCode.SUCCEEDED is job.status(2)
     assert StatusCode.FAILED is job.status(1)
+
+
+def test_an_expired_restart_ends_with_its_processor_though_no_container_has_reported_to_a_new_leader():
+    request = replace(a_move(StatusCode.IN_PROGRESS), action=Action.RESTART_CONTAINER.value, accepted_at_ms=HOUR_MS)
+    job = DecidedJob(replace(request, processor_id="1", destination_host=""))
+    review = ReviewRequests(
+        now_ms=HOUR_MS + 700_000, expiry_ms=600_000, reports_by_ms=HOUR_MS + 800_000, launching=LAUNCHING
+    )
+
+    (ended,) = decide(review, job.state, Liveness()).records
+
+    assert StatusCode.FAILED is ended.status_code
+    assert "found 1: the job has 1 containers now" in ended.response_message
