@@ -5,7 +5,9 @@ These are Samza's startpoints (SEP-18).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -130,7 +132,9 @@ def rewind(
         _show(rewind_moves(wanted, state, address.connection, address.job), asking.output)
         return
     if not yes and is_at_terminal():
-        _show(rewind_moves(wanted, state, address.connection, address.job), "table")
+        # The answer needs the plan, and with -o json stdout has the JSON alone.
+        with redirect_stdout(sys.stderr) if is_json(asking.output) else nullcontext():
+            _show(rewind_moves(wanted, state, address.connection, address.job), "table")
         confirm("Rewind?", "nothing was written")
     with placement_store(address) as store:
         uuid = store.write_rewind_request(

@@ -102,6 +102,13 @@ def test_a_rewind_at_a_terminal_shows_its_plan_and_asks(monkeypatch: pytest.Monk
     assert isinstance(refused.exception, RejectedError) and "nothing was written" in str(refused.exception)
 
 
+def test_a_rewind_as_json_asks_on_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = rewind(monkeypatch, "-o", "json", at_terminal=True)
+
+    assert not refused.stdout
+    assert "0 positions" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "at_terminal", "answer"), [((), True, "y"), (("--yes",), True, ""), ((), False, "")]
 )
