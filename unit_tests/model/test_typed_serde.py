@@ -119,6 +119,30 @@ def test_a_value_of_another_type_is_refused_with_both() -> None:
         Json(Order).encode({"item": "a"})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("make", [Json, Msgpack])
+@pytest.mark.parametrize(
+    ("of", "value", "reason"),
+    [
+        (Order, Order("a", "3"), r"Expected `float`, got `str` - at `\$.amount`"),
+        (Order, Order("a", 1.0, Order(3)), r"Expected `str`, got `int` - at `\$.more.item`"),
+        (Place, Place(2.5), r"Expected `int`, got `float` - at `\$.x`"),
+        (dict[str, int], {"a": "b"}, r"Expected `int`, got `str`"),
+        (Named, {"nom": "a"}, "missing required field `name`"),
+    ],
+)
+def test_a_value_that_could_not_be_read_again_is_not_written(
+    make: Callable[..., Serde[Any]], of: Any, value: Any, reason: str
+) -> None:
+    with pytest.raises(SerdeError, match=f"wanted a value that can be read again, found one that cannot.*{reason}"):
+        make(of).encode(value)
+
+
+def test_a_value_that_only_an_upgrade_reads_is_written() -> None:
+    serde = Json(Place, upgrade=lambda old: Place(int(old["x"])))
+
+    assert Place(2) == serde.decode(serde.encode(Place(2.5)))
+
+
 @pytest.mark.parametrize("serde", [Json(int), Msgpack(int)])
 def test_a_boolean_is_no_number_because_it_could_not_be_read_back(serde: Serde[int]) -> None:
     assert 1 == serde.decode(serde.encode(1))

@@ -81,7 +81,10 @@ class Structured(Generic[T]):
     upgrade: Callable[[Any], T] | None = None
 
     def encode(self, value: T, /) -> bytes:
-        """Raises SerdeError for a value of another type, and for NaN and infinity."""
+        """Raises SerdeError for a value of another type, for NaN and infinity, and for what `decode` would refuse.
+
+        Python does not check the fields of a value, and msgspec writes them as they are.
+        """
         of = self._class
         # To Python True is an int. msgspec writes a boolean, which it does not read as an int.
         if of is not None and (not isinstance(value, of) or (of is int and isinstance(value, bool))):
@@ -93,6 +96,10 @@ class Structured(Generic[T]):
         # In JSON msgspec writes null for a number that JSON does not have.
         if self.name == "json" and b"null" in raw and not _is_finite(msgspec.to_builtins(value)):
             raise SerdeError(f"serde {self}: wanted numbers that JSON has, found NaN or infinity")
+        try:
+            self.decode(raw)
+        except SerdeError as error:
+            raise SerdeError(f"wanted a value that can be read again, found one that cannot: {error}") from error
         return raw
 
     def decode(self, raw: bytes, /) -> T:
