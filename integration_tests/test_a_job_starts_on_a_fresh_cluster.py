@@ -16,6 +16,7 @@ from samzapy.plan.groupers import NO_GROUPERS
 from samzapy.runtime.submission import read_state, submission_of
 from samzapy.testing.broker_cluster import DevCluster
 from samzapy.testing.builders import a_config
+from samzapy.testing.topics import create_topics
 
 STARTS = 30
 
@@ -38,7 +39,7 @@ def test_thirty_jobs_start_for_the_first_time_at_their_first_try(own_cluster: De
     for number in range(STARTS):
         input_topic = f"orders-{number}"
         # As a user does it: the next command starts the job, although some brokers may not know its topics yet.
-        user.create_topics([NewTopic(input_topic, 4)])[input_topic].result(30)
+        create_topics(user, [NewTopic(input_topic, 4)])
         config = a_config(
             job_name=f"fresh{number}",
             task_inputs=f"kafka.{input_topic}",

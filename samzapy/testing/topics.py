@@ -5,8 +5,9 @@ A topic is returned when the broker knows it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs forget to export them
     AdminClient,
     NewPartitions,
@@ -16,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs f
 from samzapy.testing.waiting import wait_until
 
 _MADE_WITHIN_S = 30.0
+_TRIES = 5
 
 
 def make_topics(
@@ -35,9 +37,31 @@ def make_topics(
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     topics = [NewTopic(name, count, config=dict(settings or {})) for name, count in partition_counts.items()]
-    for made in admin.create_topics(topics).values() if topics else ():
-        made.result(_MADE_WITHIN_S)
+    create_topics(admin, topics)
     _await(admin, partition_counts)
+
+
+def create_topics(admin: AdminClient, topics: Sequence[NewTopic]) -> None:
+    """Create topics; the brokers may not know them yet when it returns.
+
+    A broker without CPU leaves the metadata for a moment. librdkafka then drops its connection, and the request with it
+    (`_DESTROY_BROKER`), so the request is repeated.
+    """
+    missing = {topic.topic: topic for topic in topics}
+    for tries in range(_TRIES):
+        if not missing:
+            return
+        for name, made in admin.create_topics(list(missing.values())).items():
+            try:
+                made.result(_MADE_WITHIN_S)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError._DESTROY_BROKER and tries < _TRIES - 1:
+                    continue
+                # The request before may have arrived.
+                if code != KafkaError.TOPIC_ALREADY_EXISTS or not tries:
+                    raise
+            del missing[name]
 
 
 def topic_names(bootstrap_servers: str) -> frozenset[str]:

@@ -124,7 +124,10 @@ def planned_processors(state: CoordinatorState) -> frozenset[ProcessorId]:
 
 
 def lacks_its_tasks(request: RequestPut, state: CoordinatorState) -> str:
-    """Why a request that needs a query of its processor's tasks is lost; empty if it is not."""
+    """Why a request that needs its processor's query is lost.
+
+    Empty while the plan gives the processor a task.
+    """
     if turn_of(request, state) in planned_processors(state):
         return ""
     return f"processor {request.processor_id} runs no query: the plan gives it no task"

@@ -93,7 +93,10 @@ def _lives(request: RequestPut, state: CoordinatorState) -> Iterable[ExecutionId
 
 
 def _lacks_its_query(request: RequestPut, state: CoordinatorState) -> str:
-    """Why the request is lost; empty if it is not. A processor without tasks of its own may run others'."""
+    """Why the request is lost; empty if it is not.
+
+    A processor without tasks of its own may run those of another one.
+    """
     if turn_of(request, state) in processors_with_query(state):
         return ""
     return lacks_its_tasks(request, state)

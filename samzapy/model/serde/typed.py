@@ -81,7 +81,7 @@ class Structured(Generic[T]):
     upgrade: Callable[[Any], T] | None = None
 
     def encode(self, value: T, /) -> bytes:
-        """Raises SerdeError for a value of another type, for NaN and infinity, and for what `decode` would refuse.
+        """Raises SerdeError for a value that `decode` would refuse, NaN and infinity.
 
         Python does not check the fields of a value, and msgspec writes them as they are.
         """
