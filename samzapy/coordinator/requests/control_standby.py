@@ -24,14 +24,7 @@ from samzapy.coordinator.launching.standbys import (
     standby_count_configured,
     standbys_of,
 )
-from samzapy.coordinator.requests.handler import (
-    RequestHandler,
-    Review,
-    begun,
-    ended,
-    lacks_its_tasks,
-    with_phase,
-)
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended, lacks_its_tasks, with_phase
 from samzapy.coordinator.state import CoordinatorState, tombstone
 from samzapy.model.job import ProcessorId
 from samzapy.model.launch import LaunchPhase, LaunchRole, standby_name

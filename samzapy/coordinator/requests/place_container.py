@@ -30,13 +30,7 @@ from dataclasses import replace
 from samzapy.coordinator.assignment.grants import executions_to_grant
 from samzapy.coordinator.assignment.liveness import is_alive
 from samzapy.coordinator.requests import restart_query
-from samzapy.coordinator.requests.handler import (
-    RequestHandler,
-    Review,
-    begun,
-    ended,
-    lacks_its_tasks,
-)
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended, lacks_its_tasks
 from samzapy.coordinator.requests.place_with_reserve import (
     advance_reserve,
     begin_reserve,

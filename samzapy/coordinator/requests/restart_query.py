@@ -12,13 +12,7 @@ from collections.abc import Iterable
 
 from samzapy.coordinator.assignment.liveness import LIVING
 from samzapy.coordinator.launching.standbys import refused_standby
-from samzapy.coordinator.requests.handler import (
-    RequestHandler,
-    Review,
-    begun,
-    ended,
-    lacks_its_tasks,
-)
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended, lacks_its_tasks
 from samzapy.coordinator.requests.turns import turn_of
 from samzapy.coordinator.state import CoordinatorState, remembered
 from samzapy.model.container import Container, ContainerPhase
