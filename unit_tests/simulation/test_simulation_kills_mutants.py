@@ -29,7 +29,6 @@ from samzapy.coordinator.lifecycle import membership
 from samzapy.coordinator.requests import (
     place_with_reserve,
     registry,
-    request_queue,
     restart_query,
     rewind,
     scale_factor,
@@ -433,12 +432,12 @@ def restart_taken_for_granted(patch: Patch) -> None:
 
 def ordered_restart_waits_for_no_query(patch: Patch) -> None:
     """A restart waits until it expires when the plan moves the processor's tasks."""
-    lacks = request_queue._lacks_its_query
+    lacks = restart_query.RESTARTING.why_lost
 
     def mutated(request, job_state):  # type: ignore[no-untyped-def]
-        return lacks(request, job_state) and request.status_code is StatusCode.ACCEPTED
+        return lacks(request, job_state) if request.status_code is StatusCode.ACCEPTED else ""
 
-    patch.setattr(request_queue, "_lacks_its_query", mutated)
+    patch.setitem(registry.HANDLERS, Action.RESTART_QUERY, replace(restart_query.RESTARTING, why_lost=mutated))
 
 
 def answered_before_it_is_written(patch: Patch) -> None:
