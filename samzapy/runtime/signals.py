@@ -48,6 +48,14 @@ class DrainRequest:
             _LOG.info("asked to stop (%s); the running micro-batch is finished first", reason)
 
 
+def end_signals() -> list[signal.Signals]:
+    """SIGTERM and SIGINT, without those that this process ignores.
+
+    They stay ignored: a shell ignores SIGINT for a command in its background.
+    """
+    return [number for number in _SIGNALS.values() if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 class SignalThread:
     """Calls a function for each signal, in a thread of its own.
 

@@ -39,6 +39,7 @@ from samzapy.model.container import coordinator_transactional_id, election_group
 from samzapy.model.topics import TopicSpec, checkpoint_topic, coordinator_spec, coordinator_topic
 from samzapy.runtime.job_address import JobAddress, coordinator_records, never_ran
 from samzapy.runtime.leader_status import leader_status
+from samzapy.runtime.signals import end_signals
 from samzapy.runtime.stream_source import StreamSource, export_to, source_of_topic
 from samzapy.runtime.this_host import Here
 from samzapy.stream.codec import decode
@@ -385,8 +386,7 @@ def ended_in_order() -> Iterator[Callable[[float], None]]:
         if received:
             raise _end_by(received[0])
 
-    numbers = [number for number in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in numbers}
+    before = {number: signal.signal(number, end) for number in end_signals()}
     try:
         yield pause
     finally:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +46,7 @@ from samzapy.runtime.job_groupers import load_groupers
 from samzapy.runtime.leader_status import leader_status
 from samzapy.runtime.leadership import Coordination
 from samzapy.runtime.logs import choose_format, identify
-from samzapy.runtime.signals import SignalThread
+from samzapy.runtime.signals import SignalThread, end_signals
 from samzapy.runtime.spark_submit import check_host, environment_of_spark, submit_command, with_modules_beside
 from samzapy.runtime.standalone_cluster import standalone_launcher
 from samzapy.runtime.submission import (
@@ -335,13 +334,9 @@ def _wait(coordination: Coordination, ended: threading.Event, run_over: str) -> 
 
 @contextmanager
 def _until_signal() -> Iterator[threading.Event]:
-    """An event that SIGTERM or SIGINT sets.
-
-    A signal that is ignored stays so: a shell ignores SIGINT for a command in its background.
-    """
+    """An event that SIGTERM or SIGINT sets."""
     ended = threading.Event()
-    numbers = [number for number in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(number) is not signal.SIG_IGN]
-    signals = SignalThread(numbers, lambda number: ended.set())
+    signals = SignalThread(end_signals(), lambda number: ended.set())
     try:
         yield ended
     finally:
